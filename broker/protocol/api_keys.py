@@ -1,0 +1,94 @@
+"""API keys and the version ranges advertised: the one table ApiVersions is answered from.
+
+Ranges are Kafka 3.9's in ZooKeeper mode from the modern minimum on (Produce 3, Fetch 4). An API that is absent here
+is not advertised and answered by closing the connection, as Kafka does with unknown keys.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class ApiKey(IntEnum):
+    """Kafka 3.9's API keys that this broker serves or speaks."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION = 56
+    DESCRIBE_CLUSTER = 60
+    ALLOCATE_PRODUCER_IDS = 67
+
+
+class Api:
+    """One row: ``min_version``..``max_version`` inclusive; ``flexible_from`` is the first KIP-482 version."""
+
+    __slots__ = ("flexible_from", "key", "max_version", "min_version", "name")
+
+    def __init__(self, key: ApiKey, name: str, min_version: int, max_version: int, flexible_from: int) -> None:
+        self.key = key
+        self.name = name
+        self.min_version = min_version
+        self.max_version = max_version
+        self.flexible_from = flexible_from
+
+
+_NEVER = 1 << 15
+APIS: Final[dict[int, Api]] = {
+    api.key: api
+    for api in (
+        Api(ApiKey.PRODUCE, "produce", 3, 11, 9),
+        Api(ApiKey.FETCH, "fetch", 4, 17, 12),
+        Api(ApiKey.LIST_OFFSETS, "list_offsets", 1, 9, 6),
+        Api(ApiKey.METADATA, "metadata", 0, 12, 9),
+        Api(ApiKey.LEADER_AND_ISR, "leader_and_isr", 0, 7, 4),
+        Api(ApiKey.STOP_REPLICA, "stop_replica", 0, 4, 2),
+        Api(ApiKey.UPDATE_METADATA, "update_metadata", 0, 8, 6),
+        Api(ApiKey.CONTROLLED_SHUTDOWN, "controlled_shutdown", 0, 3, 3),
+        Api(ApiKey.OFFSET_COMMIT, "offset_commit", 0, 9, 8),
+        Api(ApiKey.OFFSET_FETCH, "offset_fetch", 0, 9, 6),
+        Api(ApiKey.FIND_COORDINATOR, "find_coordinator", 0, 6, 3),
+        Api(ApiKey.JOIN_GROUP, "join_group", 0, 9, 6),
+        Api(ApiKey.HEARTBEAT, "heartbeat", 0, 4, 4),
+        Api(ApiKey.LEAVE_GROUP, "leave_group", 0, 5, 4),
+        Api(ApiKey.SYNC_GROUP, "sync_group", 0, 5, 4),
+        Api(ApiKey.DESCRIBE_GROUPS, "describe_groups", 0, 5, 5),
+        Api(ApiKey.LIST_GROUPS, "list_groups", 0, 5, 3),
+        Api(ApiKey.API_VERSIONS, "api_versions", 0, 4, 3),
+        Api(ApiKey.CREATE_TOPICS, "create_topics", 0, 7, 5),
+        Api(ApiKey.DELETE_TOPICS, "delete_topics", 0, 6, 4),
+        Api(ApiKey.INIT_PRODUCER_ID, "init_producer_id", 0, 5, 2),
+        Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "offset_for_leader_epoch", 0, 4, 4),
+        Api(ApiKey.DESCRIBE_CONFIGS, "describe_configs", 0, 4, 4),
+        Api(ApiKey.CREATE_PARTITIONS, "create_partitions", 0, 3, 2),
+        Api(ApiKey.DELETE_GROUPS, "delete_groups", 0, 2, 2),
+        Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "incremental_alter_configs", 0, 1, 1),
+        Api(ApiKey.ALTER_PARTITION, "alter_partition", 0, 3, 0),
+        Api(ApiKey.DESCRIBE_CLUSTER, "describe_cluster", 0, 1, 0),
+        Api(ApiKey.ALLOCATE_PRODUCER_IDS, "allocate_producer_ids", 0, 0, 0),
+    )
+}

@@ -1,0 +1,174 @@
+"""Messages to and from bytes, for every API but the hot ones: the only importer of kio.
+
+Callers are version-agnostic. They read decoded entities by attribute (:func:`get` where a field exists only in some
+versions) and write plain mappings in Kafka's snake_case field names: a field that the version at hand does not have
+is dropped, an absent one takes Kafka's default.
+
+Units: kio names ``*_ms`` durations without the suffix (``timeout``, ``max_wait``) and decodes them to
+:class:`datetime.timedelta`; :func:`to_ms` turns them back. On encoding give integers in milliseconds under kio's name.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal, get_args, get_origin
+
+from broker.protocol.api_keys import APIS
+from broker.protocol.errors import ProtocolError
+
+Kind = Literal["request", "response"]
+Fields = Mapping[str, Any]
+ZERO_UUID = uuid.UUID(int=0)
+
+
+def decode(api_key: int, version: int, kind: Kind, body: bytes | bytearray | memoryview) -> Any:
+    """Decodes one message body (no header) to its entity.
+
+    Raises :class:`ProtocolError` when the bytes are truncated, overlong or otherwise no such message. Byte fields are
+    copied out; do not use this for Produce requests or Fetch responses of size.
+    """
+    view = memoryview(body).toreadonly()
+    try:
+        entity, size = _reader(api_key, version, kind)(view, 0)
+    except Exception as error:  # the decoder's errors are many: parse, unicode, enum, overflow
+        raise ProtocolError(f"not a {APIS[api_key].name} v{version} {kind}: {error!r}") from error
+    if size != len(view):
+        raise ProtocolError(f"{len(view) - size} bytes left after a {APIS[api_key].name} v{version} {kind}")
+    return entity
+
+
+def encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
+    """Encodes one message body (no header) from a mapping, nested mappings and iterables."""
+    buffer = io.BytesIO()
+    _writer(api_key, version, kind)(buffer, _builder(_entity_type(api_key, version, kind))(values))
+    return buffer.getvalue()
+
+
+def get(entity: Any, name: str, default: Any = None) -> Any:
+    """The entity's field, or ``default`` where this version has none."""
+    return getattr(entity, name, default)
+
+
+def to_ms(duration: timedelta) -> int:
+    """Milliseconds of a decoded duration."""
+    return duration // timedelta(milliseconds=1)
+
+
+@cache
+def _entity_type(api_key: int, version: int, kind: Kind) -> Any:
+    # kio.index would do, but costs 3,000 lines of mapping to import.
+    module = import_module(f"kio.schema.{APIS[api_key].name}.v{version}.{kind}")
+    return next(
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and getattr(getattr(value, "__type__", None), "name", None) == kind
+    )
+
+
+@cache
+def _reader(api_key: int, version: int, kind: Kind) -> Callable[[memoryview, int], tuple[Any, int]]:
+    from kio.serial import entity_reader  # late: kio costs 100 ms, and a broker's first answer does not need it
+
+    reader: Callable[[memoryview, int], tuple[Any, int]] = entity_reader(_entity_type(api_key, version, kind))
+    return reader
+
+
+@cache
+def _writer(api_key: int, version: int, kind: Kind) -> Callable[[io.BytesIO, Any], None]:
+    from kio.serial import entity_writer
+
+    writer: Callable[[io.BytesIO, Any], None] = entity_writer(_entity_type(api_key, version, kind))
+    return writer
+
+
+@cache
+def _builder(entity_type: Any) -> Callable[[Fields], Any]:
+    plan = [(f.name, _converter(f), _default(f)) for f in fields(entity_type)]
+
+    def build(values: Fields) -> Any:
+        if isinstance(values, entity_type):
+            return values
+        built = {}
+        for name, convert, default in plan:
+            if name in values:
+                built[name] = convert(values[name])
+            elif default is not MISSING:
+                built[name] = default
+        return entity_type(**built)
+
+    return build
+
+
+_ZEROES: Mapping[str, Any] = {
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+    "uuid": None,
+}
+
+
+def _default(field: Field[Any]) -> Any:
+    """What an absent field becomes: kio's default, or a zero for durations and ids; else the caller must give it."""
+    if field.default is not MISSING or field.default_factory is not MISSING:
+        return MISSING
+    return _ZEROES.get(field.metadata.get("kafka_type", ""), MISSING)
+
+
+def _converter(field: Field[Any]) -> Callable[[Any], Any]:
+    inner, is_array = _inner_type(field.type)
+    kafka_type = field.metadata.get("kafka_type")
+    one = _builder(inner) if kafka_type is None else _primitive_converter(kafka_type)
+    if is_array:
+        return lambda values: None if values is None else tuple([one(value) for value in values])
+    return lambda value: None if value is None else one(value)
+
+
+def _inner_type(annotation: Any) -> tuple[Any, bool]:
+    """The element type of ``tuple[X, ...]``, ``X | None`` or both, and whether it is an array."""
+    is_array = False
+    while (origin := get_origin(annotation)) is not None:
+        is_array = is_array or origin is tuple
+        annotation = next(arg for arg in get_args(annotation) if arg is not type(None))
+    return annotation, is_array
+
+
+def _primitive_converter(kafka_type: str) -> Callable[[Any], Any]:
+    return _CONVERTERS.get(kafka_type, _same)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _duration(value: int | timedelta) -> timedelta:
+    return value if isinstance(value, timedelta) else timedelta(milliseconds=value)
+
+
+def _instant(value: int | datetime) -> datetime | None:
+    if isinstance(value, datetime):
+        return value
+    return None if value < 0 else datetime.fromtimestamp(value / 1000, UTC)
+
+
+def _error_code(value: int) -> Any:
+    from kio.schema.errors import ErrorCode
+
+    return ErrorCode(int(value))
+
+
+def _uuid(value: uuid.UUID) -> uuid.UUID | None:
+    return None if value == ZERO_UUID else value
+
+
+_CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
+    "timedelta_i32": _duration,
+    "timedelta_i64": _duration,
+    "datetime_i64": _instant,
+    "error_code": _error_code,
+    "uuid": _uuid,
+}

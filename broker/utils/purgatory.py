@@ -1,0 +1,119 @@
+"""Where requests wait that cannot be answered yet: acks=all, long polls, group joins.
+
+No thread waits with them: whoever makes a condition true calls :meth:`Purgatory.check_and_complete` for the key, and
+the operation completes on that thread. Kafka's DelayedOperationPurgatory has the same job.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterable
+
+from broker.utils.timer import Timer, TimerEntry
+
+
+class DelayedOperation:
+    """Something that completes exactly once: when :meth:`try_complete` finds it can, or when its time is up.
+
+    Subclasses give ``try_complete`` (checks the condition and, when it holds, calls and returns
+    :meth:`force_complete`), ``on_complete`` (answers) and, if they like, ``on_expiration``. ``try_complete`` may take
+    locks of partitions or groups, so ``check_and_complete`` must never be called with such a lock held.
+    """
+
+    def __init__(self, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
+        self._lock = threading.RLock()
+        self._completed = False
+        self._timer_entry: TimerEntry | None = None
+        self._watched: tuple[dict[DelayedOperation, None], ...] = ()
+
+    @property
+    def is_completed(self) -> bool:
+        return self._completed
+
+    def try_complete(self) -> bool:
+        raise AssertionError("a delayed operation says itself when it is complete")
+
+    def on_complete(self) -> None:
+        raise AssertionError("a delayed operation says itself what completes it")
+
+    def on_expiration(self) -> None:
+        """Called after ``on_complete`` when it was the time-out that completed the operation."""
+
+    def force_complete(self) -> bool:
+        """Completes now unless it already was; True for the one caller that completed it."""
+        with self._lock:
+            if self._completed:
+                return False
+            self._completed = True
+        entry, self._timer_entry = self._timer_entry, None
+        if entry is not None:
+            entry.cancel()
+        for watchers in self._watched:
+            watchers.pop(self, None)
+        self.on_complete()
+        return True
+
+    def safe_try_complete(self) -> bool:
+        """``try_complete``, one thread at a time."""
+        with self._lock:
+            return not self._completed and self.try_complete()
+
+    def expire(self) -> None:
+        if self.force_complete():
+            self.on_expiration()
+
+
+class Purgatory:
+    """Watch lists by key. Owner of nothing else: operations run on the caller's thread or the timer's."""
+
+    def __init__(self, name: str, timer: Timer) -> None:
+        self.name = name
+        self._timer = timer
+        self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Operations waiting, once for each key they wait on."""
+        return sum(len(watchers) for watchers in list(self._watchers.values()))
+
+    def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
+        """True when the operation completed at once; else it waits for its keys and its time-out."""
+        if operation.safe_try_complete():
+            return True
+        with self._lock:
+            watched = []
+            for key in keys:
+                watchers = self._watchers.get(key)
+                if watchers is None:
+                    watchers = self._watchers[key] = {}
+                watchers[operation] = None
+                watched.append(watchers)
+            operation._watched = tuple(watched)
+        # The condition may have come true between the first try and the watching.
+        if operation.safe_try_complete():
+            return True
+        operation._timer_entry = self._timer.add(operation.timeout_ms, operation.expire)
+        if operation.is_completed:  # by another thread, before there was an entry or a list to leave
+            operation._timer_entry.cancel()
+            for watchers in operation._watched:
+                watchers.pop(operation, None)
+        return False
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """Tries every operation that waits on ``key``; how many completed. Cheap when none waits."""
+        watchers = self._watchers.get(key)
+        if not watchers:
+            return 0
+        return sum(operation.safe_try_complete() for operation in list(watchers))
+
+    def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
+        """Forgets the key and returns what waited on it, uncompleted."""
+        with self._lock:
+            return list(self._watchers.pop(key, {}))
+
+    def drop_empty(self) -> None:
+        """Forgets keys that nobody waits on. For a periodic task: topics come and go."""
+        with self._lock:
+            for key in [key for key, watchers in self._watchers.items() if not watchers]:
+                del self._watchers[key]

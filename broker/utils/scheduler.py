@@ -1,0 +1,123 @@
+"""KafkaScheduler: a pool of named daemon threads that run one-off and periodic background tasks.
+
+A task that raises is logged and, if periodic, runs again at its next time. Periodic tasks stop with the scheduler.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from broker.utils.clock import SYSTEM_CLOCK, Clock
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(order=True, slots=True)
+class ScheduledTask:
+    """A task and its next time. ``cancel`` keeps it from running again; a run under way ends normally."""
+
+    due_ms: int
+    sequence: int
+    name: str = field(compare=False)
+    action: Callable[[], None] = field(compare=False)
+    period_ms: int = field(compare=False)
+    cancelled: bool = field(default=False, compare=False)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class KafkaScheduler:
+    """``threads`` daemon threads named ``<prefix>-<n>``, started one by one as work asks for them."""
+
+    def __init__(
+        self, threads: int, name_prefix: str = "kafka-scheduler", clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._max_threads = threads
+        self._prefix = name_prefix
+        self._clock = clock
+        self._lock = threading.Condition()
+        self._tasks: list[ScheduledTask] = []
+        self._sequence = itertools.count()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._running = False
+
+    def startup(self) -> None:
+        """Raises RuntimeError when it is already running."""
+        with self._lock:
+            if self._running:
+                raise RuntimeError("This scheduler has already been started!")
+            self._running = True
+
+    @property
+    def is_started(self) -> bool:
+        return self._running
+
+    def schedule(
+        self, name: str, action: Callable[[], None], delay_ms: int = 0, period_ms: int = -1
+    ) -> ScheduledTask:
+        """Runs ``action`` after ``delay_ms``, then every ``period_ms`` after each end (negative: once)."""
+        task = ScheduledTask(
+            self._clock.monotonic_ms() + delay_ms, next(self._sequence), name, action, period_ms
+        )
+        with self._lock:
+            if not self._running:
+                raise RuntimeError(f"cannot schedule {name!r}: the scheduler is not running")
+            self._push(task)
+        return task
+
+    def shutdown(self) -> None:
+        """Drops waiting tasks and joins the threads; tasks under way are waited for."""
+        with self._lock:
+            if not self._running:
+                return
+            self._running = False
+            self._tasks.clear()
+            self._lock.notify_all()
+            threads, self._threads = self._threads, []
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _push(self, task: ScheduledTask) -> None:
+        heapq.heappush(self._tasks, task)
+        if self._idle == 0 and len(self._threads) < self._max_threads:
+            thread = threading.Thread(
+                target=self._work, name=f"{self._prefix}-{len(self._threads)}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+        self._lock.notify()
+
+    def _work(self) -> None:
+        while (task := self._take()) is not None:
+            try:
+                task.action()
+            except Exception:
+                _log.exception("scheduled_task_failed", task=task.name)
+            if task.period_ms >= 0 and not task.cancelled:
+                task.due_ms = self._clock.monotonic_ms() + task.period_ms
+                with self._lock:
+                    if self._running:
+                        self._push(task)
+
+    def _take(self) -> ScheduledTask | None:
+        with self._lock:
+            while self._running:
+                wait_ms = self._tasks[0].due_ms - self._clock.monotonic_ms() if self._tasks else None
+                if wait_ms is not None and wait_ms <= 0:
+                    task = heapq.heappop(self._tasks)
+                    if not task.cancelled:
+                        return task
+                    continue
+                self._idle += 1
+                self._lock.wait(None if wait_ms is None else wait_ms / 1000)
+                self._idle -= 1
+            return None

@@ -1,0 +1,102 @@
+"""One thread that runs callbacks when their time has come: for time-outs that nearly always are cancelled.
+
+Expiries are rounded up to ticks and kept in one set per tick, so that adding and cancelling cost the same however
+many wait, and a cancelled entry is gone at once. Kafka's SystemTimer has the same job.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from broker.utils.clock import SYSTEM_CLOCK, Clock
+
+TICK_MS = 10
+_log = structlog.get_logger(__name__)
+
+
+class TimerEntry:
+    """A callback and its tick. ``cancel`` may be called at any time from any thread, also after it ran."""
+
+    __slots__ = ("_bucket", "callback")
+
+    def __init__(self, callback: Callable[[], None], bucket: set[TimerEntry]) -> None:
+        self.callback = callback
+        self._bucket = bucket
+
+    def cancel(self) -> None:
+        self._bucket.discard(self)
+
+
+class Timer:
+    """Owner of its thread, which starts with the first entry. Callbacks must not block: they run one by one."""
+
+    def __init__(self, name: str = "timer", clock: Clock = SYSTEM_CLOCK) -> None:
+        self._name = name
+        self._clock = clock
+        self._lock = threading.Condition()
+        self._buckets: dict[int, set[TimerEntry]] = {}
+        self._ticks: list[int] = []
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def add(self, delay_ms: int, callback: Callable[[], None]) -> TimerEntry:
+        """Runs ``callback`` on the timer's thread in ``delay_ms`` or up to one tick later, unless cancelled."""
+        tick = -(-(self._clock.monotonic_ms() + max(delay_ms, 0)) // TICK_MS)
+        with self._lock:
+            bucket = self._buckets.get(tick)
+            if bucket is None:
+                bucket = self._open_bucket(tick)
+            entry = TimerEntry(callback, bucket)
+            bucket.add(entry)
+        return entry
+
+    def stop(self) -> None:
+        """Ends the thread; what still waits is dropped."""
+        with self._lock:
+            self._stopped = True
+            self._buckets.clear()
+            self._ticks.clear()
+            self._lock.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _open_bucket(self, tick: int) -> set[TimerEntry]:
+        bucket: set[TimerEntry] = set()
+        self._buckets[tick] = bucket
+        heapq.heappush(self._ticks, tick)
+        if self._ticks[0] == tick:
+            self._lock.notify()
+        if self._thread is None and not self._stopped:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        return bucket
+
+    def _run(self) -> None:
+        while (due := self._next_due()) is not None:
+            for entry in due:
+                try:
+                    entry.callback()
+                except Exception:
+                    _log.exception("timer_callback_failed", timer=self._name)
+
+    def _next_due(self) -> list[TimerEntry] | None:
+        """Waits for the next tick with entries and takes them; None when stopped."""
+        with self._lock:
+            while not self._stopped:
+                if not self._ticks:
+                    self._lock.wait()
+                    continue
+                wait_ms = self._ticks[0] * TICK_MS - self._clock.monotonic_ms()
+                if wait_ms > 0:
+                    self._lock.wait(wait_ms / 1000)
+                    continue
+                bucket = self._buckets.pop(heapq.heappop(self._ticks))
+                due = list(bucket)
+                bucket.clear()
+                if due:
+                    return due
+            return None
