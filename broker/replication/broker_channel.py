@@ -1,0 +1,132 @@
+"""The client side of broker to broker: one connection, one request at a time.
+
+Used by the controller's senders, the AlterPartition sender, controlled shutdown and the follower fetchers. Whoever
+uses a channel owns it; only :meth:`BrokerChannel.close` may be called from another thread, and interrupts.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from broker.protocol import codec, framing
+
+
+class ChannelError(Exception):
+    """The peer could not be reached, hung up, or did not answer in time; says which peer and what happened."""
+
+
+class BrokerChannel:
+    """Connects on demand, and again after an error. Raises :class:`ChannelError` for everything of the network.
+
+    The receive buffer is kept between requests and grows to the largest answer seen, so a raw answer is valid only
+    until the next request.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        connect_timeout_ms: int = 10_000,
+        request_timeout_ms: int = 30_000,
+        receive_buffer_bytes: int = -1,
+        max_response_bytes: int = 256 * 1024 * 1024,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self._client_id = client_id
+        self._connect_timeout_s = connect_timeout_ms / 1000
+        self._request_timeout_s = request_timeout_ms / 1000
+        self._receive_buffer_bytes = receive_buffer_bytes
+        self._max_response_bytes = max_response_bytes
+        self._socket: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._correlation_id = 0
+        self._buffer = bytearray(16 * 1024)
+
+    def __repr__(self) -> str:
+        return f"<BrokerChannel {self.host}:{self.port} {self._client_id}>"
+
+    def request(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
+        """Sends a message given as a mapping and returns the decoded response entity."""
+        body = self.request_raw(api_key, version, (codec.encode(api_key, version, "request", fields),))
+        return codec.decode(api_key, version, "response", body)
+
+    def request_raw(
+        self, api_key: int, version: int, body: Sequence[bytes | bytearray | memoryview]
+    ) -> memoryview:
+        """Sends body bytes and returns the response's body, valid until the next request."""
+        self._correlation_id += 1
+        size = sum(len(part) for part in body)
+        prefix = framing.request_prefix(api_key, version, self._correlation_id, self._client_id, size)
+        try:
+            connection = self._connected()
+            connection.sendall(b"".join((prefix, *body)))
+            frame = self._receive_frame(connection)
+        except OSError as error:
+            self._disconnect()
+            raise ChannelError(f"broker at {self.host}:{self.port}: {error}") from error
+        except ChannelError:
+            self._disconnect()
+            raise
+        return frame[framing.response_body_offset(api_key, version, frame) :]
+
+    def close(self) -> None:
+        """Ends the connection and interrupts a request under way; later requests are refused."""
+        self._closed = True
+        self._disconnect()
+
+    def _connected(self) -> socket.socket:
+        if self._socket is not None:
+            return self._socket
+        if self._closed:
+            raise ChannelError(f"channel to {self.host}:{self.port} is closed")
+        connection = socket.create_connection((self.host, self.port), self._connect_timeout_s)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._receive_buffer_bytes > 0:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+        connection.settimeout(self._request_timeout_s)
+        with self._lock:
+            self._socket = connection
+        if self._closed:  # closed while it connected
+            raise ChannelError(f"channel to {self.host}:{self.port} is closed")
+        return connection
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            connection, self._socket = self._socket, None
+        if connection is not None:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits in recv
+            except OSError:
+                pass  # the peer was first
+            connection.close()
+
+    def _receive_frame(self, connection: socket.socket) -> memoryview:
+        self._receive_exactly(connection, memoryview(self._buffer)[:4])
+        (size,) = framing.INT32.unpack_from(self._buffer)
+        if size < 4 or size > self._max_response_bytes:
+            raise ChannelError(f"broker at {self.host}:{self.port} announced an answer of {size} bytes")
+        if size > len(self._buffer):
+            self._buffer = bytearray(size + size // 4)
+        frame = memoryview(self._buffer)[:size]
+        self._receive_exactly(connection, frame)
+        (correlation_id,) = framing.INT32.unpack_from(frame)
+        if correlation_id != self._correlation_id:
+            raise ChannelError(
+                f"broker at {self.host}:{self.port} answered request {correlation_id}, not {self._correlation_id}"
+            )
+        return frame
+
+    def _receive_exactly(self, connection: socket.socket, target: memoryview) -> None:
+        while target:
+            received = connection.recv_into(target)
+            if received == 0:
+                raise ChannelError(f"broker at {self.host}:{self.port} closed the connection")
+            target = target[received:]

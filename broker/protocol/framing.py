@@ -1,0 +1,120 @@
+"""Frames and headers: the bytes around every message body.
+
+A frame is an int32 length and that many bytes: a header and a body. Request headers are version 1, or 2 for flexible
+versions (KIP-482); response headers are 0, or 1 for flexible versions, but always 0 for ApiVersions (KIP-511).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.errors import ProtocolError
+
+INT32 = Struct(">i")
+_REQUEST_PREFIX = Struct(">hhih")
+_RESPONSE_PREFIX = Struct(">ii")
+_RESPONSE_PREFIX_FLEXIBLE = Struct(">iiB")
+# Kafka's clients send at most a few tags; a header of kilobytes is not one of theirs.
+_MAX_TAGS = 64
+
+
+class RequestHeader(NamedTuple):
+    """``body_offset`` is where the body begins in the frame's bytes (after the length)."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_offset: int
+
+
+def parse_request_header(frame: memoryview) -> RequestHeader:
+    """Reads the header of one request frame (without its length).
+
+    Raises :class:`ProtocolError` for an unknown API key or bytes that are no header. A version out of range is not
+    judged here: ApiVersions answers it.
+    """
+    try:
+        api_key, api_version, correlation_id, length = _REQUEST_PREFIX.unpack_from(frame)
+        position = _REQUEST_PREFIX.size
+        client_id = None
+        if length >= 0:
+            client_id = str(frame[position : position + length], "utf-8")
+            if len(frame) < position + length:
+                raise ProtocolError("truncated client id")
+            position += length
+        api = APIS.get(api_key)
+        if api is None:
+            raise ProtocolError(f"unknown API key {api_key} (version {api_version})")
+        if api_version >= api.flexible_from and api_version <= api.max_version:
+            position = skip_tags(frame, position)
+    except ProtocolError:
+        raise
+    except Exception as error:
+        raise ProtocolError(f"no request header in {bytes(frame[:16]).hex()}…: {error!r}") from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+
+
+def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
+    """The unsigned varint at ``position`` and the position after it (at most 5 bytes)."""
+    value = shift = 0
+    while True:
+        byte = view[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 28:
+            raise ProtocolError("varint longer than 5 bytes")
+
+
+def write_uvarint(value: int) -> bytes:
+    """The bytes of an unsigned varint."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def skip_tags(view: memoryview, position: int) -> int:
+    """The position after a tagged-field section."""
+    count, position = read_uvarint(view, position)
+    if count > _MAX_TAGS:
+        raise ProtocolError(f"{count} tagged fields")
+    for _ in range(count):
+        _, position = read_uvarint(view, position)
+        size, position = read_uvarint(view, position)
+        position += size
+    if position > len(view):
+        raise ProtocolError("truncated tagged fields")
+    return position
+
+
+def response_prefix(api_key: int, api_version: int, correlation_id: int, body_size: int) -> bytes:
+    """Length and response header for a body of ``body_size`` bytes."""
+    if api_version >= APIS[api_key].flexible_from and api_key != ApiKey.API_VERSIONS:
+        return _RESPONSE_PREFIX_FLEXIBLE.pack(5 + body_size, correlation_id, 0)
+    return _RESPONSE_PREFIX.pack(4 + body_size, correlation_id)
+
+
+def request_prefix(api_key: int, api_version: int, correlation_id: int, client_id: str, body_size: int) -> bytes:
+    """Length and request header, for the client side of broker-to-broker requests."""
+    name = client_id.encode()
+    header = _REQUEST_PREFIX.pack(api_key, api_version, correlation_id, len(name)) + name
+    if api_version >= APIS[api_key].flexible_from:
+        header += b"\0"
+    return INT32.pack(len(header) + body_size) + header
+
+
+def response_body_offset(api_key: int, api_version: int, frame: memoryview) -> int:
+    """Where the body begins in a received response frame (without its length)."""
+    if api_version >= APIS[api_key].flexible_from and api_key != ApiKey.API_VERSIONS:
+        return skip_tags(frame, 4)
+    return 4
