@@ -1,0 +1,44 @@
+"""Fixtures and markers that all tests share. Servers start when the first test asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.peers import Peer, PeerKind
+from tests.support.zookeeper import ZooKeeperServer
+
+MARKERS = {
+    "integration": "starts real servers on loopback",
+    "cluster": "needs a lab of real hosts (LANDLINE_LAB names it; run inside its network namespace)",
+    "slow": "takes more than half a minute on two quiet cores",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the markers."""
+    for name, meaning in MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """One ZooKeeper for the whole run (per xdist worker): take ``zookeeper.chroot()``, and leave it running."""
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper of this test alone, to be stopped, killed and frozen."""
+    with ZooKeeperServer(tmp_path / "zookeeper") as server:
+        yield server
+
+
+@pytest.fixture(params=list(PeerKind), ids=lambda kind: kind.value)
+def peer(request: pytest.FixtureRequest, zookeeper: ZooKeeperServer, tmp_path: Path) -> Peer:
+    """Apache Kafka 3.9.1 and Landline in turn (``-k kafka`` or ``-k landline`` picks one)."""
+    kind: PeerKind = request.param
+    return Peer(kind, zookeeper, tmp_path / "brokers")

@@ -1,0 +1,169 @@
+"""What a broker process is to a test, whoever's it is: the interface, clusters of it, and the two peers.
+
+``kafka_broker`` and ``landline_broker`` fill it in. ``Peer`` makes standalone brokers and clusters of one of the
+two, so that a test written once runs against both.
+"""
+
+from __future__ import annotations
+
+import abc
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.support.ports import free_port
+from tests.support.processes import CpuSeconds, ManagedProcess
+from tests.support.wire import answers_api_versions
+
+HOST = "127.0.0.1"
+
+# For tests that run many brokers on a small machine; a test overrides what it is about.
+TEST_CONFIG: Mapping[str, object] = {
+    "auto.create.topics.enable": "false",
+    "controlled.shutdown.retry.backoff.ms": 500,
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 4,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 4,
+    "transaction.state.log.replication.factor": 1,
+    "zookeeper.session.timeout.ms": 6000,
+}
+
+
+def http_status(url: str, timeout_s: float = 2.0) -> int:
+    """Returns the HTTP status of a GET, or 0 when nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def write_properties(path: Path, settings: Mapping[str, object]) -> Path:
+    """Writes a server.properties with sorted keys and returns its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{key}={value}\n" for key, value in sorted(settings.items())))
+    return path
+
+
+class BrokerProcess(abc.ABC):
+    """One broker on loopback. It keeps its port and its log dir over ``stop``, ``kill`` and ``start``."""
+
+    broker_id: int
+    log_dir: Path
+    port: int
+    process: ManagedProcess
+    start_timeout_s: float = 60.0
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port`` of its listener."""
+        return f"{HOST}:{self.port}"
+
+    def is_ready(self) -> bool:
+        """Whether clients are served now."""
+        return answers_api_versions(HOST, self.port)
+
+    def start(self) -> Self:
+        """Starts the broker and waits until it is ready."""
+        self.start_nowait()
+        self.wait_ready()
+        return self
+
+    def start_nowait(self) -> None:
+        """Starts the process and returns at once."""
+        self._prepare()
+        self.process.start()
+
+    def wait_ready(self) -> None:
+        """Waits until the broker serves clients."""
+        self.process.wait_ready(self.is_ready, self.start_timeout_s)
+
+    def stop(self, timeout_s: float = 60.0) -> int:
+        """Stops it by SIGTERM (with controlled shutdown); returns the exit code."""
+        return self.process.stop(timeout_s)
+
+    def kill(self) -> None:
+        """Ends it by SIGKILL."""
+        self.process.kill()
+
+    def freeze(self) -> None:
+        """Wedges it (SIGSTOP)."""
+        self.process.freeze()
+
+    def thaw(self) -> None:
+        """Lets it go on after ``freeze``."""
+        self.process.thaw()
+
+    def rss_mb(self) -> float:
+        """Resident memory in MiB."""
+        return self.process.rss_mb()
+
+    def cpu_seconds(self) -> CpuSeconds:
+        """CPU time since its start."""
+        return self.process.cpu_seconds()
+
+    def log_text(self) -> str:
+        """Everything that it has printed."""
+        return self.process.log_text()
+
+    @abc.abstractmethod
+    def _prepare(self) -> None:
+        """Writes what the process reads when it starts."""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+
+
+class Cluster:
+    """Brokers that share one ZooKeeper chroot, in order of their ids."""
+
+    def __init__(self, brokers: Mapping[int, BrokerProcess], zk_connect: str) -> None:
+        self.brokers = dict(brokers)
+        self.zk_connect = zk_connect
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers' addresses, joined by commas."""
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    def start(self) -> Self:
+        """Starts all brokers at once and waits for each."""
+        for broker in self.brokers.values():
+            broker.start_nowait()
+        for broker in self.brokers.values():
+            broker.wait_ready()
+        return self
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kills every broker that still runs."""
+        for broker in self.brokers.values():
+            broker.process.kill()
+
+
+def unused_port() -> int:
+    """A free port on the loopback address of the test brokers."""
+    return free_port(HOST)

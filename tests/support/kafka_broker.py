@@ -1,0 +1,64 @@
+"""Apache Kafka 3.9.1 brokers in ZooKeeper mode, as processes on loopback.
+
+The jars come from ``kafka_dist``. Tests take a small, quickly started JVM; the benchmark passes Kafka's own flags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.support import kafka_dist
+from tests.support.brokers import HOST, TEST_CONFIG, BrokerProcess, unused_port, write_properties
+from tests.support.processes import ManagedProcess
+
+MAIN_CLASS = "kafka.Kafka"
+SMALL_JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+# What kafka-server-start sets when the operator sets nothing (3.9.1).
+DEFAULT_JVM = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+
+
+class KafkaBroker(BrokerProcess):
+    """One Apache Kafka broker; config keys are given as keywords with ``_`` for ``.``, or in ``config``."""
+
+    start_timeout_s = 120.0
+
+    def __init__(
+        self,
+        broker_id: int,
+        zk_connect: str,
+        log_dir: Path,
+        config: dict[str, object] | None = None,
+        jvm: Sequence[str] = SMALL_JVM,
+        port: int | None = None,
+    ) -> None:
+        self.broker_id = broker_id
+        self.log_dir = log_dir
+        self.port = port or unused_port()
+        self._properties = log_dir.with_name(log_dir.name + ".properties")
+        self._settings: dict[str, object] = {
+            **TEST_CONFIG,
+            "broker.id": broker_id,
+            "listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "log.dirs": log_dir,
+            "zookeeper.connect": zk_connect,
+            **(config or {}),
+        }
+        self.process = ManagedProcess(
+            f"Apache Kafka {kafka_dist.KAFKA_VERSION} broker {broker_id}",
+            lambda: kafka_dist.java_command(MAIN_CLASS, str(self._properties), jvm=jvm),
+            log_dir.with_name(log_dir.name + ".log"),
+        )
+
+    def _prepare(self) -> None:
+        write_properties(self._properties, self._settings)

@@ -1,0 +1,65 @@
+"""The few Kafka requests that tests send byte by byte, so that no client library stands between.
+
+Only what readiness probes and raw-protocol tests share: framing, ApiVersions v0 and its answer. The client
+libraries' drivers are in ``workloads``, the benchmark's prepared requests in ``bench``.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+
+API_VERSIONS = 18
+HEADER = struct.Struct(">hhih")
+KEY_RANGE = struct.Struct(">hhh")
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """The versions that a broker advertises for one API, both ends included."""
+
+    lowest: int
+    highest: int
+
+
+def framed(api_key: int, version: int, correlation_id: int, body: bytes, client_id: bytes = b"probe") -> bytes:
+    """Returns a whole request: length, header v1, body. Not for flexible versions."""
+    header = HEADER.pack(api_key, version, correlation_id, len(client_id)) + client_id
+    return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+def receive_exactly(connection: socket.socket, size: int) -> bytes:
+    """Reads ``size`` bytes; raises ``ConnectionError`` when the peer closes before."""
+    data = bytearray()
+    while len(data) < size:
+        chunk = connection.recv(min(65536, size - len(data)))
+        if not chunk:
+            raise ConnectionError(f"closed by the peer after {len(data)} of {size} bytes")
+        data += chunk
+    return bytes(data)
+
+
+def receive_frame(connection: socket.socket) -> bytes:
+    """Reads one response without its length."""
+    (size,) = struct.unpack(">i", receive_exactly(connection, 4))
+    return receive_exactly(connection, size)
+
+
+def api_versions(host: str, port: int, timeout_s: float = 2.0) -> dict[int, VersionRange]:
+    """Asks ApiVersions v0; returns the range by API key. Any failure is an ``OSError``."""
+    with socket.create_connection((host, port), timeout=timeout_s) as connection:
+        connection.sendall(framed(API_VERSIONS, 0, 1, b""))
+        answer = receive_frame(connection)
+    _, error_code, count = struct.unpack_from(">ihi", answer)
+    if error_code != 0 or len(answer) != 10 + KEY_RANGE.size * count:
+        raise ConnectionError(f"ApiVersions answered error {error_code}, {count} keys, {len(answer)} bytes")
+    return {key: VersionRange(low, high) for key, low, high in KEY_RANGE.iter_unpack(answer[10:])}
+
+
+def answers_api_versions(host: str, port: int, timeout_s: float = 2.0) -> bool:
+    """Whether a broker serves on the port."""
+    try:
+        return bool(api_versions(host, port, timeout_s))
+    except OSError:
+        return False
