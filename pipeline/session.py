@@ -1,0 +1,35 @@
+"""Makes the Spark session of a job: the same settings under ``spark-submit``, a test and a plain ``python``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def make_session(
+    app_name: str,
+    *,
+    jars: Sequence[Path],
+    shuffle_partitions: int,
+    master: str | None = None,
+    driver_host: str | None = None,
+) -> SparkSession:
+    """A session in UTC with ``jars`` on the class path of driver and executors.
+
+    ``driver_host``: needed where the machine has several addresses and the executors reach only one of them.
+    """
+    builder = (
+        SparkSession.builder.appName(app_name)
+        .config("spark.jars", ",".join(map(str, jars)))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", shuffle_partitions)
+        # Three queries in one driver: none of them waits for the whole batch of another.
+        .config("spark.scheduler.mode", "FAIR")
+    )
+    if master is not None:
+        builder = builder.master(master)
+    if driver_host is not None:
+        builder = builder.config("spark.driver.host", driver_host).config("spark.driver.bindAddress", driver_host)
+    return builder.getOrCreate()

@@ -1,0 +1,140 @@
+"""From the source's rows to records, dead letters and windows: DataFrame in, DataFrame out, no IO.
+
+Everything here is a function of the row (and of the watermark, for the windows), never of the clock: a batch that
+is replayed after a crash gives the same rows again. That is what the sinks' promises rest on (docs/adr/0005).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType
+
+from pipeline.schema import (
+    CORRUPT_FIELD,
+    CURSOR_FIELD,
+    DEFAULT_PRIORITY,
+    EVENT_TIME_FIELD,
+    HEADER_PREFIX,
+    JOURNAL_SCHEMA,
+    RECORD_COLUMNS,
+    SOURCE_COLUMNS,
+    UNKNOWN_UNIT,
+)
+
+_LATEST_MICROS = 253_402_300_799_999_999  # the last microsecond of the year 9999, where Spark's calendar ends
+_OBJECT_TEXT = r"(?s)^\s*\{.*\}\s*$"
+
+
+def parsed(source: DataFrame, max_ahead: str) -> DataFrame:
+    """Adds to the connector's rows what was read from their JSON, and ``reason``: null where all is well.
+
+    ``max_ahead``: a Spark interval. An entry may claim to be that much younger than its Kafka record and no more:
+    one clock in the year 2500 would otherwise move the watermark there, and every honest entry would be late.
+    """
+    text = F.col("value").cast("string")
+    micros = F.col(f"journal.{EVENT_TIME_FIELD}").try_cast(LongType())
+    rows = source.select(
+        "topic",
+        "partition",
+        "offset",
+        F.col("timestamp").alias("kafka_time"),
+        "key",
+        "value",
+        text.alias("text"),
+        F.from_json(
+            text, JOURNAL_SCHEMA, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT_FIELD}
+        ).alias("journal"),
+    )
+    in_range = micros.between(1, _LATEST_MICROS)
+    event_time = F.when(in_range, F.timestamp_micros(micros))
+    return rows.withColumn("event_time", event_time).withColumn("reason", _reason(micros, in_range, max_ahead))
+
+
+def _reason(micros: Column, in_range: Column, max_ahead: str) -> Column:
+    """Why a row cannot be used: the first of the faults that it has, or null."""
+    ahead_limit = F.col("kafka_time") + F.expr(f"INTERVAL {max_ahead}")
+    return (
+        F.when(F.col("value").isNull(), F.lit("the record has no value"))
+        .when(~F.is_valid_utf8(F.col("text")), F.lit("the value is not UTF-8"))
+        .when(~F.col("text").rlike(_OBJECT_TEXT), F.lit("the value is not a JSON object"))
+        .when(F.col("journal").isNull(), F.lit("the value is not a JSON object"))
+        .when(F.col(f"journal.{CORRUPT_FIELD}").isNotNull(), F.lit("the value is not valid JSON"))
+        .when(F.col(f"journal.{EVENT_TIME_FIELD}").isNull(), F.lit(f"{EVENT_TIME_FIELD} is missing"))
+        .when(micros.isNull() | ~in_range, F.lit(f"{EVENT_TIME_FIELD} is not a time in microseconds"))
+        .when(
+            F.col("event_time") > ahead_limit,
+            F.lit(f"{EVENT_TIME_FIELD} is more than {max_ahead} ahead of the record's own time"),
+        )
+    )
+
+
+def records(rows: DataFrame) -> DataFrame:
+    """The rows that could be read, in the columns of ``schema.RECORD_COLUMNS``."""
+    journal = {name: F.col(f"journal.{name}") for name in JOURNAL_SCHEMA.names}
+    priority = journal["PRIORITY"].try_cast(IntegerType())
+    columns = {
+        "event_date": F.to_date("event_time"),
+        "cursor": journal[CURSOR_FIELD],
+        "host": F.coalesce(journal["_HOSTNAME"], F.col("key").cast("string"), F.lit(UNKNOWN_UNIT)),
+        "unit": F.coalesce(journal["_SYSTEMD_UNIT"], F.lit(UNKNOWN_UNIT)),
+        "pid": journal["_PID"].try_cast(IntegerType()),
+        "priority": F.when(priority.between(0, 7), priority).otherwise(F.lit(DEFAULT_PRIORITY)),
+        "identifier": journal["SYSLOG_IDENTIFIER"],
+        "transport": journal["_TRANSPORT"],
+        "message": journal["MESSAGE"],
+    }
+    return rows.where(F.col("reason").isNull()).withColumns(columns).select(*RECORD_COLUMNS)
+
+
+def dead_letters(rows: DataFrame) -> DataFrame:
+    """The rows that could not be read, as Kafka messages: the bytes as they came, the why and whence as headers.
+
+    The key is ``topic-partition-offset``: a consumer, or compaction, drops the second copy of a replayed batch.
+    """
+    reported = {"reason": F.col("reason"), "timestamp": F.unix_millis("kafka_time").cast("string")}
+    reported |= {name: F.col(name).cast("string") for name in SOURCE_COLUMNS[:3]}
+    headers = [
+        F.struct(F.lit(HEADER_PREFIX + name).alias("key"), F.encode(value, "UTF-8").alias("value"))
+        for name, value in reported.items()
+    ]
+    return rows.where(F.col("reason").isNotNull()).select(
+        record_key().cast("binary").alias("key"), "value", F.array(*headers).alias("headers")
+    )
+
+
+def record_key() -> Column:
+    """A record's identity as text: ``topic-partition-offset``."""
+    return F.concat_ws("-", "topic", "partition", "offset")
+
+
+def windows(entries: DataFrame, window: str, slide: str, watermark: str) -> DataFrame:
+    """Counts of ``records`` rows per host, unit and priority in each window of event time.
+
+    The shipper delivers at least once, so the same journal entry may stand at two offsets: entries are first made
+    one per cursor, as far back as the watermark remembers. A record without a cursor counts as itself.
+    """
+    identity = F.coalesce(F.col("cursor"), record_key())
+    once = (
+        entries.withColumn("identity", identity)
+        .withWatermark("event_time", watermark)
+        .dropDuplicatesWithinWatermark(["identity"])
+    )
+    group = [F.window("event_time", window, slide), F.col("host"), F.col("unit"), F.col("priority")]
+    counts = once.groupBy(*group).agg(F.count("*").alias("count"))
+    start, end = F.col("window.start").alias("window_start"), F.col("window.end").alias("window_end")
+    return counts.select(start, end, "host", "unit", "priority", "count")
+
+
+def window_messages(counts: DataFrame) -> DataFrame:
+    """Rows of ``windows`` as Kafka messages: JSON value, and a JSON key that names window, host, unit, priority.
+
+    The value is the window's whole count, not an increment: writing it twice under the same key changes nothing.
+    """
+    stamps = {name: F.date_format(name, "yyyy-MM-dd'T'HH:mm:ss.SSSXXX") for name in ("window_start", "window_end")}
+    named = counts.withColumns(stamps)
+    key = F.struct("window_start", "window_end", "host", "unit", "priority")
+    return named.select(
+        F.to_json(key).cast("binary").alias("key"),
+        F.to_json(F.struct("*")).cast("binary").alias("value"),
+    )
