@@ -1,0 +1,254 @@
+"""Fetch responses by hand: packed with ``struct`` around file regions, and read by followers without copying records.
+
+Layouts from Kafka 3.9's FetchResponse, versions 4 to 17.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct, error as struct_error
+
+from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.framing import read_uvarint, response_prefix, skip_tags, write_uvarint
+from broker.utils.file_region import FileRegion
+
+FETCH = 1
+_FLEXIBLE_FROM = 12
+_TOPIC_IDS_FROM = 13
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_PARTITION_V4 = Struct(">ihqq")
+_PARTITION_V5 = Struct(">ihqqq")
+_DIVERGING_TAG = Struct(">BBiqB")
+_LEADER_TAG = Struct(">BBiiB")
+_SESSION = Struct(">ihi")
+_EPOCH_AND_END = Struct(">iq")
+_NO_ABORTED = _INT32.pack(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPartition:
+    """One partition of an answer. ``records`` is what to send, None for nothing; ``diverging`` is (epoch, end offset)
+    for followers (KIP-595); ``leader`` is (id, epoch) when the leader is elsewhere.
+    """
+
+    index: int
+    error: Errors
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    records: FileRegion | None = None
+    diverging: tuple[int, int] | None = None
+    leader: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedTopic:
+    """``name`` is written before version 13, ``topic_id`` from then on."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: Sequence[FetchedPartition]
+
+
+def encode_fetch_response(
+    version: int,
+    correlation_id: int,
+    topics: Sequence[FetchedTopic],
+    error: Errors = Errors.NONE,
+    session_id: int = 0,
+    throttle_ms: int = 0,
+) -> list[bytes | FileRegion]:
+    """A whole response frame, its length included, as bytes and file regions in the order they go out."""
+    encoder = _FlexibleEncoder(version) if version >= _FLEXIBLE_FROM else _Encoder(version)
+    encoder.head(error, session_id, throttle_ms, len(topics))
+    for topic in topics:
+        encoder.topic(topic)
+        for partition in topic.partitions:
+            encoder.partition(partition)
+        encoder.end_struct()
+    encoder.end_struct()
+    return encoder.frame(correlation_id)
+
+
+class _Encoder:
+    """The old encoding, versions 4 to 11: gathers bytes until a file region must come between."""
+
+    __slots__ = ("_payload", "_pending", "_regions_size", "_version")
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self._pending: list[bytes] = []
+        self._payload: list[bytes | FileRegion] = []
+        self._regions_size = 0
+
+    def head(self, error: Errors, session_id: int, throttle_ms: int, topics: int) -> None:
+        if self._version >= 7:
+            self._pending.append(_SESSION.pack(throttle_ms, error, session_id))
+        else:
+            self._pending.append(_INT32.pack(throttle_ms))
+        self.array(topics)
+
+    def array(self, length: int) -> None:
+        self._pending.append(_INT32.pack(length))
+
+    def topic(self, topic: FetchedTopic) -> None:
+        name = topic.name.encode()
+        self._pending += (_INT16.pack(len(name)), name)
+        self.array(len(topic.partitions))
+
+    def partition(self, partition: FetchedPartition) -> None:
+        self.fixed(partition)
+        self._pending.append(_NO_ABORTED)
+        if self._version >= 11:
+            self._pending.append(b"\xff\xff\xff\xff")  # preferred_read_replica: the leader
+        self.records(partition.records)
+
+    def fixed(self, partition: FetchedPartition) -> None:
+        if self._version >= 5:
+            head = _PARTITION_V5.pack(
+                partition.index,
+                partition.error,
+                partition.high_watermark,
+                partition.last_stable_offset,
+                partition.log_start_offset,
+            )
+        else:
+            head = _PARTITION_V4.pack(
+                partition.index, partition.error, partition.high_watermark, partition.last_stable_offset
+            )
+        self._pending.append(head)
+
+    def records(self, region: FileRegion | None) -> None:
+        self._pending.append(_INT32.pack(0 if region is None else region.size))
+        self.region(region)
+
+    def region(self, region: FileRegion | None) -> None:
+        if region is not None and region.size:
+            self._payload.append(b"".join(self._pending))
+            self._pending.clear()
+            self._payload.append(region)
+            self._regions_size += region.size
+
+    def end_struct(self) -> None:
+        """No tags before version 12."""
+
+    def frame(self, correlation_id: int) -> list[bytes | FileRegion]:
+        if self._pending:
+            self._payload.append(b"".join(self._pending))
+        size = self._regions_size + sum(len(part) for part in self._payload if isinstance(part, bytes))
+        first = self._payload[0]
+        prefix = response_prefix(FETCH, self._version, correlation_id, size)
+        self._payload[0] = prefix + first if isinstance(first, bytes) else prefix
+        return self._payload
+
+
+class _FlexibleEncoder(_Encoder):
+    """The compact encoding, versions 12 to 17."""
+
+    __slots__ = ()
+
+    def array(self, length: int) -> None:
+        self._pending.append(write_uvarint(length + 1))
+
+    def topic(self, topic: FetchedTopic) -> None:
+        if self._version >= _TOPIC_IDS_FROM:
+            self._pending.append(topic.topic_id.bytes)
+        else:
+            name = topic.name.encode()
+            self._pending += (write_uvarint(len(name) + 1), name)
+        self.array(len(topic.partitions))
+
+    def partition(self, partition: FetchedPartition) -> None:
+        self.fixed(partition)
+        self._pending.append(b"\0\xff\xff\xff\xff")  # no aborted transactions; no preferred read replica
+        self.records(partition.records)
+        self._pending.append(_partition_tags(partition))
+
+    def records(self, region: FileRegion | None) -> None:
+        self._pending.append(write_uvarint(1 if region is None else region.size + 1))
+        self.region(region)
+
+    def end_struct(self) -> None:
+        self._pending.append(b"\0")
+
+
+def _partition_tags(partition: FetchedPartition) -> bytes:
+    if partition.diverging is None and partition.leader is None:
+        return b"\0"
+    fields = []
+    if partition.diverging is not None:
+        fields.append(_DIVERGING_TAG.pack(0, 13, *partition.diverging, 0))
+    if partition.leader is not None:
+        fields.append(_LEADER_TAG.pack(1, 9, *partition.leader, 0))
+    return bytes((len(fields),)) + b"".join(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedPartition:
+    """What a follower got for one partition; ``records`` is a view of the received frame."""
+
+    topic_id: uuid.UUID
+    index: int
+    error: int
+    high_watermark: int
+    log_start_offset: int
+    diverging: tuple[int, int] | None
+    records: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedFetch:
+    """A follower's Fetch response."""
+
+    error: int
+    session_id: int
+    partitions: list[ReceivedPartition]
+
+
+def parse_fetch_response(body: memoryview) -> ReceivedFetch:
+    """Reads the body of a Fetch response of version 13 to 17. Raises :class:`ProtocolError` for anything else."""
+    try:
+        _throttle_ms, error, session_id = _SESSION.unpack_from(body)
+        count, position = read_uvarint(body, _SESSION.size)
+        partitions: list[ReceivedPartition] = []
+        for _ in range(count - 1):
+            topic_id = uuid.UUID(bytes=bytes(body[position : position + 16]))
+            inner, position = read_uvarint(body, position + 16)
+            for _ in range(inner - 1):
+                received, position = _parse_partition(body, position, topic_id)
+                partitions.append(received)
+            position = skip_tags(body, position)
+        skip_tags(body, position)
+    except (struct_error, IndexError, ValueError) as error_:
+        raise ProtocolError(f"truncated Fetch response: {error_}") from error_
+    return ReceivedFetch(error, session_id, partitions)
+
+
+def _parse_partition(body: memoryview, position: int, topic_id: uuid.UUID) -> tuple[ReceivedPartition, int]:
+    index, error, high_watermark, _stable, log_start = _PARTITION_V5.unpack_from(body, position)
+    aborted, position = read_uvarint(body, position + _PARTITION_V5.size)
+    for _ in range(aborted - 1):
+        position = skip_tags(body, position + 16)
+    size, position = read_uvarint(body, position + 4)
+    size = max(size - 1, 0)
+    records = body[position : position + size]
+    if len(records) != size:
+        raise ProtocolError(f"Fetch response announced {size} record bytes, {len(records)} came")
+    diverging, position = _parse_tags(body, position + size)
+    return ReceivedPartition(topic_id, index, error, high_watermark, log_start, diverging, records), position
+
+
+def _parse_tags(body: memoryview, position: int) -> tuple[tuple[int, int] | None, int]:
+    diverging = None
+    count, position = read_uvarint(body, position)
+    for _ in range(count):
+        tag, position = read_uvarint(body, position)
+        size, position = read_uvarint(body, position)
+        if tag == 0:
+            epoch, end_offset = _EPOCH_AND_END.unpack_from(body, position)
+            diverging = (epoch, end_offset)
+        position += size
+    return diverging, position

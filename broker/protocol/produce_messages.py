@@ -1,0 +1,198 @@
+"""Produce by hand: requests whose record bytes stay where they were received, responses packed with ``struct``.
+
+Layouts from Kafka 3.9's ProduceRequest/ProduceResponse, versions 3 to 11. kio would copy the records (24 µs at 1 MB)
+and take 19 µs for an answer that takes 1 µs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from struct import Struct, error as struct_error
+
+from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.framing import read_uvarint, skip_tags, write_uvarint
+
+_FLEXIBLE_FROM = 9
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_ACKS_TIMEOUT = Struct(">hi")
+_PARTITION_V3 = Struct(">ihqq")
+_PARTITION_V5 = Struct(">ihqqq")
+_LEADER = Struct(">BBBiiB")
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest:
+    """``topics`` holds (topic, [(partition, records)]); ``records`` is a view of the received frame, None for null."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[tuple[str, list[tuple[int, memoryview | None]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResponse:
+    """One partition's outcome. Offsets and times are -1 when there is none; ``leader`` is (id, epoch) for version 10
+    and later when ``error`` says that the leader is elsewhere.
+    """
+
+    error: Errors
+    base_offset: int = -1
+    log_append_time: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+    leader: tuple[int, int] | None = None
+
+
+def parse_produce_request(body: memoryview, version: int) -> ProduceRequest:
+    """Raises :class:`ProtocolError` when lengths do not add up; nothing is allocated by a length that a peer claims."""
+    try:
+        reader = _FlexibleReader(body) if version >= _FLEXIBLE_FROM else _Reader(body)
+        transactional_id = reader.nullable_string()
+        acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, reader.position)
+        reader.position += _ACKS_TIMEOUT.size
+        topics = []
+        for _ in range(reader.array_length()):
+            topic = reader.nullable_string()
+            if topic is None:
+                raise ProtocolError("null topic name in Produce")
+            partitions = []
+            for _ in range(reader.array_length()):
+                (partition,) = _INT32.unpack_from(body, reader.position)
+                reader.position += 4
+                partitions.append((partition, reader.nullable_bytes()))
+                reader.end_struct()
+            reader.end_struct()
+            topics.append((topic, partitions))
+        reader.end_struct()
+    except (struct_error, IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"truncated Produce v{version}: {error}") from error
+    if reader.position != len(body):
+        raise ProtocolError(f"{len(body) - reader.position} bytes left after Produce v{version}")
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+class _Reader:
+    """Reads the old encoding: int16 string lengths, int32 array and byte lengths, no tags."""
+
+    __slots__ = ("body", "position")
+
+    def __init__(self, body: memoryview) -> None:
+        self.body = body
+        self.position = 0
+
+    def take(self, size: int) -> memoryview:
+        end = self.position + size
+        if end > len(self.body):
+            raise ProtocolError(f"{size} bytes announced where {len(self.body) - self.position} are left")
+        piece = self.body[self.position : end]
+        self.position = end
+        return piece
+
+    def nullable_string(self) -> str | None:
+        (length,) = _INT16.unpack_from(self.body, self.position)
+        self.position += 2
+        return None if length < 0 else str(self.take(length), "utf-8")
+
+    def nullable_bytes(self) -> memoryview | None:
+        (length,) = _INT32.unpack_from(self.body, self.position)
+        self.position += 4
+        return None if length < 0 else self.take(length)
+
+    def array_length(self) -> int:
+        (length,) = _INT32.unpack_from(self.body, self.position)
+        self.position += 4
+        return int(length)
+
+    def end_struct(self) -> None:
+        """No tags before version 9."""
+
+
+class _FlexibleReader(_Reader):
+    """Reads the compact encoding of KIP-482."""
+
+    __slots__ = ()
+
+    def _length(self) -> int:
+        length, self.position = read_uvarint(self.body, self.position)
+        return length - 1
+
+    def nullable_string(self) -> str | None:
+        length = self._length()
+        return None if length < 0 else str(self.take(length), "utf-8")
+
+    def nullable_bytes(self) -> memoryview | None:
+        length = self._length()
+        return None if length < 0 else self.take(length)
+
+    def array_length(self) -> int:
+        return self._length()
+
+    def end_struct(self) -> None:
+        self.position = skip_tags(self.body, self.position)
+
+
+def encode_produce_response(
+    version: int,
+    topics: Iterable[tuple[str, Sequence[tuple[int, PartitionResponse]]]],
+    throttle_ms: int = 0,
+) -> bytes:
+    """The body of a Produce response of ``version`` 3 to 11."""
+    topics = list(topics)
+    if version >= _FLEXIBLE_FROM:
+        return _encode_flexible(version, topics, throttle_ms)
+    partition_struct = _PARTITION_V5 if version >= 5 else _PARTITION_V3
+    parts = [_INT32.pack(len(topics))]
+    for topic, partitions in topics:
+        name = topic.encode()
+        parts += (_INT16.pack(len(name)), name, _INT32.pack(len(partitions)))
+        for index, outcome in partitions:
+            values = (index, outcome.error, outcome.base_offset, outcome.log_append_time, outcome.log_start_offset)
+            parts.append(partition_struct.pack(*values[: 5 if version >= 5 else 4]))
+            if version >= 8:
+                parts.append(_INT32.pack(0))
+                parts.append(_legacy_string(outcome.message))
+    parts.append(_INT32.pack(throttle_ms))
+    return b"".join(parts)
+
+
+def _encode_flexible(
+    version: int, topics: Sequence[tuple[str, Sequence[tuple[int, PartitionResponse]]]], throttle_ms: int
+) -> bytes:
+    parts = [write_uvarint(len(topics) + 1)]
+    for topic, partitions in topics:
+        name = topic.encode()
+        parts += (write_uvarint(len(name) + 1), name, write_uvarint(len(partitions) + 1))
+        for index, outcome in partitions:
+            parts.append(
+                _PARTITION_V5.pack(
+                    index, outcome.error, outcome.base_offset, outcome.log_append_time, outcome.log_start_offset
+                )
+            )
+            parts.append(b"\x01")  # no record errors
+            parts.append(_compact_string(outcome.message))
+            parts.append(b"\0" if version < 10 or outcome.leader is None else leader_tag(0, *outcome.leader))
+        parts.append(b"\0")
+    parts.append(_INT32.pack(throttle_ms) + b"\0")
+    return b"".join(parts)
+
+
+def leader_tag(tag: int, leader_id: int, leader_epoch: int) -> bytes:
+    """A tagged-field section whose one field is KIP-951's LeaderIdAndEpoch."""
+    return _LEADER.pack(1, tag, 9, leader_id, leader_epoch, 0)
+
+
+def _legacy_string(value: str | None) -> bytes:
+    if value is None:
+        return b"\xff\xff"
+    data = value.encode()
+    return _INT16.pack(len(data)) + data
+
+
+def _compact_string(value: str | None) -> bytes:
+    if value is None:
+        return b"\0"
+    data = value.encode()
+    return write_uvarint(len(data) + 1) + data

@@ -1,0 +1,116 @@
+"""The hand-written Produce and Fetch messages, held against kio's in every version."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import uuid
+
+import pytest
+
+from broker.protocol import codec, framing
+from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.fetch_messages import (
+    FetchedPartition,
+    FetchedTopic,
+    encode_fetch_response,
+    parse_fetch_response,
+)
+from broker.protocol.produce_messages import (
+    PartitionResponse,
+    encode_produce_response,
+    parse_produce_request,
+)
+from broker.utils.file_region import FileRegion
+
+PRODUCE_VERSIONS = range(APIS[ApiKey.PRODUCE].min_version, APIS[ApiKey.PRODUCE].max_version + 1)
+FETCH_VERSIONS = range(APIS[ApiKey.FETCH].min_version, APIS[ApiKey.FETCH].max_version + 1)
+TOPIC_ID = uuid.UUID(int=77)
+
+
+def _produce_body(version: int) -> bytes:
+    topics = [
+        {"name": "orders", "partition_data": [{"index": 3, "records": b"abc"}, {"index": 4, "records": None}]},
+        {"name": "é", "partition_data": []},
+    ]
+    fields = {"transactional_id": None, "acks": -1, "timeout": 1500, "topic_data": topics}
+    return codec.encode(ApiKey.PRODUCE, version, "request", fields)
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_produce_request_is_read_as_kio_writes_it(version: int) -> None:
+    body = bytearray(_produce_body(version))
+    request = parse_produce_request(memoryview(body), version)
+    assert (request.transactional_id, request.acks, request.timeout_ms) == (None, -1, 1500)
+    (orders, partitions), (accented, none) = request.topics
+    assert (orders, accented, none) == ("orders", "é", [])
+    assert [(index, records and bytes(records)) for index, records in partitions] == [(3, b"abc"), (4, None)]
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_every_truncation_of_a_produce_request_is_refused(version: int) -> None:
+    body = _produce_body(version)
+    for size in range(len(body)):
+        with pytest.raises(ProtocolError):
+            parse_produce_request(memoryview(body[:size]), version)
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_produce_response_is_read_by_kio(version: int) -> None:
+    good = PartitionResponse(Errors.NONE, 10, -1, 2)
+    bad = PartitionResponse(Errors.NOT_LEADER_OR_FOLLOWER, message="moved", leader=(2, 5))
+    body = encode_produce_response(version, [("t", [(0, good), (1, bad)])], throttle_ms=7)
+    decoded = codec.decode(ApiKey.PRODUCE, version, "response", body)
+    first, second = decoded.responses[0].partition_responses
+    assert (first.base_offset, first.error_code, codec.to_ms(decoded.throttle_time)) == (10, 0, 7)
+    assert second.error_code == Errors.NOT_LEADER_OR_FOLLOWER
+    if version >= 8:
+        assert second.error_message == "moved"
+    if version >= 10:
+        assert (second.current_leader.leader_id, second.current_leader.leader_epoch) == (2, 5)
+
+
+@pytest.fixture
+def file() -> io.FileIO:
+    with tempfile.TemporaryFile(buffering=0) as temporary:
+        temporary.write(b"0123456789")
+        yield temporary
+
+
+def _fetched(file: io.FileIO) -> list[FetchedTopic]:
+    plain = FetchedPartition(0, Errors.NONE, 10, 9, 1, FileRegion(file, 2, 5))
+    diverging = FetchedPartition(1, Errors.NONE, 4, 4, 0, None, diverging=(3, 44))
+    moved = FetchedPartition(2, Errors.NOT_LEADER_OR_FOLLOWER, leader=(2, 8))
+    return [FetchedTopic("t", TOPIC_ID, (plain, diverging, moved)), FetchedTopic("empty", uuid.UUID(int=1), ())]
+
+
+def _bytes(payload: list[bytes | FileRegion]) -> bytes:
+    return b"".join(p if isinstance(p, bytes) else b"0123456789"[p.position : p.position + p.size] for p in payload)
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+def test_fetch_response_is_read_by_kio(version: int, file: io.FileIO) -> None:
+    frame = _bytes(encode_fetch_response(version, 99, _fetched(file), session_id=5))
+    assert framing.INT32.unpack_from(frame) == (len(frame) - 4,)
+    offset = framing.response_body_offset(ApiKey.FETCH, version, memoryview(frame)[4:])
+    decoded = codec.decode(ApiKey.FETCH, version, "response", frame[4 + offset :])
+    plain, diverging, moved = decoded.responses[0].partitions
+    assert (plain.high_watermark, plain.last_stable_offset, bytes(plain.records)) == (10, 9, b"23456")
+    assert moved.error_code == Errors.NOT_LEADER_OR_FOLLOWER
+    assert decoded.responses[1].partitions == ()
+    if version >= 12:
+        assert (diverging.diverging_epoch.epoch, diverging.diverging_epoch.end_offset) == (3, 44)
+        assert (moved.current_leader.leader_id, moved.current_leader.leader_epoch) == (2, 8)
+
+
+def test_follower_reads_what_the_leader_wrote(file: io.FileIO) -> None:
+    frame = _bytes(encode_fetch_response(17, 99, _fetched(file), session_id=5))
+    received = parse_fetch_response(memoryview(frame)[4 + 5 :])
+    plain, diverging, moved = received.partitions
+    assert (plain.topic_id, plain.index, plain.high_watermark, bytes(plain.records)) == (TOPIC_ID, 0, 10, b"23456")
+    assert diverging.diverging == (3, 44)
+    assert moved.error == Errors.NOT_LEADER_OR_FOLLOWER
+    for size in range(len(frame) - 9):
+        with pytest.raises(ProtocolError):
+            parse_fetch_response(memoryview(frame)[9 : 9 + size])
