@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from broker.utils.file_region import FileRegion
 
-Payload = Sequence[bytes | bytearray | memoryview | FileRegion]
+Payload = Sequence[bytes | FileRegion]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,8 @@ class ConnectionInfo:
 
 class Request:
     """One request. ``body`` (after the header) is valid only until its inline handler returns, unless :meth:`keep`
-    was called; ``receive_ns`` is on the monotonic clock.
+    was called; ``receive_ns`` is on the monotonic clock. ``payload`` is the answer once ``done``; None in place of an
+    answer closes the connection.
     """
 
     __slots__ = (
@@ -39,6 +40,8 @@ class Request:
         "client_id",
         "connection",
         "correlation_id",
+        "done",
+        "payload",
         "receive_ns",
     )
 
@@ -51,7 +54,7 @@ class Request:
         body: memoryview,
         connection: ConnectionInfo,
         receive_ns: int,
-        complete: Callable[[Request, Payload | None], None],
+        complete: Callable[[Request], None],
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -60,14 +63,16 @@ class Request:
         self.body = body
         self.connection = connection
         self.receive_ns = receive_ns
-        self._complete: Callable[[Request, Payload | None], None] | None = complete
+        self.payload: Payload | None = None
+        self.done = False
+        self._complete: Callable[[Request], None] | None = complete
 
     def keep(self) -> None:
         """Copies the body so that it outlives the receive buffer: before the request leaves the Processor's thread."""
-        self.body = memoryview(bytes(self.body))
+        self.body = memoryview(bytearray(self.body))
 
     def respond(self, payload: Payload) -> None:
-        """Answers with a complete frame after its length: response header and body."""
+        """Answers with a complete frame: length, response header and body."""
         self._finish(payload)
 
     def respond_nothing(self) -> None:
@@ -83,28 +88,30 @@ class Request:
         if complete is None:
             raise RuntimeError(f"request {self.correlation_id} of API {self.api_key} was answered twice")
         self.body = memoryview(b"")
-        complete(self, payload)
+        self.payload = payload
+        self.done = True
+        complete(self)
 
 
 class RequestChannel:
     """Bounded queue (``queued.max.requests``) between Processors and the RequestHandlerPool."""
 
     def __init__(self, max_requests: int) -> None:
-        self._queue: queue.Queue[Request | None] = queue.Queue(max_requests)
+        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(max_requests)
 
     def __len__(self) -> int:
         return self._queue.qsize()
 
-    def offer(self, request: Request) -> bool:
-        """False when the queue is full: the Processor stops reading and tries again later."""
+    def offer(self, work: Callable[[], None]) -> bool:
+        """False when the queue is full: the Processor leaves the connection and tries again."""
         try:
-            self._queue.put_nowait(request)
+            self._queue.put_nowait(work)
         except queue.Full:
             return False
         return True
 
-    def take(self) -> Request | None:
-        """The next request; None tells one handler to end."""
+    def take(self) -> Callable[[], None] | None:
+        """The next piece of work; None tells one handler to end."""
         return self._queue.get()
 
     def stop_one(self) -> None:

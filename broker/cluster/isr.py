@@ -1,0 +1,92 @@
+"""The in-sync replica set: who is in, who is out, and how far the high watermark may go. Pure.
+
+The rules are Kafka 3.9's (KIP-497, KIP-966's first part):
+
+- A change is *pending* from the moment it is sent to the controller until the controller's answer. While one is
+  pending no other is begun.
+- The high watermark counts the *maximal* ISR: the committed one and whoever is about to join, but not without those
+  about to leave. So whatever the controller decides, every record below the mark is on every member of the ISR.
+- It does not advance while the ISR is smaller than min.insync.replicas, and never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from broker.cluster.replica import UNKNOWN_OFFSET, ReplicaState
+
+
+@dataclass(frozen=True, slots=True)
+class IsrState:
+    """``committed`` is what ZooKeeper holds; ``proposed`` what was asked of the controller, None when nothing was."""
+
+    committed: frozenset[int]
+    proposed: frozenset[int] | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        return self.proposed is not None
+
+    @property
+    def maximal(self) -> frozenset[int]:
+        """Everybody who may be in the ISR once the pending change is decided."""
+        return self.committed if self.proposed is None else self.committed | self.proposed
+
+    def propose(self, isr: frozenset[int]) -> IsrState:
+        if self.is_pending:
+            raise ValueError(f"ISR change to {sorted(isr)} while {self} is pending")
+        return IsrState(self.committed, isr)
+
+    def rolled_back(self) -> IsrState:
+        return IsrState(self.committed)
+
+
+def out_of_sync_replicas(
+    isr: Iterable[int],
+    followers: Mapping[int, ReplicaState],
+    leader_end_offset: int,
+    now_ms: int,
+    max_lag_ms: int,
+) -> frozenset[int]:
+    """Members that are behind the leader's end and were not caught up within ``replica.lag.time.max.ms``."""
+    return frozenset(
+        broker_id
+        for broker_id in isr
+        if (follower := followers.get(broker_id)) is not None
+        and follower.log_end_offset != leader_end_offset
+        and now_ms - follower.last_caught_up_ms > max_lag_ms
+    )
+
+
+def may_join(follower: ReplicaState, high_watermark: int, leader_epoch_start_offset: int) -> bool:
+    """Whether a follower holds all that is committed, and all from before this leader's term."""
+    return follower.log_end_offset >= high_watermark and follower.log_end_offset >= leader_epoch_start_offset
+
+
+def next_high_watermark(
+    current: int,
+    leader_end_offset: int,
+    state: IsrState,
+    followers: Mapping[int, ReplicaState],
+    *,
+    min_isr: int,
+    now_ms: int,
+    max_lag_ms: int,
+) -> int:
+    """The high watermark that the replicas' positions allow; ``current`` when they allow no more.
+
+    Counts the maximal ISR, and followers that are caught up and so about to join: else the mark could run ahead of a
+    follower for ever and it would never get in.
+    """
+    if len(state.committed) < min(min_isr, len(followers) + 1):
+        return current
+    mark = leader_end_offset
+    maximal = state.maximal
+    for broker_id, follower in followers.items():
+        counts = broker_id in maximal or (
+            follower.log_end_offset != UNKNOWN_OFFSET and now_ms - follower.last_caught_up_ms <= max_lag_ms
+        )
+        if counts and follower.log_end_offset < mark:
+            mark = follower.log_end_offset
+    return max(mark, current)

@@ -1,0 +1,385 @@
+"""One partition on this broker: leader or follower, its ISR and high watermark. Kafka's ``Partition``.
+
+Invariant: the high watermark never passes a record that some member of the maximal ISR lacks (``isr.py``), so a
+record acknowledged with acks=all survives whichever member leads next.
+
+Every public method may be called from any thread; the partition's lock is the owner of its state, and no callback and
+no purgatory is called with it held. Methods return what has become true, and the ReplicaManager tells whoever waits.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from broker.cluster import isr as isr_rule
+from broker.cluster.isr import IsrState
+from broker.cluster.partition_state import NO_LEADER, PartitionState
+from broker.cluster.replica import ReplicaState
+from broker.log.log import AppendInfo, AppendOrigin, Log, LogRead
+from broker.protocol.errors import Errors, KafkaError
+from broker.utils.clock import Clock
+from broker.utils.topic_partition import TopicPartition
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """A change to ask the controller for (AlterPartition)."""
+
+    topic_partition: TopicPartition
+    topic_id: uuid.UUID | None
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    broker_epochs: tuple[int, ...]
+    leader_recovery_state: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerRead:
+    """What a follower's fetch gives: records, or where the logs diverge; ``hw_advanced`` tells whoever waits."""
+
+    read: LogRead | None
+    diverging: tuple[int, int] | None
+    high_watermark: int
+    log_start_offset: int
+    hw_advanced: bool
+    isr_change: IsrChange | None
+
+
+class Partition:
+    """``alive`` says whether a broker is alive and not shutting down: such a one may not join the ISR."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log: Log,
+        *,
+        broker_id: int,
+        max_lag_ms: int,
+        clock: Clock,
+        alive: Callable[[int], bool],
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.log = log
+        self.topic_id = log.topic_id
+        self.leader_id = NO_LEADER
+        self.leader_epoch = -1
+        self.partition_epoch = -1
+        self.controller_epoch = -1
+        self.replicas: tuple[int, ...] = ()
+        self.adding_replicas: tuple[int, ...] = ()
+        self.removing_replicas: tuple[int, ...] = ()
+        self.isr = IsrState(frozenset())
+        self.followers: dict[int, ReplicaState] = {}
+        self.is_leader = False
+        self._leader_epoch_start = 0
+        self._broker_id = broker_id
+        self._max_lag_ms = max_lag_ms
+        self._clock = clock
+        self._alive = alive
+        self.lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        role = "leader" if self.is_leader else f"follower of {self.leader_id}"
+        return f"<Partition {self.topic_partition} {role}, epoch {self.leader_epoch}, isr {sorted(self.isr.committed)}>"
+
+    # -- becoming leader or follower ---------------------------------------------------------------------------------
+
+    def make_leader(self, state: PartitionState) -> bool:
+        """Begins or continues a term as leader; True when it was not leader, or in an older epoch, before."""
+        with self.lock:
+            new_term = not self.is_leader or state.leader_epoch > self.leader_epoch
+            now_ms = self._clock.monotonic_ms()
+            self._take(state)
+            self.isr = IsrState(frozenset(state.isr))
+            end_offset = self.log.log_end_offset
+            if new_term:
+                self._leader_epoch_start = end_offset
+                # Also with no data: a follower that asks for this epoch must find where it began (KIP-101).
+                self.log.leader_epochs.assign(state.leader_epoch, end_offset)
+            previous = self.followers if not new_term else {}
+            self.followers = {
+                broker_id: previous.get(broker_id)
+                or ReplicaState(broker_id).reset(
+                    now_ms, in_isr=broker_id in self.isr.committed, leader_end_offset=end_offset
+                )
+                for broker_id in state.replicas
+                if broker_id != self._broker_id
+            }
+            self.is_leader = True
+            self._advance_high_watermark(now_ms)
+            return new_term
+
+    def make_follower(self, state: PartitionState) -> bool:
+        """Begins or continues to follow; True when leader or epoch changed and the fetcher must start anew."""
+        with self.lock:
+            changed = self.is_leader or state.leader != self.leader_id or state.leader_epoch > self.leader_epoch
+            self._take(state)
+            self.isr = IsrState(frozenset())
+            self.followers = {}
+            self.is_leader = False
+            return changed
+
+    def _take(self, state: PartitionState) -> None:
+        self.leader_id = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.partition_epoch = state.partition_epoch
+        self.controller_epoch = state.controller_epoch
+        self.replicas = state.replicas
+        self.adding_replicas = state.adding_replicas
+        self.removing_replicas = state.removing_replicas
+        if self.topic_id is None and state.topic_id is not None:
+            self.topic_id = state.topic_id
+
+    # -- appending ---------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, records: memoryview, *, required_acks: int, origin: AppendOrigin
+    ) -> tuple[AppendInfo, bool]:
+        """Appends and says whether the high watermark advanced (it does at once where this is the only replica).
+
+        Raises :class:`KafkaError` and appends nothing: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS for acks=all, or
+        what the log finds wrong with the records.
+        """
+        with self.lock:
+            self.require_leader()
+            in_sync = len(self.isr.committed)
+            min_isr = self.effective_min_isr()
+            if required_acks == -1 and in_sync < min_isr:
+                raise KafkaError(Errors.NOT_ENOUGH_REPLICAS, self._not_enough(in_sync, min_isr))
+            info = self.log.append_as_leader(records, self.leader_epoch, origin=origin)
+            advanced = self._advance_high_watermark(self._clock.monotonic_ms())
+            return info, advanced
+
+    def append_as_follower(self, records: memoryview, leader_epoch: int, leader_high_watermark: int) -> AppendInfo | None:
+        """Appends what a leader sent, unless this broker's view of the partition has changed since the fetch began."""
+        with self.lock:
+            if self.is_leader or leader_epoch != self.leader_epoch:
+                return None
+            info = self.log.append_as_follower(records) if records else None
+            mark = min(leader_high_watermark, self.log.log_end_offset)
+            if mark > self.log.high_watermark:
+                self.log.high_watermark = mark
+            return info
+
+    def effective_min_isr(self) -> int:
+        """min.insync.replicas, but no more than there are replicas."""
+        return min(self.log.config.min_insync_replicas, max(len(self.replicas), 1))
+
+    def _not_enough(self, in_sync: int, required: int) -> str:
+        return (
+            f"{self.topic_partition}: {in_sync} of {len(self.replicas)} replicas {list(self.replicas)} are in sync "
+            f"({sorted(self.isr.committed)}), min.insync.replicas requires {required}"
+        )
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def require_leader(self, current_leader_epoch: int = -1) -> None:
+        """Raises NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320)."""
+        if current_leader_epoch >= 0:
+            if current_leader_epoch < self.leader_epoch:
+                raise KafkaError(Errors.FENCED_LEADER_EPOCH)
+            if current_leader_epoch > self.leader_epoch:
+                raise KafkaError(Errors.UNKNOWN_LEADER_EPOCH)
+        if not self.is_leader:
+            raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
+
+    def read_as_consumer(self, offset: int, max_bytes: int, current_leader_epoch: int, *, min_one: bool) -> LogRead:
+        """Committed records from ``offset``."""
+        self.require_leader(current_leader_epoch)
+        log = self.log
+        return log.read(offset, max_bytes, end_offset=log.high_watermark, min_one_batch=min_one)
+
+    def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        """Where a reader's log parts from this one's: (epoch, its end offset here), None when it does not (KIP-595)."""
+        if last_fetched_epoch < 0:
+            return None
+        epoch, end_offset = self.log.leader_epochs.end_offset_for(last_fetched_epoch)
+        if epoch < 0 or end_offset < 0:
+            raise KafkaError(
+                Errors.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: epoch {last_fetched_epoch} is unknown here"
+            )
+        if epoch < last_fetched_epoch or end_offset < fetch_offset:
+            return epoch, end_offset
+        return None
+
+    def fetch_as_follower(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        fetch_offset: int,
+        log_start_offset: int,
+        max_bytes: int,
+        current_leader_epoch: int,
+        last_fetched_epoch: int,
+        *,
+        min_one: bool,
+    ) -> FollowerRead:
+        """Reads up to the log's end and takes the fetch offset for an acknowledgement of all before it.
+
+        A diverging fetch acknowledges nothing. Raises :class:`KafkaError`: not leader, wrong epoch, offset out of
+        range, or UNKNOWN_LEADER_EPOCH for a broker that is no replica here (its metadata is ahead of ours).
+        """
+        with self.lock:
+            self.require_leader(current_leader_epoch)
+            follower = self.followers.get(broker_id)
+            if follower is None:
+                raise KafkaError(Errors.UNKNOWN_LEADER_EPOCH, f"{broker_id} is no replica of {self.topic_partition}")
+            diverging = self.diverging_epoch(fetch_offset, last_fetched_epoch)
+            log = self.log
+            if diverging is not None:
+                return FollowerRead(None, diverging, log.high_watermark, log.log_start_offset, False, None)
+            end_offset = log.log_end_offset
+            read = log.read(fetch_offset, max_bytes, end_offset=end_offset, min_one_batch=min_one)
+            now_ms = self._clock.monotonic_ms()
+            self.followers[broker_id] = follower.after_fetch(
+                fetch_offset, log_start_offset, now_ms, end_offset, broker_epoch
+            )
+            change = self._maybe_expand(broker_id)
+            moved = follower.log_end_offset != fetch_offset or change is not None
+            advanced = moved and self._advance_high_watermark(now_ms)
+            return FollowerRead(read, None, log.high_watermark, log.log_start_offset, advanced, change)
+
+    def has_reached(self, offset: int) -> Errors | None:
+        """Whether all below ``offset`` is committed: NONE, an error, or None for not yet (acks=all)."""
+        with self.lock:
+            if not self.is_leader:
+                return Errors.NOT_LEADER_OR_FOLLOWER
+            if self.log.high_watermark < offset:
+                return None
+            if len(self.isr.committed) < self.effective_min_isr():
+                return Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            return Errors.NONE
+
+    # -- the ISR -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_under_replicated(self) -> bool:
+        return self.is_leader and len(self.isr.committed) < len(self.replicas) - len(self.adding_replicas)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        return self.is_leader and len(self.isr.committed) < self.effective_min_isr()
+
+    @property
+    def is_at_min_isr(self) -> bool:
+        return self.is_leader and len(self.isr.committed) == self.effective_min_isr()
+
+    def maybe_shrink_isr(self) -> IsrChange | None:
+        """The change that drops members which fell behind, if any did and none is under way."""
+        with self.lock:
+            if not self.is_leader or self.isr.is_pending:
+                return None
+            late = isr_rule.out_of_sync_replicas(
+                self.isr.committed,
+                self.followers,
+                self.log.log_end_offset,
+                self._clock.monotonic_ms(),
+                self._max_lag_ms,
+            )
+            if not late:
+                return None
+            _log.info(
+                "isr_shrinks",
+                partition=str(self.topic_partition),
+                before=sorted(self.isr.committed),
+                after=sorted(self.isr.committed - late),
+                replica_lag_time_max_ms=self._max_lag_ms,
+            )
+            return self._propose(self.isr.committed - late)
+
+    def _maybe_expand(self, broker_id: int) -> IsrChange | None:
+        if self.isr.is_pending or broker_id in self.isr.committed or not self._alive(broker_id):
+            return None
+        if not isr_rule.may_join(self.followers[broker_id], self.log.high_watermark, self._leader_epoch_start):
+            return None
+        after = self.isr.committed | {broker_id}
+        _log.info(
+            "isr_expands",
+            partition=str(self.topic_partition),
+            before=sorted(self.isr.committed),
+            after=sorted(after),
+        )
+        return self._propose(after)
+
+    def _propose(self, isr: frozenset[int]) -> IsrChange:
+        self.isr = self.isr.propose(isr)
+        members = tuple(sorted(isr))
+        epochs = tuple(self.followers[m].broker_epoch if m in self.followers else -1 for m in members)
+        return IsrChange(
+            self.topic_partition, self.topic_id, self.leader_epoch, self.partition_epoch, members, epochs
+        )
+
+    def on_isr_changed(self, change: IsrChange, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> bool:
+        """The controller accepted; True when the high watermark advanced."""
+        with self.lock:
+            if not self._is_current(change) or leader_epoch != self.leader_epoch:
+                return False
+            if partition_epoch < self.partition_epoch:
+                return False
+            self.isr = IsrState(frozenset(isr))
+            self.partition_epoch = partition_epoch
+            return self._advance_high_watermark(self._clock.monotonic_ms())
+
+    def on_isr_change_refused(self, change: IsrChange, error: Errors) -> bool:
+        """The controller refused. True when the change should be sent again.
+
+        INELIGIBLE_REPLICA and OPERATION_NOT_ATTEMPTED go back to the committed ISR; errors that say this leader is
+        behind leave the change pending until the controller's LeaderAndIsr comes.
+        """
+        with self.lock:
+            if not self._is_current(change):
+                return False
+            if error in (Errors.INELIGIBLE_REPLICA, Errors.OPERATION_NOT_ATTEMPTED):
+                self.isr = self.isr.rolled_back()
+                return False
+            return error not in _WAIT_FOR_CONTROLLER
+
+    def _is_current(self, change: IsrChange) -> bool:
+        return (
+            self.is_leader
+            and self.leader_epoch == change.leader_epoch
+            and self.partition_epoch == change.partition_epoch
+            and self.isr.proposed == frozenset(change.isr)
+        )
+
+    def advance_high_watermark(self) -> bool:
+        """Recomputes the mark, after time or configs have changed; True when it advanced."""
+        with self.lock:
+            return self.is_leader and self._advance_high_watermark(self._clock.monotonic_ms())
+
+    def _advance_high_watermark(self, now_ms: int) -> bool:
+        log = self.log
+        before = log.high_watermark
+        mark = isr_rule.next_high_watermark(
+            before,
+            log.log_end_offset,
+            self.isr,
+            self.followers,
+            min_isr=log.config.min_insync_replicas,
+            now_ms=now_ms,
+            max_lag_ms=self._max_lag_ms,
+        )
+        if mark <= before:
+            return False
+        log.high_watermark = mark
+        return True
+
+
+_WAIT_FOR_CONTROLLER = frozenset(
+    {
+        Errors.FENCED_LEADER_EPOCH,
+        Errors.INVALID_UPDATE_VERSION,
+        Errors.UNKNOWN_TOPIC_OR_PARTITION,
+        Errors.UNKNOWN_TOPIC_ID,
+        Errors.INVALID_REQUEST,
+        Errors.NEW_LEADER_ELECTED,
+    }
+)

@@ -1,0 +1,55 @@
+"""What a leader knows of one follower: how far it fetched and when it was last caught up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+UNKNOWN_OFFSET = -1
+NEVER_MS = -(1 << 60)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """A snapshot; :meth:`after_fetch` gives the next. Kafka's ``Replica``. Times are monotonic milliseconds.
+
+    ``last_caught_up_ms`` is the last time the follower had everything the leader had: the time of this fetch when it
+    asks from the leader's end, the time of the previous fetch when it asks from where the end was then.
+    """
+
+    broker_id: int
+    log_end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+    last_caught_up_ms: int = NEVER_MS
+    last_fetch_ms: int = NEVER_MS
+    last_fetch_leader_end_offset: int = 0
+    broker_epoch: int = -1
+
+    def after_fetch(
+        self, fetch_offset: int, log_start_offset: int, now_ms: int, leader_end_offset: int, broker_epoch: int
+    ) -> ReplicaState:
+        """The state after a fetch from ``fetch_offset``, which acknowledges everything before it."""
+        caught_up_ms = self.last_caught_up_ms
+        if fetch_offset >= leader_end_offset:
+            caught_up_ms = max(caught_up_ms, now_ms)
+        elif fetch_offset >= self.last_fetch_leader_end_offset:
+            caught_up_ms = max(caught_up_ms, self.last_fetch_ms)
+        return ReplicaState(
+            self.broker_id,
+            fetch_offset,
+            log_start_offset,
+            caught_up_ms,
+            now_ms,
+            max(leader_end_offset, self.last_fetch_leader_end_offset),
+            broker_epoch,
+        )
+
+    def reset(self, now_ms: int, *, in_isr: bool, leader_end_offset: int) -> ReplicaState:
+        """The state when a leader begins its term: an ISR member has until the lag time to show itself."""
+        return replace(
+            self,
+            log_end_offset=UNKNOWN_OFFSET,
+            log_start_offset=UNKNOWN_OFFSET,
+            last_caught_up_ms=now_ms if in_isr else NEVER_MS,
+            last_fetch_ms=now_ms if in_isr else NEVER_MS,
+            last_fetch_leader_end_offset=leader_end_offset,
+        )

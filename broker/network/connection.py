@@ -1,0 +1,186 @@
+"""One client's connection: bytes in to frames, answers in order to bytes out. No threads, no epoll.
+
+Receiving follows what arrived, never what a peer announces: the buffer at most doubles, up to the frame at hand.
+Small requests are read through the Processor's shared buffer; a connection gets a buffer of its own while a frame is
+incomplete, and keeps it as long as it has such frames, so that large requests are received in place.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from broker.network.request_channel import ConnectionInfo, Payload, Request
+from broker.protocol.errors import ProtocolError
+from broker.protocol.framing import INT32
+from broker.utils.file_region import FileRegion
+
+_FIRST_BUFFER = 64 * 1024
+_MAX_IOV = 64
+
+
+def _nobody_listens(request: Request) -> None:
+    raise AssertionError(f"request {request.correlation_id} was answered before its connection had a Processor")
+
+
+class Connection:
+    """Owned by its Processor's thread. ``in_flight`` holds requests in their order; an answer goes out when all before
+    it are done.
+    """
+
+    __slots__ = (
+        "buffer",
+        "closing",
+        "dirty",
+        "events",
+        "fd",
+        "filled",
+        "in_flight",
+        "info",
+        "last_active_ms",
+        "max_frame_bytes",
+        "muted",
+        "on_answer",
+        "out",
+        "socket",
+        "start",
+    )
+
+    def __init__(self, sock: socket.socket, info: ConnectionInfo, max_frame_bytes: int, now_ms: int) -> None:
+        self.socket = sock
+        self.fd = sock.fileno()
+        self.info = info
+        self.max_frame_bytes = max_frame_bytes
+        self.buffer: bytearray | None = None
+        self.start = 0  # of the bytes not yet handled in ``buffer``
+        self.filled = 0  # end of the bytes received in ``buffer``
+        self.in_flight: deque[Request] = deque()
+        self.out: deque[bytes | memoryview | FileRegion] = deque()
+        self.muted = False
+        self.closing = False
+        self.dirty = False
+        self.events = 0
+        self.last_active_ms = now_ms
+        self.on_answer: Callable[[Request], None] = _nobody_listens
+
+    def __repr__(self) -> str:
+        state = "closing" if self.closing else "muted" if self.muted else "open"
+        return f"<Connection {self.info.connection_id} {state}, {len(self.in_flight)} in flight>"
+
+    def receive(self, shared: bytearray) -> bool:
+        """Receives once; False when the peer has closed. Raises BlockingIOError when nothing is there."""
+        buffer = self.buffer
+        if buffer is None:
+            count = self.socket.recv_into(shared)
+            if count:
+                self.buffer, self.start, self.filled = shared, 0, count
+            return count > 0
+        if self.filled == len(buffer):
+            buffer = self._make_room(buffer)
+        count = self.socket.recv_into(memoryview(buffer)[self.filled :])
+        self.filled += count
+        return count > 0
+
+    def frames(self) -> Iterator[memoryview]:
+        """The complete frames received, without their lengths. Raises :class:`ProtocolError` for a bad length."""
+        while not self.muted and self.buffer is not None and self.filled - self.start >= 4:
+            (size,) = INT32.unpack_from(self.buffer, self.start)
+            if size < 0 or size > self.max_frame_bytes:
+                raise ProtocolError(
+                    f"request of {size} bytes announced; socket.request.max.bytes is {self.max_frame_bytes}"
+                )
+            begin, end = self.start + 4, self.start + 4 + size
+            if end > self.filled:
+                return
+            self.start = end
+            yield memoryview(self.buffer)[begin:end]
+
+    def settle(self, shared: bytearray) -> None:
+        """Moves what is left of a receive out of the shared buffer, or to the front of the own one."""
+        buffer = self.buffer
+        if buffer is None:
+            return
+        left = self.filled - self.start
+        if buffer is shared:
+            self.buffer = None
+            if left:
+                self.buffer = bytearray(max(_FIRST_BUFFER, 2 * left))
+                self.buffer[:left] = memoryview(shared)[self.start : self.filled]
+        elif left and self.start:
+            buffer[:left] = memoryview(buffer)[self.start : self.filled]
+        self.start, self.filled = 0, left
+
+    def release_idle_buffer(self) -> None:
+        """Gives the own buffer back when it holds nothing."""
+        if self.filled == self.start:
+            self.buffer, self.start, self.filled = None, 0, 0
+
+    def _make_room(self, buffer: bytearray) -> bytearray:
+        """Doubles the buffer, though not past the frame at hand. It is full and starts with that frame."""
+        (size,) = INT32.unpack_from(buffer)
+        grown = bytearray(min(2 * len(buffer), max(size + 4, _FIRST_BUFFER)))
+        grown[: self.filled] = buffer
+        self.buffer = grown
+        return grown
+
+    def collect_answers(self) -> bool:
+        """Moves the answers that are next in order to the outgoing bytes; False when one says to close."""
+        in_flight = self.in_flight
+        while in_flight and in_flight[0].done:
+            payload: Payload | None = in_flight.popleft().payload
+            if payload is None:
+                return False
+            self.out.extend(payload)
+        return True
+
+    def send(self) -> int:
+        """Sends what the socket takes; returns the bytes sent. ``out`` is empty when all went."""
+        total = 0
+        out = self.out
+        while out:
+            head = out[0]
+            if isinstance(head, FileRegion):
+                sent, complete = self._send_region(head)
+            else:
+                sent, complete = self._send_bytes()
+            total += sent
+            if not complete:
+                break
+        return total
+
+    def _send_region(self, region: FileRegion) -> tuple[int, bool]:
+        try:
+            sent = os.sendfile(self.fd, region.file.fileno(), region.position, region.size)
+        except BlockingIOError:
+            return 0, False
+        if sent == 0:
+            raise OSError(f"segment file ended {region.size} bytes early; was it truncated from outside?")
+        if sent == region.size:
+            self.out.popleft()
+            return sent, True
+        self.out[0] = FileRegion(region.file, region.position + sent, region.size - sent)
+        return sent, True  # not the socket's end yet: the next call says
+
+    def _send_bytes(self) -> tuple[int, bool]:
+        out = self.out
+        batch = []
+        more = 0
+        for piece in out:
+            if isinstance(piece, FileRegion) or len(batch) == _MAX_IOV:
+                more = socket.MSG_MORE
+                break
+            batch.append(piece)
+        try:
+            sent = self.socket.sendmsg(batch, (), more)
+        except BlockingIOError:
+            return 0, False
+        left = sent
+        for piece in batch:
+            if left < len(piece):
+                out[0] = memoryview(piece)[left:]
+                return sent, False
+            left -= len(piece)
+            out.popleft()
+        return sent, True

@@ -1,0 +1,300 @@
+"""A Processor: one thread, one epoll, its share of the connections. Kafka's SocketServer.Processor.
+
+It reads requests, hands each to ``dispatch`` on its own thread, and writes answers in order. ``dispatch`` runs what is
+quick to its end and queues what may block; the latter mutes the connection until it is answered, so that a
+connection's requests take effect in order. Answers given by other threads come in through a queue and an eventfd.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+
+import structlog
+
+from broker.network.connection import Connection
+from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.request_channel import ConnectionInfo, Request
+from broker.protocol.errors import ProtocolError
+from broker.protocol.framing import parse_request_header
+
+_log = structlog.get_logger(__name__)
+_SHARED_BUFFER = 256 * 1024
+_MAX_IN_FLIGHT = 128
+_TICK_S = 1.0
+_RETRY_S = 0.005
+_BUFFER_IDLE_MS = 5_000
+
+
+class Verdict(Enum):
+    """What became of a dispatched request."""
+
+    SERVED = "answered, or waiting in a purgatory: the connection goes on"
+    QUEUED = "on its way to a handler: the connection waits for the answer"
+    FULL = "the RequestChannel is full: try again"
+
+
+Dispatch = Callable[[Request], Verdict]
+
+
+class Processor:
+    """``dispatch`` must not raise and must not block. Everything but :meth:`adopt`, :meth:`stop` and the completion
+    of requests runs on the Processor's thread.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        dispatch: Dispatch,
+        *,
+        max_frame_bytes: int,
+        idle_ms: int,
+        quotas: ConnectionQuotas,
+    ) -> None:
+        self.index = index
+        self.loop_ns = time.monotonic_ns()  # last turn of the loop, for the watchdog
+        self.idle_ns = 0  # time spent waiting, for NetworkProcessorAvgIdlePercent
+        self._dispatch = dispatch
+        self._max_frame_bytes = max_frame_bytes
+        self._idle_ms = idle_ms
+        self._quotas = quotas
+        self._epoll = select.epoll()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake_fd, select.EPOLLIN)
+        self._woken = False
+        self._shared = bytearray(_SHARED_BUFFER)
+        self._connections: dict[int, Connection] = {}
+        self._arrived: deque[tuple[socket.socket, ConnectionInfo]] = deque()
+        self._answered: deque[Connection] = deque()
+        self._stalled: deque[tuple[Connection, Request]] = deque()
+        self._stopping = False
+        self._next_sweep_ms = 0
+        self._thread_id = 0
+        self._thread = threading.Thread(target=self._run, name=f"network-thread-{index}", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<Processor {self.index} with {len(self._connections)} connections>"
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections) + len(self._arrived)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def adopt(self, sock: socket.socket, info: ConnectionInfo) -> None:
+        """Takes over an accepted, non-blocking socket. From the acceptor's thread."""
+        self._arrived.append((sock, info))
+        self._wake()
+
+    def stop(self) -> None:
+        """Closes every connection and joins the thread."""
+        self._stopping = True
+        self._wake()
+        if self._thread.is_alive() and threading.get_ident() != self._thread_id:
+            self._thread.join()
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            try:
+                os.eventfd_write(self._wake_fd, 1)
+            except OSError:
+                pass  # closed: the loop has ended
+
+    def _run(self) -> None:
+        self._thread_id = threading.get_ident()
+        while not self._stopping:
+            try:
+                self._turn()
+            except Exception:  # a broken loop would silence every client
+                _log.exception("processor_turn_failed", processor=self.index)
+        for connection in list(self._connections.values()):
+            self._close(connection)
+        for sock, info in self._arrived:
+            sock.close()
+            self._quotas.remove(info.client_address)
+        self._epoll.close()
+        os.close(self._wake_fd)
+
+    def _turn(self) -> None:
+        before = time.monotonic_ns()
+        timeout = 0.0 if self._answered else _RETRY_S if self._stalled else _TICK_S
+        events = self._epoll.poll(timeout)
+        now_ns = self.loop_ns = time.monotonic_ns()
+        self.idle_ns += now_ns - before
+        now_ms = now_ns // 1_000_000
+        for fd, mask in events:
+            if fd == self._wake_fd:
+                self._woken = False
+                os.eventfd_read(fd)
+                continue
+            connection = self._connections.get(fd)
+            if connection is not None:
+                self._serve(connection, mask, now_ms)
+        if self._arrived:
+            self._register_arrived(now_ms)
+        if self._stalled:
+            self._retry_stalled()
+        if self._answered:
+            self._flush_answered()
+        if now_ms >= self._next_sweep_ms:
+            self._sweep(now_ms)
+
+    def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
+        connection.last_active_ms = now_ms
+        if mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR) and not connection.muted:
+            try:
+                open_ = connection.receive(self._shared)
+            except BlockingIOError:
+                open_ = True
+            except OSError:
+                open_ = False
+            if not open_:
+                self._close(connection)
+                return
+            self._handle_frames(connection)
+        elif mask & (select.EPOLLHUP | select.EPOLLERR):
+            self._close(connection)
+            return
+        if mask & select.EPOLLOUT:
+            self._mark(connection)
+
+    def _handle_frames(self, connection: Connection) -> None:
+        receive_ns = time.monotonic_ns()
+        try:
+            for frame in connection.frames():
+                header = parse_request_header(frame)
+                request = Request(
+                    header.api_key,
+                    header.api_version,
+                    header.correlation_id,
+                    header.client_id,
+                    frame[header.body_offset :],
+                    connection.info,
+                    receive_ns,
+                    connection.on_answer,
+                )
+                connection.in_flight.append(request)
+                verdict = self._dispatch(request)
+                if verdict is not Verdict.SERVED:
+                    self._hold(connection, request, verdict)
+                elif len(connection.in_flight) >= _MAX_IN_FLIGHT and not request.done:
+                    self._mute(connection)
+        except ProtocolError as error:
+            _log.warning(
+                "request_refused",
+                reason=str(error),
+                peer=connection.info.client_address,
+                listener=connection.info.listener_name,
+                action="connection closed; is the peer a Kafka client for this listener?",
+            )
+            connection.closing = True
+            self._mark(connection)
+        connection.settle(self._shared)
+
+    def _hold(self, connection: Connection, request: Request, verdict: Verdict) -> None:
+        if not request.done:
+            self._mute(connection)
+        if verdict is Verdict.FULL:
+            request.keep()
+            self._stalled.append((connection, request))
+
+    def _retry_stalled(self) -> None:
+        for _ in range(len(self._stalled)):
+            connection, request = self._stalled.popleft()
+            if connection.fd in self._connections and self._dispatch(request) is Verdict.FULL:
+                self._stalled.append((connection, request))
+                return
+
+    def _on_answer(self, connection: Connection, _request: Request) -> None:
+        """A request of the connection is done: called on whatever thread answered it."""
+        if not connection.dirty:
+            connection.dirty = True
+            self._answered.append(connection)
+        if threading.get_ident() != self._thread_id:
+            self._wake()
+
+    def _mark(self, connection: Connection) -> None:
+        if not connection.dirty:
+            connection.dirty = True
+            self._answered.append(connection)
+
+    def _flush_answered(self) -> None:
+        for _ in range(len(self._answered)):
+            connection = self._answered.popleft()
+            connection.dirty = False  # before looking: an answer that comes meanwhile marks it again
+            if connection.fd >= 0:
+                self._flush(connection)
+
+    def _flush(self, connection: Connection) -> None:
+        if not connection.collect_answers():
+            connection.closing = True
+        try:
+            connection.send()
+        except OSError:
+            self._close(connection)
+            return
+        if connection.closing and not connection.out:
+            self._close(connection)
+            return
+        if connection.muted and self._may_go_on(connection):
+            connection.muted = False
+            self._handle_frames(connection)
+        self._watch(connection)
+
+    def _may_go_on(self, connection: Connection) -> bool:
+        """A muted connection goes on when all its requests are answered and the answers are sent."""
+        return not connection.in_flight and not connection.out and not connection.closing
+
+    def _mute(self, connection: Connection) -> None:
+        connection.muted = True
+        self._watch(connection)
+
+    def _watch(self, connection: Connection) -> None:
+        """Asks epoll for what the connection can do now: read unless muted or answers pile up, write if any wait."""
+        if connection.out and not connection.muted:
+            connection.muted = True  # the peer reads slower than it asks
+        events = (select.EPOLLOUT if connection.out else 0) | (0 if connection.muted else select.EPOLLIN)
+        if events != connection.events and connection.fd >= 0:
+            connection.events = events
+            self._epoll.modify(connection.fd, events)
+
+    def _register_arrived(self, now_ms: int) -> None:
+        while self._arrived:
+            sock, info = self._arrived.popleft()
+            connection = Connection(sock, info, self._max_frame_bytes, now_ms)
+            connection.on_answer = partial(self._on_answer, connection)
+            connection.events = select.EPOLLIN
+            self._connections[connection.fd] = connection
+            self._epoll.register(connection.fd, select.EPOLLIN)
+
+    def _close(self, connection: Connection) -> None:
+        fd, connection.fd = connection.fd, -1
+        if fd < 0:
+            return
+        del self._connections[fd]
+        self._epoll.unregister(fd)
+        connection.socket.close()
+        connection.muted = True
+        connection.out.clear()
+        connection.buffer = None
+        self._quotas.remove(connection.info.client_address)
+
+    def _sweep(self, now_ms: int) -> None:
+        """Closes connections idle for ``connections.max.idle.ms`` and takes back buffers that lie idle."""
+        self._next_sweep_ms = now_ms + 1_000
+        for connection in list(self._connections.values()):
+            idle_ms = now_ms - connection.last_active_ms
+            if idle_ms > _BUFFER_IDLE_MS and connection.buffer is not None:
+                connection.release_idle_buffer()
+            if 0 <= self._idle_ms < idle_ms and not connection.in_flight:
+                _log.info("idle_connection_closed", peer=connection.info.client_address, idle_ms=idle_ms)
+                self._close(connection)

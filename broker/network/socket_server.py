@@ -1,0 +1,98 @@
+"""SocketServer: listeners bound early, N Processors, one Acceptor a listener; accepting only when asked to.
+
+Kafka binds last and notices a port in use after it has registered and perhaps become controller; here the ports are
+taken first and nothing is accepted until :meth:`SocketServer.start`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from broker.config.endpoint import Endpoint
+from broker.network.acceptor import Acceptor
+from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.processor import Dispatch, Processor
+
+
+class SocketServer:
+    """Raises :class:`broker.network.acceptor.BindError` from :meth:`bind`. Start and stop once each."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        *,
+        num_processors: int,
+        max_frame_bytes: int,
+        idle_ms: int,
+        send_buffer: int,
+        receive_buffer: int,
+        backlog: int,
+        quotas: ConnectionQuotas,
+    ) -> None:
+        self._endpoints = endpoints
+        self._num_processors = num_processors
+        self._max_frame_bytes = max_frame_bytes
+        self._idle_ms = idle_ms
+        self._buffers = (send_buffer, receive_buffer)
+        self._backlog = backlog
+        self.quotas = quotas
+        self._acceptors: list[Acceptor] = []
+        self._processors: list[Processor] = []
+        self._started_ns = 0
+
+    @property
+    def bound_ports(self) -> Mapping[str, int]:
+        """Listener name to bound port."""
+        return {acceptor.endpoint.listener_name: acceptor.port for acceptor in self._acceptors}
+
+    @property
+    def connection_count(self) -> int:
+        return sum(processor.connection_count for processor in self._processors)
+
+    def bind(self) -> None:
+        """Takes the addresses of all listeners, or none of them."""
+        send, receive = self._buffers
+        try:
+            for endpoint in self._endpoints:
+                self._acceptors.append(
+                    Acceptor(endpoint, send_buffer=send, receive_buffer=receive, backlog=self._backlog)
+                )
+        except Exception:
+            self.stop()
+            raise
+
+    def start(self, dispatch: Dispatch) -> None:
+        """Starts the Processors, then accepts."""
+        self._started_ns = time.monotonic_ns()
+        for index in range(self._num_processors):
+            processor = Processor(
+                index,
+                dispatch,
+                max_frame_bytes=self._max_frame_bytes,
+                idle_ms=self._idle_ms,
+                quotas=self.quotas,
+            )
+            self._processors.append(processor)
+            processor.start()
+        for acceptor in self._acceptors:
+            acceptor.start(self._processors, self.quotas)
+
+    def stop(self) -> None:
+        """Stops accepting, closes every connection. Harmless when it never started."""
+        for acceptor in self._acceptors:
+            acceptor.stop()
+        for processor in self._processors:
+            processor.stop()
+
+    def slowest_loop_ms(self) -> int:
+        """How long ago the Processor that is furthest behind last turned its loop: the watchdog's measure."""
+        now = time.monotonic_ns()
+        return max((now - processor.loop_ns) // 1_000_000 for processor in self._processors) if self._processors else 0
+
+    def avg_idle_percent(self) -> float:
+        """Kafka's NetworkProcessorAvgIdlePercent, 0 to 1, since the start."""
+        if not self._processors:
+            return 1.0
+        elapsed = time.monotonic_ns() - self._started_ns
+        return sum(processor.idle_ns for processor in self._processors) / len(self._processors) / max(elapsed, 1)
