@@ -1,0 +1,29 @@
+"""The lab: real systemd hosts on one Linux machine, for trying, testing and breaking a cluster.
+
+Hosts are systemd-nspawn containers with their own network namespace and cgroups. `Lab` is the API; the
+command is `python -m lab`. Knows nothing of what is deployed on the hosts.
+"""
+
+from __future__ import annotations
+
+from lab.errors import CommandFailedError, LabError, UsageError
+from lab.faults import Faults
+from lab.lab import HostState, HostStatus, Lab, all_labs
+from lab.links import Direction
+from lab.naming import CONTROLLER_ADDRESS, Host
+from lab.state import Bind
+
+__all__ = [
+    "CONTROLLER_ADDRESS",
+    "Bind",
+    "CommandFailedError",
+    "Direction",
+    "Faults",
+    "Host",
+    "HostState",
+    "HostStatus",
+    "Lab",
+    "LabError",
+    "UsageError",
+    "all_labs",
+]

@@ -1,0 +1,5 @@
+"""`python -m lab`: see `cli`."""
+
+from lab.cli import main
+
+main()

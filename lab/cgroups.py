@@ -1,0 +1,153 @@
+"""One cgroup per host, in every hierarchy that matters: each host can be frozen, killed and counted alone.
+
+The memory, cpuset and devices hierarchies are left alone: the machine's own management uses them. Works on a
+hybrid machine (v1 controllers and a v2 tree) and on a pure v2 one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from lab.errors import LabError, UsageError
+from lab.naming import Host
+from lab.state import machine_lock
+from lab.waiting import wait_until
+
+PARENT = "landline-lab"
+
+_V1_WANTED = {"name=systemd", "freezer", "cpu", "cpuacct", "pids", "blkio"}
+_MOUNTINFO = Path("/proc/self/mountinfo")
+
+
+def hierarchies(mountinfo: str) -> tuple[Path, list[Path]]:
+    """The v2 tree's mount point and those of the wanted v1 controllers; `UsageError` without a v2 tree."""
+    unified: Path | None = None
+    legacy: list[Path] = []
+    for line in mountinfo.splitlines():
+        place, _, details = line.partition(" - ")
+        kind, _, super_options = details.split(" ", 2)
+        mount_point = Path(place.split()[4])
+        if kind == "cgroup2" and unified is None:
+            unified = mount_point
+        elif kind == "cgroup" and _V1_WANTED & set(super_options.split(",")):
+            legacy.append(mount_point)
+    if unified is None:
+        raise UsageError("no cgroup v2 tree is mounted: boot with systemd.unified_cgroup_hierarchy=1")
+    return unified, legacy
+
+
+class HostCgroup:
+    """The cgroups of one host: `landline-lab/<lab>/<host>` in each hierarchy."""
+
+    def __init__(self, lab: str, host: Host) -> None:
+        unified, legacy = hierarchies(_MOUNTINFO.read_text())
+        relative = Path(PARENT, lab, host.name)
+        self._unified = unified / relative
+        self._legacy = [mount_point / relative for mount_point in legacy]
+        self._payload = self._unified / "payload"
+
+    def make(self) -> list[Path]:
+        """Make them where missing; return the directories a host's supervisor has to enter."""
+        directories = [*self._legacy, self._unified]
+        for directory in directories:
+            directory.mkdir(parents=True, exist_ok=True)
+        return directories
+
+    def all_processes(self) -> list[int]:
+        """Every process of the host, its supervisor with it."""
+        return _processes_below(self._unified)
+
+    def leader(self) -> int | None:
+        """Process id, as the controller sees it, of the host's PID 1; None while it is off."""
+        return next((pid for pid in _processes_below(self._payload) if _is_pid_one(pid)), None)
+
+    def is_frozen(self) -> bool:
+        """Has the whole host been frozen?"""
+        try:
+            return "frozen 1" in (self._payload / "cgroup.events").read_text()
+        except OSError:
+            return False
+
+    def set_frozen(self, frozen: bool) -> None:
+        """Freeze or thaw every process of the host but its supervisor; returns when it is done."""
+        try:
+            (self._payload / "cgroup.freeze").write_text("1" if frozen else "0")
+        except OSError as error:
+            raise LabError(f"cannot {'freeze' if frozen else 'thaw'} the host: {error}") from error
+        if not wait_until(lambda: self.is_frozen() is frozen, 10):
+            raise LabError(f"the host did not {'freeze' if frozen else 'thaw'} within 10 s")
+
+    def kill(self) -> None:
+        """Kill everything at once, as a cut of the power does; returns when nothing is left."""
+        _write_if_there(self._payload / "cgroup.kill", "1")
+        if not wait_until(lambda: not self.all_processes(), 5):
+            _write_if_there(self._unified / "cgroup.kill", "1")
+            if not wait_until(lambda: not self.all_processes(), 15):
+                raise LabError(f"processes {self.all_processes()} of the host do not end")
+
+    def remove(self) -> None:
+        """Remove the host's cgroups; they must be empty of processes."""
+        for directory in [*self._legacy, self._unified]:
+            if not wait_until(lambda tree=directory: _remove_tree(tree), 10):  # type: ignore[misc]
+                raise LabError(f"{directory}: this cgroup cannot be removed, a process is still in it")
+
+
+def labs_with_cgroups() -> set[str]:
+    """Names of the labs that have cgroups, whether or not their state is still there."""
+    unified, _ = hierarchies(_MOUNTINFO.read_text())
+    return {entry.name for entry in _directories(unified / PARENT)}
+
+
+def hosts_with_cgroups(lab: str) -> set[str]:
+    """Names of the hosts of a lab that have cgroups in any hierarchy."""
+    unified, legacy = hierarchies(_MOUNTINFO.read_text())
+    return {entry.name for mount in (unified, *legacy) for entry in _directories(mount / PARENT / lab)}
+
+
+def remove_parents(lab: str) -> None:
+    """Remove the lab's own directory and, when it was the last lab, the parent of all."""
+    unified, legacy = hierarchies(_MOUNTINFO.read_text())
+    with machine_lock():
+        for mount_point in (unified, *legacy):
+            for directory in (mount_point / PARENT / lab, mount_point / PARENT):
+                with contextlib.suppress(OSError):
+                    directory.rmdir()
+
+
+def _directories(directory: Path) -> list[Path]:
+    try:
+        return [entry for entry in directory.iterdir() if entry.is_dir()]
+    except OSError:
+        return []
+
+
+def _processes_below(directory: Path) -> list[int]:
+    found: list[int] = []
+    for place, _, _ in os.walk(directory):
+        with contextlib.suppress(OSError):
+            found += map(int, Path(place, "cgroup.procs").read_text().split())
+    return found
+
+
+def _is_pid_one(pid: int) -> bool:
+    """Is it PID 1 of a process namespace one below ours?"""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    ids = next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
+    return len(ids) == 2 and ids[1] == "1"
+
+
+def _remove_tree(directory: Path) -> bool:
+    for place, _, _ in os.walk(directory, topdown=False):
+        with contextlib.suppress(OSError):
+            Path(place).rmdir()
+    return not directory.exists()
+
+
+def _write_if_there(path: Path, text: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        path.write_text(text)

@@ -1,0 +1,158 @@
+"""The base image all hosts share: a minimal Debian tree, built once and cached by the hash of its inputs.
+
+A build goes to a temporary directory and is renamed when whole; a lock makes two users at once build once.
+The image is never written to afterwards: hosts are overlays on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from lab.errors import CommandFailedError, LabError
+from lab.preflight import SEARCH_PATH
+from lab.shell import run
+from lab.state import cache_root, locked
+
+Report = Callable[[str], None]
+
+SUITE = "bookworm"
+MIRROR_ENV = "LANDLINE_LAB_MIRROR"
+"""A Debian mirror to build from instead of mmdebstrap's default."""
+
+PACKAGES = (
+    "acl",
+    "ca-certificates",
+    "curl",
+    "dbus",
+    "iproute2",
+    "iputils-ping",
+    "netcat-openbsd",
+    "nftables",
+    "openjdk-17-jre-headless",
+    "openssh-server",
+    "procps",
+    "python3",
+    "python3-apt",
+    "python3-packaging",
+    "python3-venv",
+    "rsync",
+    "sudo",
+    "systemd",
+    "systemd-sysv",
+    "zookeeper",
+)
+
+_OPTIONS = (
+    "--variant=minbase",
+    "--format=directory",
+    '--aptopt=Apt::Install-Recommends "false"',
+    "--dpkgopt=path-exclude=/usr/share/locale/*",
+    "--dpkgopt=path-exclude=/usr/share/doc/*",
+    "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+)
+_CUSTOMIZE = Path(__file__).with_name("customize.sh")
+_PREFIX = "image-"
+_BUILDING = "building-"
+
+
+def key() -> str:
+    """Sixteen hex digits that change with anything that goes into the image."""
+    inputs = "\n".join((SUITE, *PACKAGES, *_OPTIONS, _CUSTOMIZE.read_text()))
+    return hashlib.sha256(inputs.encode()).hexdigest()[:16]
+
+
+def path() -> Path:
+    """Where the image of the present inputs lies, or will lie."""
+    return cache_root() / f"{_PREFIX}{key()}"
+
+
+def ensure(report: Report) -> Path:
+    """Return the image's directory, building it (about a minute) when it is not there yet."""
+    image = path()
+    if image.is_dir():
+        return image
+    if ":" in str(image) or "," in str(image):
+        raise LabError(f"{image}: an overlay's lower directory cannot have ':' or ',' in its path")
+    with locked(cache_root() / ".build.lock"):
+        if not image.is_dir():
+            _remove_leftovers(cache_root())
+            _build(image, report)
+    return image
+
+
+def remove_unused(used: set[str]) -> list[Path]:
+    """Remove images of former inputs that no lab in `used` (image paths) stands on; return them."""
+    removed = []
+    with locked(cache_root() / ".build.lock"):
+        for image in sorted(cache_root().glob(f"{_PREFIX}*")):
+            if image != path() and str(image) not in used:
+                _remove_tree(image)
+                removed.append(image)
+    return removed
+
+
+def _build(image: Path, report: Report) -> None:
+    begin = time.monotonic()
+    building = image.with_name(f"{_BUILDING}{os.getpid()}")
+    report(f"building the base image {image} ({len(PACKAGES)} packages and what they need)")
+    try:
+        for line in _mmdebstrap(building):
+            report(f"{time.monotonic() - begin:5.0f} s  {line}")
+        building.chmod(0o755)
+        building.rename(image)
+    except BaseException:
+        _remove_tree(building)
+        raise
+    report(f"{time.monotonic() - begin:5.0f} s  base image ready")
+
+
+def _mmdebstrap(target: Path) -> Iterator[str]:
+    """Run it and yield its progress; all it says is in build.log; `CommandFailedError` when it fails."""
+    argv = ["mmdebstrap", *_OPTIONS, f"--include={','.join(PACKAGES)}"]
+    argv += [f'--customize-hook=sh {_CUSTOMIZE} "$1"', SUITE, str(target)]
+    if os.environ.get(MIRROR_ENV):
+        argv.append(os.environ[MIRROR_ENV])
+    log = cache_root() / "build.log"
+    process = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={**os.environ, "PATH": f"{SEARCH_PATH}:{os.environ.get('PATH', '')}", "LC_ALL": "C.UTF-8"},
+    )
+    assert process.stdout is not None
+    try:
+        with log.open("w") as kept:
+            for line in process.stdout:
+                kept.write(line)
+                if line.startswith("I: "):
+                    yield line[3:].rstrip()
+        if process.wait() != 0:
+            raise CommandFailedError(argv[:1], process.returncode, f"everything it said is in {log}")
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+
+
+def _remove_leftovers(cache: Path) -> None:
+    """What builds that were killed left behind; the lock says that none is under way."""
+    for leftover in cache.glob(f"{_BUILDING}*"):
+        _remove_tree(leftover)
+
+
+def _remove_tree(tree: Path) -> None:
+    """Remove a tree, never crossing into a file system still mounted below it."""
+    if tree.exists():
+        run(["rm", "-rf", "--one-file-system", "--", str(tree)], timeout_s=300)
+    if tree.exists():
+        shutil.rmtree(tree, ignore_errors=True)
