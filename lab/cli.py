@@ -113,8 +113,8 @@ def _print_status(labs: Sequence[Lab]) -> None:
 @click.argument("command", nargs=-1, required=True)
 def exec_command(console: bool, name: str, host: str, command: tuple[str, ...]) -> None:
     """Run COMMAND as root on a host; exits with its code."""
-    lab = Lab(name)
-    _become(lab.console_argv(host, command) if console else lab.enter_argv(lab.ssh_argv(host, command)))
+    lab, argv = Lab(name), _without_dashes(command)
+    _become(lab.console_argv(host, argv) if console else lab.enter_argv(lab.ssh_argv(host, argv)))
 
 
 @main.command("shell")
@@ -142,7 +142,12 @@ def enter(name: str, command: tuple[str, ...]) -> None:
     """Run COMMAND on this machine, inside the lab's network; exits with its code."""
     lab = Lab(name)
     lab.check_up()
-    _become(lab.enter_argv(command))
+    _become(lab.enter_argv(_without_dashes(command)))
+
+
+def _without_dashes(command: Sequence[str]) -> list[str]:
+    """The command behind the `--` that may stand before it."""
+    return list(command[1:] if command[0] == "--" else command)
 
 
 def _become(argv: Sequence[str]) -> None:

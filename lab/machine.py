@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from lab.cgroups import HostCgroup
 from lab.errors import LabError
 from lab.naming import Host
 from lab.preflight import SEARCH_PATH
+from lab.shell import run
 from lab.state import Bind
 from lab.waiting import wait_until
 
@@ -77,12 +77,15 @@ def wait_for_leader(host: Host, cgroup: HostCgroup, console: Path, timeout_s: fl
     raise LabError(f"{host.name} did not start within {timeout_s:g} s: {_tail(console)}")
 
 
-def wait_for_ssh(lab: str, host: Host, console: Path, timeout_s: float) -> None:
-    """Return when sshd greets; `LabError` after `timeout_s`."""
-    with netns.entered(netns.handle(lab)):
-        if wait_until(lambda: _ssh_greets(host.address), timeout_s, 0.05):
-            return
-    raise LabError(f"{host.name} does not answer ssh after {timeout_s:g} s; its console: {_tail(console)}")
+def wait_for_ssh(host: Host, login_argv: Sequence[str], console: Path, timeout_s: float) -> None:
+    """Return when `login_argv`, an ssh to the host, succeeds; `LabError` after `timeout_s`.
+
+    A whole login, not a look at the port: sshd logs every half connection as an error.
+    """
+    if not wait_until(lambda: run(login_argv, check=False).returncode == 0, timeout_s, 0.05):
+        raise LabError(
+            f"{host.name} does not answer ssh after {timeout_s:g} s; its console: {_tail(console)}"
+        )
 
 
 def ask_to_reboot(cgroup: HostCgroup) -> int:
@@ -101,14 +104,6 @@ def _signal_leader(cgroup: HostCgroup, offset: int) -> int:
         raise LabError("the host is off: boot it first")
     os.kill(leader, signal.SIGRTMIN + offset)
     return leader
-
-
-def _ssh_greets(address: str) -> bool:
-    try:
-        with socket.create_connection((address, 22), timeout=1) as connection:
-            return connection.recv(4) == b"SSH-"
-    except OSError:
-        return False
 
 
 def _tail(console: Path) -> str:

@@ -80,7 +80,8 @@ class Site:
         """Return when a host that has just started answers ssh; put its slow cable on again."""
         self.shape(host)
         if not links.is_cut_off(self.state.link_faults, host.name):
-            machine.wait_for_ssh(self.name, host, self.console(host), BOOT_TIMEOUT_S)
+            login = ["ssh", "-F", str(self.files.ssh_config), "-o", "ConnectTimeout=1", host.name, "true"]
+            machine.wait_for_ssh(host, netns.enter_argv(self.name, login), self.console(host), BOOT_TIMEOUT_S)
 
     def shape(self, host: naming.Host) -> None:
         """Make both ends of a running host's cable as slow as the state says."""
