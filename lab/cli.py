@@ -61,12 +61,17 @@ def _images_in_use() -> set[str]:
 @name_option
 @click.option("--hosts", type=click.IntRange(1, naming.MAX_HOSTS), help="How many [default: 3, or as it is].")
 @click.option("--bind-ro", "binds", multiple=True, metavar="SRC:DST", help="Show a directory to every host.")
+@click.option(
+    "--bind", "shared", multiple=True, metavar="SRC:DST", help="The same, and every host may write there."
+)
 @click.option("--data-disk-mb", type=click.IntRange(0), help="A disk of its own at /var/lib/landline.")
-def up(name: str, hosts: int | None, binds: tuple[str, ...], data_disk_mb: int | None) -> None:
+def up(
+    name: str, hosts: int | None, binds: tuple[str, ...], shared: tuple[str, ...], data_disk_mb: int | None
+) -> None:
     """Make a lab, or add hosts to it, and boot what is off."""
     lab = Lab(name)
-    given = [Bind.parse(bind) for bind in binds] if binds else None
-    booted = lab.up(hosts, binds=given, data_disk_mb=data_disk_mb, report=_report)
+    given = [Bind.parse(bind) for bind in binds] + [Bind.parse(bind, writable=True) for bind in shared]
+    booted = lab.up(hosts, binds=given or None, data_disk_mb=data_disk_mb, report=_report)
     if not booted:
         _report(f"lab {name} is up already, nothing changed")
     _print_status([lab])

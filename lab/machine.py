@@ -46,7 +46,7 @@ def nspawn_argv(
     argv = ["--quiet", "--boot", "--register=no", "--keep-unit", "--console=passive"]
     argv += [f"--machine={host.machine}", f"--hostname={host.name}", f"--directory={root}"]
     argv += [f"--network-bridge={naming.BRIDGE}", "--resolv-conf=off", "--timezone=off", "--link-journal=no"]
-    argv += [f"--bind-ro={bind.source}:{bind.target}" for bind in binds]
+    argv += [f"--{'bind' if bind.writable else 'bind-ro'}={bind.source}:{bind.target}" for bind in binds]
     if data is not None:
         argv.append(f"--bind={data}:{data_target}")
     return argv

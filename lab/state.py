@@ -28,20 +28,21 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A directory of the controller that every host sees read-only at `target`."""
+    """A directory of the controller that every host sees at `target`: read-only, or shared by all to write."""
 
     source: str
     target: str
+    writable: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> Bind:
+    def parse(cls, text: str, *, writable: bool = False) -> Bind:
         """From `SRC:DST`, both absolute, the source existing; else `UsageError`."""
         source, _, target = text.partition(":")
         if not source.startswith("/") or not target.startswith("/") or ":" in target:
             raise UsageError(f"bad bind {text!r}: give SRC:DST, both absolute paths")
         if not Path(source).exists():
             raise UsageError(f"bad bind {text!r}: {source} does not exist")
-        return cls(source.rstrip("/") or "/", target.rstrip("/"))
+        return cls(source.rstrip("/") or "/", target.rstrip("/"), writable)
 
 
 @dataclass(frozen=True, slots=True)
