@@ -1,8 +1,9 @@
 """Fetches the four jars of Spark's Kafka connector, once, into the cache.
 
-Maven is asked for each jar by its coordinates and nothing is resolved transitively: the rest of the connector's
-needs is in pyspark. Each file is held against its SHA-256 before it is used. ``python -m pipeline.jars`` fetches
-them and prints their paths, comma-separated, as ``spark-submit --jars`` wants them; after that no network is needed.
+Maven is asked for each jar by its coordinates and nothing is resolved transitively: the rest of the
+connector's needs is in pyspark. Each file is held against its SHA-256 before it is used. ``python -m
+pipeline.jars`` fetches them and prints their paths, comma-separated, as ``spark-submit --jars`` wants them;
+after that no network is needed.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ def connector_jars(directory: Path | None = None) -> list[Path]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise JarError(f"cannot make {directory}: {error.strerror}; set LANDLINE_CACHE to a directory of yours") from error
+        raise JarError(
+            f"cannot make {directory}: {error.strerror}; set LANDLINE_CACHE to a directory of yours"
+        ) from error
     return [_present_or_fetched(jar, directory) for jar in CONNECTOR]
 
 
@@ -95,17 +98,23 @@ def _present_or_fetched(jar: Jar, directory: Path) -> Path:
 
 
 def _fetch(jar: Jar, directory: Path) -> None:
-    """Lets Maven copy one jar beside its place, checks it, and moves it there: others never see half a file."""
+    """Lets Maven copy one jar aside, checks it, and moves it in: others never see half a file."""
     if shutil.which("mvn") is None:
         raise JarError("mvn is not installed; install the Debian package maven, then run again")
     with tempfile.TemporaryDirectory(dir=directory, prefix=".fetch-") as work:
         command = ["mvn", "-q", "-B", COPY_GOAL, f"-Dartifact={jar.coordinates}", f"-DoutputDirectory={work}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False, cwd=work)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False, cwd=work
+        )
         if done.returncode != 0:
-            raise JarError(f"mvn could not fetch {jar.coordinates}:\n{(done.stdout + done.stderr).strip()[-2000:]}")
+            raise JarError(
+                f"mvn could not fetch {jar.coordinates}:\n{(done.stdout + done.stderr).strip()[-2000:]}"
+            )
         fetched = Path(work) / jar.file_name
         if (digest := _digest(fetched)) != jar.sha256:
-            raise JarError(f"{jar.coordinates} is not the file that was pinned: SHA-256 {digest}, not {jar.sha256}")
+            raise JarError(
+                f"{jar.coordinates} is not the file that was pinned: SHA-256 {digest}, not {jar.sha256}"
+            )
         fetched.replace(directory / jar.file_name)
 
 

@@ -2,16 +2,18 @@
 
 Three queries over the same topics, each with its own checkpoint, because each sink keeps another promise:
 
-- ``records`` to Parquet, exactly once. The file sink lists each batch's files in ``_spark_metadata`` by batch number,
-  in one atomic step; a batch that is replayed after a crash either is in the list (and is skipped) or is not (and the
-  files of the first try are never read, by a reader that goes by that list, as Spark does).
-- ``dead letters`` to a topic, at least once, keyed by ``topic-partition-offset``: the second copy is told by its key.
-- ``windows`` to a topic, at least once, keyed by window, host, unit and priority: a replayed batch computes the same
-  whole counts from the same offsets and state, so the second copy says what the first did.
+- ``records`` to Parquet, exactly once. The file sink lists each batch's files in ``_spark_metadata`` by batch
+  number, in one atomic step; a batch that is replayed after a crash either is in the list (and is skipped) or
+  is not (and the files of the first try are never read, by a reader that goes by that list, as Spark does).
+- ``dead letters`` to a topic, at least once, keyed by ``topic-partition-offset``: the second copy is told by
+  its key.
+- ``windows`` to a topic, at least once, keyed by window, host, unit and priority: a replayed batch computes
+  the same whole counts from the same offsets and state, so the second copy says what the first did.
 
-Every input is in the records or in the dead letters. One ``foreachBatch`` over all sinks would read the brokers once
-instead of three times, but could not make Parquet and Kafka one atomic step either: docs/adr/0005 weighs it.
-What the rows mean is ``transform``'s; starting Spark is ``session``'s; who runs this is ``fab spark.submit``'s.
+Every input is in the records or in the dead letters. One ``foreachBatch`` over all sinks would read the
+brokers once instead of three times, but could not make Parquet and Kafka one atomic step either:
+docs/adr/0005 weighs it. What the rows mean is ``transform``'s; starting Spark is ``session``'s; who runs this
+is ``fab spark.submit``'s.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from typing import Any
 import click
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pipeline import transform
 from pipeline.jars import JarError, connector_jars
@@ -37,7 +40,7 @@ _POLL_S = 1
 
 
 def read_topics(spark: SparkSession, options: StreamOptions) -> DataFrame:
-    """The connector's stream of the topics: key, value, topic, partition, offset, timestamp, timestampType."""
+    """The stream of the topics: key, value, topic, partition, offset, timestamp, timestampType."""
     reader = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", options.bootstrap_servers)
@@ -91,7 +94,8 @@ def run_until_stopped(spark: SparkSession, queries: list[StreamingQuery], stop: 
     """Returns when ``stop`` is set or all queries have ended; raises what a query died of."""
     while not stop.is_set() and any(query.isActive for query in queries):
         if spark.streams.awaitAnyTermination(timeout=_POLL_S):
-            # One has ended: well (the next round waits for the others), or by an exception, which that call raised.
+            # One has ended: well (the next round waits for the others), or by an exception, which that call
+            # raised.
             spark.streams.resetTerminated()
     for query in queries:
         if not stop.is_set() and (error := query.exception()) is not None:

@@ -39,7 +39,9 @@ class StreamOptions:
 def _interval(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Accepts Spark's plain intervals only: the text goes into SQL."""
     if value is not None and not _INTERVAL.fullmatch(value):
-        raise click.BadParameter(f"{value!r} is not an interval such as '10 seconds' or '1 minute'", param=parameter)
+        raise click.BadParameter(
+            f"{value!r} is not an interval such as '10 seconds' or '1 minute'", param=parameter
+        )
     return value
 
 
@@ -56,8 +58,9 @@ _OPTIONS = (
     _option("--dead-letter-topic", "Topic for what does not parse.", default="landline.journal.dead-letters"),
     _option("--window", "Length of a window.", default="1 minute", callback=_interval),
     _option("--slide", "Distance of window starts; a window's length unless given.", callback=_interval),
-    _option("--watermark", "How late an entry may be and still be counted.", default="1 minute", callback=_interval),
-    _option("--max-ahead", "How much younger than its record an entry may be.", default="10 minutes", callback=_interval),
+    _option("--watermark", "How late an entry is still counted.", default="1 minute", callback=_interval),
+    _option("--max-ahead", "How far ahead of its record an entry may be.", default="10 minutes",
+            callback=_interval),
     _option("--trigger", "Pause between batches.", default="5 seconds", callback=_interval),
     _option("--starting-offsets", "Where to begin when there is no checkpoint.", default="earliest",
             type=click.Choice(["earliest", "latest"])),
@@ -66,7 +69,7 @@ _OPTIONS = (
     _option("--fail-on-data-loss/--no-fail-on-data-loss", "Stop when records to read are already deleted.",
             default=True),
     _option("--available-now", "Read what is there now, write it, and end.", is_flag=True),
-    _option("--shuffle-partitions", "Partitions of the windows' state; fixed by the first run of a checkpoint.",
+    _option("--shuffle-partitions", "Partitions of the windows' state; fixed by the first run.",
             default=4, type=click.IntRange(min=1)),
     _option("--master", "Spark's master; spark-submit's own unless given."),
     _option("--driver-host", "Address at which executors reach this driver; Spark's guess unless given."),

@@ -1,8 +1,8 @@
 """The shape of a journal record, of a window and of the topics' messages.
 
-One journal entry is one JSON object as ``journalctl -o json`` prints it: every value is a string, but a field that
-is not UTF-8 is an array of bytes and a repeated field an array of strings. All fields are therefore read as strings
-(Spark keeps the JSON text of an array) and cast afterwards by ``transform``.
+One journal entry is one JSON object as ``journalctl -o json`` prints it: every value is a string, but a field
+that is not UTF-8 is an array of bytes and a repeated field an array of strings. All fields are therefore read
+as strings (Spark keeps the JSON text of an array) and cast afterwards by ``transform``.
 """
 
 from __future__ import annotations

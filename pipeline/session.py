@@ -1,4 +1,4 @@
-"""Makes the Spark session of a job: the same settings under ``spark-submit``, a test and a plain ``python``."""
+"""Makes the Spark session of a job: the same under ``spark-submit``, in a test and alone."""
 
 from __future__ import annotations
 
@@ -31,5 +31,7 @@ def make_session(
     if master is not None:
         builder = builder.master(master)
     if driver_host is not None:
-        builder = builder.config("spark.driver.host", driver_host).config("spark.driver.bindAddress", driver_host)
+        builder = builder.config("spark.driver.host", driver_host).config(
+            "spark.driver.bindAddress", driver_host
+        )
     return builder.getOrCreate()

@@ -1,13 +1,14 @@
 """From the source's rows to records, dead letters and windows: DataFrame in, DataFrame out, no IO.
 
-Everything here is a function of the row (and of the watermark, for the windows), never of the clock: a batch that
-is replayed after a crash gives the same rows again. That is what the sinks' promises rest on (docs/adr/0005).
+Everything here is a function of the row (and of the watermark, for the windows), never of the clock: a batch
+that is replayed after a crash gives the same rows again. That is what the sinks' promises rest on
+(docs/adr/0005).
 """
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 from pyspark.sql.types import IntegerType, LongType
 
 from pipeline.schema import (
@@ -23,14 +24,15 @@ from pipeline.schema import (
 )
 
 _LATEST_MICROS = 253_402_300_799_999_999  # the last microsecond of the year 9999, where Spark's calendar ends
-_OBJECT_TEXT = r"(?s)^\s*\{.*\}\s*$"
+_OBJECT_START = r"^\s*\{"
 
 
 def parsed(source: DataFrame, max_ahead: str) -> DataFrame:
     """Adds to the connector's rows what was read from their JSON, and ``reason``: null where all is well.
 
-    ``max_ahead``: a Spark interval. An entry may claim to be that much younger than its Kafka record and no more:
-    one clock in the year 2500 would otherwise move the watermark there, and every honest entry would be late.
+    ``max_ahead``: a Spark interval. An entry may claim to be that much younger than its Kafka record and no
+    more: one clock in the year 2500 would otherwise move the watermark there, and every honest entry would be
+    late.
     """
     text = F.col("value").cast("string")
     micros = F.col(f"journal.{EVENT_TIME_FIELD}").try_cast(LongType())
@@ -48,7 +50,9 @@ def parsed(source: DataFrame, max_ahead: str) -> DataFrame:
     )
     in_range = micros.between(1, _LATEST_MICROS)
     event_time = F.when(in_range, F.timestamp_micros(micros))
-    return rows.withColumn("event_time", event_time).withColumn("reason", _reason(micros, in_range, max_ahead))
+    return rows.withColumn("event_time", event_time).withColumn(
+        "reason", _reason(micros, in_range, max_ahead)
+    )
 
 
 def _reason(micros: Column, in_range: Column, max_ahead: str) -> Column:
@@ -57,9 +61,10 @@ def _reason(micros: Column, in_range: Column, max_ahead: str) -> Column:
     return (
         F.when(F.col("value").isNull(), F.lit("the record has no value"))
         .when(~F.is_valid_utf8(F.col("text")), F.lit("the value is not UTF-8"))
-        .when(~F.col("text").rlike(_OBJECT_TEXT), F.lit("the value is not a JSON object"))
+        .when(~F.col("text").rlike(_OBJECT_START), F.lit("the value is not a JSON object"))
         .when(F.col("journal").isNull(), F.lit("the value is not a JSON object"))
         .when(F.col(f"journal.{CORRUPT_FIELD}").isNotNull(), F.lit("the value is not valid JSON"))
+        .when(~F.coalesce(_stands_alone(F.col("text")), F.lit(False)), F.lit("text follows the JSON object"))
         .when(F.col(f"journal.{EVENT_TIME_FIELD}").isNull(), F.lit(f"{EVENT_TIME_FIELD} is missing"))
         .when(micros.isNull() | ~in_range, F.lit(f"{EVENT_TIME_FIELD} is not a time in microseconds"))
         .when(
@@ -67,6 +72,11 @@ def _reason(micros: Column, in_range: Column, max_ahead: str) -> Column:
             F.lit(f"{EVENT_TIME_FIELD} is more than {max_ahead} ahead of the record's own time"),
         )
     )
+
+
+def _stands_alone(text: Column) -> Column:
+    """Whether a text is one JSON value and nothing else: ``from_json`` reads the first and drops the rest."""
+    return F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
 
 
 def records(rows: DataFrame) -> DataFrame:
@@ -88,9 +98,11 @@ def records(rows: DataFrame) -> DataFrame:
 
 
 def dead_letters(rows: DataFrame) -> DataFrame:
-    """The rows that could not be read, as Kafka messages: the bytes as they came, the why and whence as headers.
+    """The rows that could not be read, as Kafka messages: the bytes as they came, the why and whence as
+    headers.
 
-    The key is ``topic-partition-offset``: a consumer, or compaction, drops the second copy of a replayed batch.
+    The key is ``topic-partition-offset``: a consumer, or compaction, drops the second copy of a replayed
+    batch.
     """
     reported = {"reason": F.col("reason"), "timestamp": F.unix_millis("kafka_time").cast("string")}
     reported |= {name: F.col(name).cast("string") for name in SOURCE_COLUMNS[:3]}
@@ -111,8 +123,8 @@ def record_key() -> Column:
 def windows(entries: DataFrame, window: str, slide: str, watermark: str) -> DataFrame:
     """Counts of ``records`` rows per host, unit and priority in each window of event time.
 
-    The shipper delivers at least once, so the same journal entry may stand at two offsets: entries are first made
-    one per cursor, as far back as the watermark remembers. A record without a cursor counts as itself.
+    The shipper delivers at least once, so the same journal entry may stand at two offsets: entries are first
+    made one per cursor, as far back as the watermark remembers. A record without a cursor counts as itself.
     """
     identity = F.coalesce(F.col("cursor"), record_key())
     once = (
@@ -127,11 +139,15 @@ def windows(entries: DataFrame, window: str, slide: str, watermark: str) -> Data
 
 
 def window_messages(counts: DataFrame) -> DataFrame:
-    """Rows of ``windows`` as Kafka messages: JSON value, and a JSON key that names window, host, unit, priority.
+    """Rows of ``windows`` as Kafka messages: JSON value, and a JSON key that names window, host, unit,
+    priority.
 
-    The value is the window's whole count, not an increment: writing it twice under the same key changes nothing.
+    The value is the window's whole count, not an increment: writing it twice under the same key changes
+    nothing.
     """
-    stamps = {name: F.date_format(name, "yyyy-MM-dd'T'HH:mm:ss.SSSXXX") for name in ("window_start", "window_end")}
+    stamps = {
+        name: F.date_format(name, "yyyy-MM-dd'T'HH:mm:ss.SSSXXX") for name in ("window_start", "window_end")
+    }
     named = counts.withColumns(stamps)
     key = F.struct("window_start", "window_end", "host", "unit", "priority")
     return named.select(

@@ -1,0 +1,108 @@
+"""The shell texts that the launcher sends, and the reading of what comes back. Pure: nothing is run here.
+
+pyspark's package has ``spark-daemon.sh`` but not start-master, start-worker and workers.sh, so their part is
+here: the class names and arguments, and the loop over the workers, which the master runs. Unlike
+``workers.sh`` it brings every exit code back, as a line ``@exit HOST CODE`` that no daemon prints.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from sparkctl.inventory import Host, SparkCluster
+
+EXIT_MARK = "@exit"
+# Spark's own: 0 running, 1 a pid file without its process, 2 not running.
+STATUS_RUNNING = 0
+SSH_OPTIONS = "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
+HOST_TIMEOUT_S = 90
+
+
+class Role(Enum):
+    """What a daemon is; the value is the class that Spark starts for it."""
+
+    MASTER = "org.apache.spark.deploy.master.Master"
+    WORKER = "org.apache.spark.deploy.worker.Worker"
+
+
+@dataclass(frozen=True, slots=True)
+class HostResult:
+    """What one host did: its exit code and its lines, already prefixed with its name."""
+
+    host: str
+    exit_code: int
+    lines: tuple[str, ...]
+
+
+def start_command(cluster: SparkCluster, role: Role, host: Host) -> str:
+    """Starts a daemon, then asks for it: ``spark-daemon.sh start`` exits 0 even if the JVM died."""
+    start = _daemon(cluster, "start", role, *_arguments(cluster, role, host))
+    return f"unset SPARK_NO_DAEMONIZE; {start} || exit; {_daemon(cluster, 'status', role)}"
+
+
+def stop_command(cluster: SparkCluster, role: Role) -> str:
+    """Stops a daemon and waits until its process is gone: ``spark-daemon.sh stop`` only sends the signal."""
+    environment = shlex.quote(f"{cluster.conf_dir}/spark-env.sh")
+    pid_file = f'"$SPARK_PID_DIR/spark-$SPARK_IDENT_STRING-{role.value}-1.pid"'
+    return (
+        f". {environment}; pid=$(cat {pid_file} 2>/dev/null); {_daemon(cluster, 'stop', role)} || exit; "
+        'for _ in $(seq 150); do [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null || exit 0; sleep 0.1; done; '
+        'echo "process $pid is still there 15 s after SIGTERM"; exit 1'
+    )
+
+
+def status_command(cluster: SparkCluster, role: Role) -> str:
+    """Asks whether the daemon runs; exit codes as at ``STATUS_RUNNING``."""
+    return _daemon(cluster, "status", role)
+
+
+def _arguments(cluster: SparkCluster, role: Role, host: Host) -> list[str]:
+    if role is Role.MASTER:
+        ports = ["--port", str(cluster.master_port), "--webui-port", str(cluster.master_ui_port)]
+        return ["--host", host.peer_address, *ports]
+    return ["--host", host.peer_address, "--webui-port", str(cluster.worker_ui_port), cluster.url]
+
+
+def _daemon(cluster: SparkCluster, action: str, role: Role, *arguments: str) -> str:
+    program = f"{cluster.home}/sbin/spark-daemon.sh"
+    return shlex.join([program, "--config", cluster.conf_dir, action, role.value, "1", *arguments])
+
+
+def as_spark(cluster: SparkCluster, login: str, command: str) -> str:
+    """``command`` in a shell of Spark's user, for a connection that logged in as ``login``."""
+    shell = ["bash", "-c", command]
+    if login == cluster.user:
+        return shlex.join(shell)
+    if login == "root":
+        return shlex.join(["runuser", "-u", cluster.user, "--", *shell])
+    return shlex.join(["sudo", "-n", "-u", cluster.user, "--", *shell])
+
+
+def push_script(commands: Iterable[tuple[Host, str]]) -> str:
+    """What the master runs: each command on its worker by ssh, all at once, and every exit code reported."""
+    pushes, waits = [], []
+    for number, (host, command) in enumerate(commands):
+        name, address = shlex.quote(host.name), shlex.quote(host.peer_address)
+        pushes.append(f"push {name} {address} {shlex.quote(command)} & pid{number}=$!")
+        waits.append(f"wait $pid{number}; echo {EXIT_MARK} {name} $?")
+    push = (
+        f'push() {{ timeout {HOST_TIMEOUT_S} ssh {SSH_OPTIONS} "$2" "$3" </dev/null 2>&1 | sed "s/^/$1: /"; '
+        'return "${PIPESTATUS[0]}"; }'
+    )
+    return "\n".join([push, *pushes, *waits])
+
+
+def push_results(names: Iterable[str], output: str) -> list[HostResult]:
+    """One result per name from the output of ``push_script``; a host whose exit code is missing gets 255."""
+    lines = output.splitlines()
+    codes = {}
+    for mark, name, code in (line.split() for line in lines if line.startswith(f"{EXIT_MARK} ")):
+        assert mark == EXIT_MARK
+        codes[name] = int(code)
+    return [
+        HostResult(name, codes.get(name, 255), tuple(line for line in lines if line.startswith(f"{name}: ")))
+        for name in names
+    ]

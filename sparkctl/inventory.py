@@ -1,0 +1,142 @@
+"""Reads the hosts of the Spark cluster from the Ansible inventory: the deploy and the launcher know the same
+hosts.
+
+Groups: ``spark_master`` (one host) and ``spark_workers``. Host variables: Ansible's connection variables and
+the spark role's own, where they differ from the role's defaults.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparkctl.errors import UsageError
+
+DEFAULT_INVENTORY = "inventory/lab.py"
+INVENTORY_VARIABLE = "LANDLINE_INVENTORY"
+MASTER_GROUP, WORKERS_GROUP = "spark_master", "spark_workers"
+READ_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host, as the controller reaches it; ``peer_address`` is how the other hosts do."""
+
+    name: str
+    address: str
+    peer_address: str
+    user: str = "root"
+    port: int = 22
+    key_file: str | None = None
+    ssh_config: str | None = None
+    known_hosts: str | None = None
+    check_host_key: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCluster:
+    """The master, the workers in the inventory's order, and where the role put Spark on all of them."""
+
+    master: Host
+    workers: tuple[Host, ...]
+    home: str = "/opt/spark"
+    conf_dir: str = "/etc/spark"
+    user: str = "spark"
+    master_port: int = 7077
+    master_ui_port: int = 8080
+    worker_ui_port: int = 8081
+
+    @property
+    def url(self) -> str:
+        """What workers and drivers connect to."""
+        return f"spark://{self.master.peer_address}:{self.master_port}"
+
+    @property
+    def ui_json(self) -> str:
+        """Where the master says how its cluster is."""
+        return f"http://{self.master.address}:{self.master_ui_port}/json/"
+
+
+def read_inventory(source: str | None = None) -> SparkCluster:
+    """The cluster of an inventory: ``source``, or that of ``LANDLINE_INVENTORY``. Raises ``UsageError``."""
+    source = source or os.environ.get(INVENTORY_VARIABLE, DEFAULT_INVENTORY)
+    if not Path(source).exists():
+        raise UsageError(f"no inventory at {source}; set {INVENTORY_VARIABLE} to yours")
+    program = Path(sys.executable).with_name("ansible-inventory")
+    command = [str(program), "-i", source, "--list"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=READ_TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        raise UsageError(f"the inventory {source} cannot be read:\n{done.stderr.strip()}")
+    return cluster_from(json.loads(done.stdout))
+
+
+def cluster_from(inventory: Mapping[str, Any]) -> SparkCluster:
+    """The cluster in the JSON of ``--list``. Raises ``UsageError`` when a group is missing or odd."""
+    variables: Mapping[str, Mapping[str, Any]] = inventory.get("_meta", {}).get("hostvars", {})
+    masters, workers = (_members(inventory, group) for group in (MASTER_GROUP, WORKERS_GROUP))
+    if len(masters) != 1:
+        raise UsageError(f"the group {MASTER_GROUP} must have one host, it has {len(masters)}: {masters}")
+    if not workers:
+        raise UsageError(f"the group {WORKERS_GROUP} has no host")
+    of_master = variables.get(masters[0], {})
+    defaults = SparkCluster(
+        _host(masters[0], of_master), tuple(_host(w, variables.get(w, {})) for w in workers)
+    )
+    return SparkCluster(
+        defaults.master,
+        defaults.workers,
+        home=str(of_master.get("spark_home", defaults.home)),
+        conf_dir=str(of_master.get("spark_conf_dir", defaults.conf_dir)),
+        user=str(of_master.get("spark_user", defaults.user)),
+        master_port=int(of_master.get("spark_master_port", defaults.master_port)),
+        master_ui_port=int(of_master.get("spark_master_webui_port", defaults.master_ui_port)),
+        worker_ui_port=int(of_master.get("spark_worker_webui_port", defaults.worker_ui_port)),
+    )
+
+
+def _members(inventory: Mapping[str, Any], group: str) -> list[str]:
+    """The hosts of a group and of its child groups, each once, in the inventory's order."""
+    entry = inventory.get(group, {})
+    found = list(entry.get("hosts", []))
+    for child in entry.get("children", []):
+        found += [host for host in _members(inventory, child) if host not in found]
+    return found
+
+
+def _host(name: str, variables: Mapping[str, Any]) -> Host:
+    address = str(variables.get("ansible_host", name))
+    ssh = _ssh_options(
+        shlex.split(
+            f"{variables.get('ansible_ssh_common_args', '')} {variables.get('ansible_ssh_extra_args', '')}"
+        )
+    )
+    return Host(
+        name=name,
+        address=address,
+        peer_address=str(variables.get("spark_address", address)),
+        user=str(variables.get("ansible_user", "root")),
+        port=int(variables.get("ansible_port", 22)),
+        key_file=variables.get("ansible_ssh_private_key_file") or ssh.get("identityfile"),
+        ssh_config=ssh.get("-F"),
+        known_hosts=ssh.get("userknownhostsfile"),
+        check_host_key=ssh.get("stricthostkeychecking", "yes").lower() not in {"no", "off", "accept-new"},
+    )
+
+
+def _ssh_options(arguments: list[str]) -> dict[str, str]:
+    """What ssh arguments say in ``-o Key=value``, ``-F file`` and ``-i file``; others do not matter."""
+    options: dict[str, str] = {}
+    for flag, value in zip(arguments, [*arguments[1:], ""], strict=True):
+        if flag == "-o" or (flag.startswith("-o") and flag != "-o"):
+            key, _, setting = (value if flag == "-o" else flag[2:]).partition("=")
+            options.setdefault(key.strip().lower(), setting.strip())
+        elif flag in {"-F", "-i"}:
+            options["-F" if flag == "-F" else "identityfile"] = value
+    return options
