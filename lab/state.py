@@ -28,7 +28,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A directory of the controller that every host sees at `target`: read-only, or shared by all to write."""
+    """A directory of the controller that every host sees at `target`: to read, or to write as well."""
 
     source: str
     target: str
