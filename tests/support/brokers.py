@@ -16,7 +16,8 @@ from typing import Self
 
 from tests.support.ports import free_port
 from tests.support.processes import CpuSeconds, ManagedProcess
-from tests.support.wire import answers_api_versions
+from tests.support.wait import wait_until
+from tests.support.wire import ClusterView, answers_api_versions, cluster_view
 
 HOST = "127.0.0.1"
 
@@ -82,8 +83,22 @@ class BrokerProcess(abc.ABC):
         self.process.start()
 
     def wait_ready(self) -> None:
-        """Waits until the broker serves clients."""
-        self.process.wait_ready(self.is_ready, self.start_timeout_s)
+        """Waits until the broker serves clients, knows the controller and finds itself in the cluster.
+
+        Apache Kafka serves before that; a client that comes in between may wait for its next refresh of metadata.
+        """
+        self.process.wait_ready(lambda: self.is_ready() and self._is_member(), self.start_timeout_s)
+
+    def view(self) -> ClusterView:
+        """The cluster as this broker tells it to clients; an ``OSError`` when it does not answer."""
+        return cluster_view(HOST, self.port)
+
+    def _is_member(self) -> bool:
+        try:
+            view = self.view()
+        except OSError:
+            return False
+        return view.controller_id >= 0 and self.port in view.ports.values()
 
     def stop(self, timeout_s: float = 60.0) -> int:
         """Stops it by SIGTERM (with controlled shutdown); returns the exit code."""
@@ -144,7 +159,24 @@ class Cluster:
             broker.start_nowait()
         for broker in self.brokers.values():
             broker.wait_ready()
+        wait_until(self.is_complete, timeout=60, what="every broker knows all brokers")
         return self
+
+    def is_complete(self) -> bool:
+        """Whether every broker tells clients of every broker."""
+        return all(broker.view().ports.keys() == self.brokers.keys() for broker in self.brokers.values())
+
+    def controller(self) -> BrokerProcess:
+        """The broker that controls now; waits until one does and the others say the same."""
+
+        def agreed() -> BrokerProcess | None:
+            running = [broker for broker in self.brokers.values() if broker.process.running]
+            named = {broker.view().controller_id for broker in running}
+            return self.brokers.get(named.pop()) if len(named) == 1 else None
+
+        found = wait_until(agreed, timeout=60, what="the brokers agree on a controller")
+        assert found is not None
+        return found
 
     def __enter__(self) -> Self:
         try:

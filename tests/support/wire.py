@@ -1,6 +1,6 @@
 """The few Kafka requests that tests send byte by byte, so that no client library stands between.
 
-Only what readiness probes and raw-protocol tests share: framing, ApiVersions v0 and its answer. The client
+Only what readiness probes and raw-protocol tests share: framing, ApiVersions v0, Metadata v1. The client
 libraries' drivers are in ``workloads``, the benchmark's prepared requests in ``bench``.
 """
 
@@ -10,6 +10,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
+METADATA = 3
 API_VERSIONS = 18
 HEADER = struct.Struct(">hhih")
 KEY_RANGE = struct.Struct(">hhh")
@@ -21,6 +22,14 @@ class VersionRange:
 
     lowest: int
     highest: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The cluster as one broker tells it in Metadata: who is there, at which port, and who controls (-1: nobody)."""
+
+    ports: dict[int, int]
+    controller_id: int
 
 
 def framed(api_key: int, version: int, correlation_id: int, body: bytes, client_id: bytes = b"probe") -> bytes:
@@ -63,3 +72,25 @@ def answers_api_versions(host: str, port: int, timeout_s: float = 2.0) -> bool:
         return bool(api_versions(host, port, timeout_s))
     except OSError:
         return False
+
+
+def cluster_view(host: str, port: int, timeout_s: float = 2.0) -> ClusterView:
+    """Asks Metadata v1 for no topic. Any failure is an ``OSError``."""
+    with socket.create_connection((host, port), timeout=timeout_s) as connection:
+        connection.sendall(framed(METADATA, 1, 1, struct.pack(">i", 0)))
+        answer = receive_frame(connection)
+    (count,) = struct.unpack_from(">i", answer, 4)
+    at, ports = 8, {}
+    for _ in range(count):
+        (node_id,) = struct.unpack_from(">i", answer, at)
+        at = _after_string(answer, at + 4)
+        (ports[node_id],) = struct.unpack_from(">i", answer, at)
+        at = _after_string(answer, at + 4)
+    (controller_id,) = struct.unpack_from(">i", answer, at)
+    return ClusterView(ports, controller_id)
+
+
+def _after_string(data: bytes, at: int) -> int:
+    """The position behind a (nullable) string that starts at ``at``."""
+    (size,) = struct.unpack_from(">h", data, at)
+    return int(at + 2 + max(size, 0))

@@ -1,0 +1,194 @@
+"""Runs a client's workload: one producer and the members of a group at once; the history for the checker out.
+
+``run`` does it in this process, ``WorkloadProcess`` in one of its own, so that four clients can run side by side
+without sharing an interpreter lock. The clients themselves are in ``clients``.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.clients.aio import AiokafkaDriver
+from tests.support.clients.confluent import ConfluentDriver
+from tests.support.clients.driver import Driver, Gate, Job, Workload
+from tests.support.clients.kcat import KcatDriver
+from tests.support.clients.python_kafka import KafkaPythonDriver
+from tests.support.history import Assigned, History, Polled, Recorder
+from tests.support.wait import wait_until
+
+DRIVERS: Mapping[str, Driver] = {
+    driver.name: driver for driver in (ConfluentDriver(), KafkaPythonDriver(), AiokafkaDriver(), KcatDriver())
+}
+TAIL_S = 1.5
+"""How long consumers go on after the last acknowledged record: a duplicate would stand behind it."""
+
+
+class WorkloadFailedError(RuntimeError):
+    """A client raised where it should have gone on; the message holds its traceback."""
+
+
+def create_topic(
+    bootstrap: str, topic: str, partitions: int, replication_factor: int = 1, config: dict[str, str] | None = None
+) -> None:
+    """Creates a topic and waits until every partition has a leader."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    created = admin.create_topics([NewTopic(topic, partitions, replication_factor, config=config or {})])
+    created[topic].result(60)
+
+    def has_leaders() -> bool:
+        found = admin.list_topics(topic, timeout=10).topics[topic]
+        return len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values())
+
+    wait_until(has_leaders, timeout=60, what=f"every partition of {topic} has a leader")
+
+
+def run(workload: Workload, gate: Gate | None = None) -> History:
+    """Writes and reads at once; returns when all acknowledged records were read, or nothing came for too long."""
+    opened = threading.Event()
+    opened.set()
+    used_gate = gate or opened
+    job = Job(workload, Recorder(), used_gate, _pacer(workload, used_gate))
+    driver = DRIVERS[workload.client]
+    errors: list[str] = []
+    producer = _thread(lambda: driver.produce(job, workload.client), errors)
+    members = [f"{workload.client}-c{number}" for number in range(workload.consumers)]
+    consumers = [_thread(lambda name=name: driver.consume(job, name), errors) for name in members]  # type: ignore[misc]
+    _wait_for_reading(job, producer, errors)
+    job.reading_done.set()
+    for thread in (producer, *consumers):
+        thread.join(60)
+    if errors:
+        raise WorkloadFailedError(f"{workload.client}: {errors[0]}")
+    return job.recorder.history([workload.client] if driver.idempotent else [])
+
+
+def audit(bootstrap: str, topic: str, history: History, timeout_s: float = 120.0) -> History:
+    """Reads the whole topic once more outside any group: the same sends, with one reader of every partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-audit", "enable.auto.commit": False})
+    events = [e for e in history.events if not isinstance(e, Polled | Assigned) and hasattr(e, "producer")]
+    try:
+        ends = _end_offsets(consumer, topic)
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
+        deadline = time.monotonic() + timeout_s
+        left = {partition for partition, end in ends.items() if end > 0}
+        while left and time.monotonic() < deadline:
+            for message in consumer.consume(5000, 0.5):
+                partition, offset, value = message.partition(), message.offset(), message.value()
+                if message.error() is None and partition is not None and offset is not None and value is not None:
+                    events.append(Polled("audit", partition, offset, value.decode()))
+                    if offset + 1 >= ends[partition]:
+                        left.discard(partition)
+    finally:
+        consumer.close()
+    return History(events, history.idempotent)
+
+
+class WorkloadProcess:
+    """A workload in a process of its own. ``gate`` may be shared by several; ``result`` waits for the history."""
+
+    def __init__(self, workload: Workload, gate: Any) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._receiver, sender = context.Pipe(duplex=False)
+        self.workload = workload
+        self._process = context.Process(target=_child, args=(workload, gate, sender), daemon=False)
+        self._process.start()
+        sender.close()
+
+    def result(self, timeout_s: float) -> History:
+        """Returns the history; raises ``WorkloadFailedError`` when the client failed or did not end in time."""
+        try:
+            if not self._receiver.poll(timeout_s):
+                raise WorkloadFailedError(f"{self.workload.client}: no result within {timeout_s} s")
+            outcome = self._receiver.recv()
+        except EOFError as error:
+            raise WorkloadFailedError(f"{self.workload.client}: the client's process died") from error
+        finally:
+            self.close()
+        if isinstance(outcome, str):
+            raise WorkloadFailedError(outcome)
+        history: History = outcome
+        return history
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.join(20)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join(20)
+        self._receiver.close()
+
+
+def new_gate() -> Any:
+    """A closed gate that workload processes can wait for."""
+    return multiprocessing.get_context("spawn").Event()
+
+
+def _child(workload: Workload, gate: Any, sender: Connection) -> None:
+    try:
+        sender.send(run(workload, gate))
+    except BaseException:
+        sender.send(f"{workload.client}: {traceback.format_exc()}")
+    finally:
+        sender.close()
+
+
+def _thread(work: Callable[[], None], errors: list[str]) -> threading.Thread:
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException:
+            errors.append(traceback.format_exc())
+
+    thread = threading.Thread(target=guarded, daemon=True)
+    thread.start()
+    return thread
+
+
+def _pacer(workload: Workload, gate: Gate) -> Callable[[int], float]:
+    """Returns the function of ``Job.wait_before``: an even rate, and the held-back records behind the gate."""
+    start = time.monotonic()
+    first_held = workload.records - workload.held_back
+
+    def wait_before(sequence: int) -> float:
+        if sequence >= first_held and not gate.is_set():
+            return 0.1
+        if workload.records_per_s is None or gate.is_set():
+            return 0.0
+        return start + sequence / workload.records_per_s - time.monotonic()
+
+    return wait_before
+
+
+def _wait_for_reading(job: Job, producer: threading.Thread, errors: list[str]) -> None:
+    """Returns when production ended and all is read, an error came, or no progress was made for too long."""
+    last, since = (-1, -1), time.monotonic()
+    while not errors:
+        now = time.monotonic()
+        seen = (job.recorder.acked_count(), job.recorder.polled_count())
+        if seen != last or (producer.is_alive() and not job.gate.is_set()):
+            last, since = seen, now
+        if not producer.is_alive() and job.recorder.missing() == 0 and now - since > TAIL_S:
+            return
+        if now - since > job.workload.quiet_timeout_s and not producer.is_alive():
+            return
+        job.reading_done.wait(0.05)
+
+
+def _end_offsets(consumer: Consumer, topic: str) -> dict[int, int]:
+    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    ends: dict[int, int] = {}
+    for partition in partitions:
+        found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+        if found is None:
+            raise KafkaException(f"no watermark of {topic}-{partition}")
+        ends[partition] = found[1]
+    return ends
