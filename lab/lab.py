@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import cgroups, identity, image, naming, netns, preflight, storage
+from lab import cgroups, identity, image, mounts, naming, netns, preflight, storage
 from lab.errors import LabError, UsageError
 from lab.faults import Faults
 from lab.shell import DEFAULT_TIMEOUT_S, Completed, run
@@ -118,7 +118,7 @@ class Lab:
             in_parallel(self._destroy_cgroup, [naming.host(self.name, int(name[1:])) for name in known])
             cgroups.remove_parents(self.name)
             netns.remove(self.name)
-            storage.unmount_all_below(self.files.home)
+            mounts.unmount_all_below(self.files.home)
             shutil.rmtree(self.files.home, ignore_errors=True)
             if self.files.home.exists():
                 run(["rm", "-rf", "--one-file-system", "--", str(self.files.home)], timeout_s=300)
@@ -226,6 +226,7 @@ class Lab:
 
     def _write(self, state: LabState) -> None:
         self.files.hosts.mkdir(parents=True, exist_ok=True)
+        mounts.share(self.files.home)
         identity.make_lab_key(self.files)
         if self.files.load() != state:
             self.files.save(state)

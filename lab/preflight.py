@@ -22,6 +22,7 @@ PACKAGE_OF = {
     "nsenter": "util-linux",
     "setsid": "util-linux",
     "mount": "mount",
+    "losetup": "mount",
     "journalctl": "systemd",
 }
 """Each program the lab runs, and the Debian package that has it."""

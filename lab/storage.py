@@ -10,15 +10,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 from pathlib import Path
 
+from lab import mounts
 from lab.errors import CommandFailedError, LabError
 from lab.shell import run
+from lab.waiting import wait_until
 
 DATA_TARGET = "/var/lib/landline"
 MIN_DATA_DISK_MB = 16
 
+_READ_ONLY_FLAGS = {"ro", "emergency_ro"}
+"""The second is how Linux 6.15 and later show a file system that an error made read-only."""
 _FILLER = ".landline-lab-filler"
 _FILL_CHUNK_BYTES = 64 * 1024
 
@@ -41,18 +44,19 @@ class HostStorage:
 
     def mount(self, image: Path) -> None:
         """Mount what is not mounted, making it where it does not exist yet."""
-        if not self.root.is_mount():
+        if not mounts.is_mounted(self.root):
             for directory in (self.root, self._upper, self._work):
                 directory.mkdir(parents=True, exist_ok=True)
             options = f"lowerdir={image},upperdir={self._upper},workdir={self._work}"
             run(["mount", "-t", "overlay", "landline-lab", "-o", options, str(self.root)])
-        if self.has_data_disk and not self.data.is_mount():
+        if self.has_data_disk and not mounts.is_mounted(self.data):
             self._mount_data_disk()
 
     def check_data_disk(self) -> None:
         """For a host that is off: run the file system check a boot would, and mount the disk anew."""
         if self.has_data_disk:
-            _unmount(self.data)
+            mounts.unmount(self.data)
+            self._wait_until_detached()
             self._mount_data_disk()
 
     def fill(self) -> int:
@@ -94,17 +98,9 @@ class HostStorage:
 
     def is_read_only(self) -> bool:
         """Does the data disk refuse writes?"""
-        if not (self.has_data_disk and self.data.is_mount()):
+        if not (self.has_data_disk and mounts.is_mounted(self.data)):
             return False
-        return "ro" in _mount_flags(self.data)
-
-    def remove(self) -> None:
-        """Unmount everything and delete it."""
-        _unmount(self.data)
-        _unmount(self.root)
-        shutil.rmtree(self.root.parent, ignore_errors=True)
-        if self.root.parent.exists():
-            run(["rm", "-rf", "--one-file-system", "--", str(self.root.parent)], timeout_s=300)
+        return bool(_READ_ONLY_FLAGS & mounts.find(self.data).flags)
 
     def _mount_data_disk(self) -> None:
         self.data.mkdir(parents=True, exist_ok=True)
@@ -114,6 +110,12 @@ class HostStorage:
         if check.returncode > 1:
             run(["e2fsck", "-f", "-y", str(self._image_file)], check=False, timeout_s=300)
         run(["mount", "-o", "loop,errors=remount-ro", str(self._image_file), str(self.data)])
+
+    def _wait_until_detached(self) -> None:
+        """A check of a file system that is in use somewhere would destroy it."""
+        users = ["losetup", "--noheadings", "--associated", str(self._image_file)]
+        if not wait_until(lambda: not run(users).stdout.strip(), 15):
+            raise LabError(f"{self._image_file} is still in use: {run(users).stdout.strip()}")
 
     def _make_file_system(self) -> None:
         unfinished = self._image_file.with_suffix(".new")
@@ -125,55 +127,15 @@ class HostStorage:
     def _need_data_disk(self) -> None:
         if not self.has_data_disk:
             raise LabError("this lab's hosts have no data disk: make the lab with --data-disk-mb 256")
-        if not self.data.is_mount():
+        if not mounts.is_mounted(self.data):
             raise LabError("the data disk is not mounted: boot the host first")
 
     def _break(self, cause: CommandFailedError) -> None:
-        trigger = Path("/sys/fs/ext4", _device_of(self.data).name, "trigger_fs_error")
+        trigger = Path("/sys/fs/ext4", mounts.find(self.data).source.name, "trigger_fs_error")
         try:
             trigger.write_text("fault of the lab")
         except OSError as error:
             raise LabError(f"{self.data}: cannot be made read-only: {cause}; {error}") from error
-
-
-def mounts_below(directory: Path) -> list[Path]:
-    """Mount points below `directory`, the deepest first."""
-    places = [_unescaped(line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    inside = [Path(place) for place in places if Path(place).is_relative_to(directory)]
-    return sorted(inside, key=lambda place: len(place.parts), reverse=True)
-
-
-def unmount_all_below(directory: Path) -> None:
-    """Unmount everything below `directory`."""
-    for place in mounts_below(directory):
-        _unmount(place)
-
-
-def _unmount(place: Path) -> None:
-    if place.is_mount():
-        run(["umount", str(place)])
-
-
-def _mount_flags(place: Path) -> set[str]:
-    """Flags of the mount and of its file system."""
-    flags: set[str] = set()
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        fields, _, details = line.partition(" - ")
-        if Path(_unescaped(fields.split()[4])) == place:
-            flags = {*fields.split()[5].split(","), *details.split()[2].split(",")}
-    return flags
-
-
-def _device_of(place: Path) -> Path:
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        fields, _, details = line.partition(" - ")
-        if Path(_unescaped(fields.split()[4])) == place:
-            return Path(details.split()[1])
-    raise LabError(f"{place} is not mounted")
-
-
-def _unescaped(text: str) -> str:
-    return text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
 
 
 def _take_all_space(filler: Path) -> int:
