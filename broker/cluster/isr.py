@@ -11,7 +11,7 @@ The rules are Kafka 3.9's (KIP-497, KIP-966's first part):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.cluster.replica import UNKNOWN_OFFSET, ReplicaState
@@ -73,11 +73,12 @@ def next_high_watermark(
     min_isr: int,
     now_ms: int,
     max_lag_ms: int,
+    may_come: Callable[[int], bool],
 ) -> int:
     """The high watermark that the replicas' positions allow; ``current`` when they allow no more.
 
-    Counts the maximal ISR, and followers that are caught up and so about to join: else the mark could run ahead of a
-    follower for ever and it would never get in.
+    Counts the maximal ISR, and followers that are caught up and so about to join, where ``may_come`` says that the
+    broker lives: else the mark could run ahead of a follower for ever and it would never get in.
     """
     if len(state.committed) < min(min_isr, len(followers) + 1):
         return current
@@ -85,7 +86,9 @@ def next_high_watermark(
     maximal = state.maximal
     for broker_id, follower in followers.items():
         counts = broker_id in maximal or (
-            follower.log_end_offset != UNKNOWN_OFFSET and now_ms - follower.last_caught_up_ms <= max_lag_ms
+            follower.log_end_offset != UNKNOWN_OFFSET
+            and now_ms - follower.last_caught_up_ms <= max_lag_ms
+            and may_come(broker_id)
         )
         if counts and follower.log_end_offset < mark:
             mark = follower.log_end_offset

@@ -93,29 +93,32 @@ class Partition:
     # -- becoming leader or follower ---------------------------------------------------------------------------------
 
     def make_leader(self, state: PartitionState) -> bool:
-        """Begins or continues a term as leader; True when it was not leader, or in an older epoch, before."""
+        """Begins or continues a term as leader; True when it was not leader before."""
         with self.lock:
-            new_term = not self.is_leader or state.leader_epoch > self.leader_epoch
+            was_leader = self.is_leader
+            new_epoch = not was_leader or state.leader_epoch > self.leader_epoch
             now_ms = self._clock.monotonic_ms()
             self._take(state)
             self.isr = IsrState(frozenset(state.isr))
             end_offset = self.log.log_end_offset
-            if new_term:
+            if new_epoch:
                 self._leader_epoch_start = end_offset
                 # Also with no data: a follower that asks for this epoch must find where it began (KIP-101).
                 self.log.leader_epochs.assign(state.leader_epoch, end_offset)
-            previous = self.followers if not new_term else {}
+            previous = self.followers if was_leader else {}
             self.followers = {
-                broker_id: previous.get(broker_id)
-                or ReplicaState(broker_id).reset(
-                    now_ms, in_isr=broker_id in self.isr.committed, leader_end_offset=end_offset
+                broker_id: previous.get(broker_id, ReplicaState(broker_id)).reset(
+                    now_ms,
+                    in_isr=broker_id in self.isr.committed,
+                    leader_end_offset=end_offset,
+                    keep_position=was_leader,
                 )
                 for broker_id in state.replicas
                 if broker_id != self._broker_id
             }
             self.is_leader = True
             self._advance_high_watermark(now_ms)
-            return new_term
+            return not was_leader
 
     def make_follower(self, state: PartitionState) -> bool:
         """Begins or continues to follow; True when leader or epoch changed and the fetcher must start anew."""
@@ -158,7 +161,9 @@ class Partition:
             advanced = self._advance_high_watermark(self._clock.monotonic_ms())
             return info, advanced
 
-    def append_as_follower(self, records: memoryview, leader_epoch: int, leader_high_watermark: int) -> AppendInfo | None:
+    def append_as_follower(
+        self, records: memoryview, leader_epoch: int, leader_high_watermark: int, leader_log_start: int
+    ) -> AppendInfo | None:
         """Appends what a leader sent, unless this broker's view of the partition has changed since the fetch began."""
         with self.lock:
             if self.is_leader or leader_epoch != self.leader_epoch:
@@ -167,6 +172,8 @@ class Partition:
             mark = min(leader_high_watermark, self.log.log_end_offset)
             if mark > self.log.high_watermark:
                 self.log.high_watermark = mark
+            if leader_log_start > self.log.log_start_offset:
+                self.log.increment_log_start_offset(leader_log_start)
             return info
 
     def effective_min_isr(self) -> int:
@@ -366,6 +373,7 @@ class Partition:
             min_isr=log.config.min_insync_replicas,
             now_ms=now_ms,
             max_lag_ms=self._max_lag_ms,
+            may_come=self._alive,
         )
         if mark <= before:
             return False

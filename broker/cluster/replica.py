@@ -43,12 +43,15 @@ class ReplicaState:
             broker_epoch,
         )
 
-    def reset(self, now_ms: int, *, in_isr: bool, leader_end_offset: int) -> ReplicaState:
-        """The state when a leader begins its term: an ISR member has until the lag time to show itself."""
+    def reset(self, now_ms: int, *, in_isr: bool, leader_end_offset: int, keep_position: bool) -> ReplicaState:
+        """The state when a leader begins a term; one that led before keeps what the follower acknowledged.
+
+        A member of the ISR has until the lag time to show itself; any other must catch up before it counts.
+        """
         return replace(
             self,
-            log_end_offset=UNKNOWN_OFFSET,
-            log_start_offset=UNKNOWN_OFFSET,
+            log_end_offset=self.log_end_offset if keep_position else UNKNOWN_OFFSET,
+            log_start_offset=self.log_start_offset if keep_position else UNKNOWN_OFFSET,
             last_caught_up_ms=now_ms if in_isr else NEVER_MS,
             last_fetch_ms=now_ms if in_isr else NEVER_MS,
             last_fetch_leader_end_offset=leader_end_offset,

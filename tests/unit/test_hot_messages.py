@@ -14,7 +14,9 @@ from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fetch_messages import (
     FetchedPartition,
     FetchedTopic,
+    WantedPartition,
     encode_fetch_response,
+    encode_follower_fetch,
     parse_fetch_response,
 )
 from broker.protocol.produce_messages import (
@@ -114,3 +116,16 @@ def test_follower_reads_what_the_leader_wrote(file: io.FileIO) -> None:
     for size in range(len(frame) - 9):
         with pytest.raises(ProtocolError):
             parse_fetch_response(memoryview(frame)[9 : 9 + size])
+
+
+def test_follower_fetch_request_is_read_by_kio() -> None:
+    topics = [(TOPIC_ID, [WantedPartition(0, 3, 100, 2, 5), WantedPartition(7, 4, 0, -1, 0)])]
+    body = encode_follower_fetch(
+        2, 99, topics, max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, partition_max_bytes=1 << 16
+    )
+    decoded = codec.decode(ApiKey.FETCH, 17, "request", body)
+    assert (decoded.replica_state.replica_id, decoded.replica_state.replica_epoch) == (2, 99)
+    assert (codec.to_ms(decoded.max_wait), decoded.session_epoch) == (500, -1)
+    first, second = decoded.topics[0].partitions
+    assert (first.fetch_offset, first.last_fetched_epoch, first.current_leader_epoch) == (100, 2, 3)
+    assert (second.partition, second.partition_max_bytes) == (7, 1 << 16)

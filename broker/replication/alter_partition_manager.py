@@ -1,0 +1,176 @@
+"""Takes ISR changes to the controller, in batches, one request in flight. Kafka's AlterPartitionManager.
+
+Owner of one thread and one channel. A change stays pending in its Partition until its answer; one that fails for want
+of a controller is sent again.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from broker.cluster.partition import IsrChange
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.codec import ZERO_UUID
+from broker.protocol.errors import Errors, ProtocolError
+from broker.replication.broker_channel import BrokerChannel, ChannelError
+from broker.replication.cluster_view import BrokerAddress, ClusterView
+
+_log = structlog.get_logger(__name__)
+_VERSION = 3
+_RETRY_S = 0.05
+_CONTROLLER_ELSEWHERE = frozenset({Errors.NOT_CONTROLLER, Errors.STALE_BROKER_EPOCH})
+
+OnAccepted = Callable[[IsrChange, tuple[int, ...], int, int], None]
+OnRefused = Callable[[IsrChange, Errors], bool]
+
+
+class AlterPartitionManager:
+    """``on_refused`` says whether to send the change again. Both callbacks run on this manager's thread."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        cluster: ClusterView,
+        broker_epoch: Callable[[], int],
+        make_channel: Callable[[BrokerAddress, str], BrokerChannel],
+        on_accepted: OnAccepted,
+        on_refused: OnRefused,
+    ) -> None:
+        self._broker_id = broker_id
+        self._cluster = cluster
+        self._broker_epoch = broker_epoch
+        self._make_channel = make_channel
+        self._on_accepted = on_accepted
+        self._on_refused = on_refused
+        self._pending: dict[Any, IsrChange] = {}
+        self._wakeup = threading.Condition()
+        self._stopped = False
+        self._channel: BrokerChannel | None = None
+        self._address: BrokerAddress | None = None
+        self._thread = threading.Thread(target=self._run, name="alter-partition", daemon=True)
+
+    def submit(self, change: IsrChange) -> None:
+        """Queues a change; an older one of the same partition is replaced."""
+        with self._wakeup:
+            self._pending[change.topic_partition] = change
+            if not self._thread.is_alive() and not self._stopped:
+                self._start()
+            self._wakeup.notify()
+
+    def shutdown(self) -> None:
+        with self._wakeup:
+            self._stopped = True
+            self._wakeup.notify()
+        if self._channel is not None:
+            self._channel.close()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _start(self) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def _run(self) -> None:
+        while (batch := self._take()) is not None:
+            try:
+                again = self._send(batch)
+            except Exception:
+                _log.exception("alter_partition_failed")
+                again = batch
+            if again:
+                self._put_back(again)
+
+    def _take(self) -> list[IsrChange] | None:
+        with self._wakeup:
+            while not self._pending and not self._stopped:
+                self._wakeup.wait()
+            if self._stopped:
+                return None
+            batch = list(self._pending.values())
+            self._pending.clear()
+            return batch
+
+    def _put_back(self, changes: list[IsrChange]) -> None:
+        with self._wakeup:
+            for change in changes:
+                self._pending.setdefault(change.topic_partition, change)
+            if not self._stopped:
+                self._wakeup.wait(_RETRY_S)
+
+    def _send(self, batch: list[IsrChange]) -> list[IsrChange]:
+        """Sends the batch; returns the changes to send again."""
+        address = self._cluster.controller_address()
+        if address is None:
+            return batch
+        try:
+            response = self._channel_to(address).request(ApiKey.ALTER_PARTITION, _VERSION, self._request(batch))
+        except (ChannelError, ProtocolError) as error:
+            _log.warning("alter_partition_not_sent", controller=address.broker_id, reason=str(error))
+            return batch
+        if response.error_code != 0:
+            error = Errors(int(response.error_code))
+            if error not in _CONTROLLER_ELSEWHERE:
+                _log.warning("alter_partition_refused", controller=address.broker_id, error=error.name)
+            return batch
+        return self._apply(batch, response)
+
+    def _channel_to(self, address: BrokerAddress) -> BrokerChannel:
+        if self._channel is None or address != self._address:
+            if self._channel is not None:
+                self._channel.close()
+            self._channel = self._make_channel(address, f"broker-{self._broker_id}-alter-partition")
+            self._address = address
+        return self._channel
+
+    def _request(self, batch: list[IsrChange]) -> dict[str, Any]:
+        topics: dict[uuid.UUID | None, list[IsrChange]] = {}
+        for change in batch:
+            topics.setdefault(change.topic_id, []).append(change)
+        return {
+            "broker_id": self._broker_id,
+            "broker_epoch": self._broker_epoch(),
+            "topics": [
+                {
+                    "topic_id": topic_id,
+                    "partitions": [
+                        {
+                            "partition_index": change.topic_partition.partition,
+                            "leader_epoch": change.leader_epoch,
+                            "new_isr_with_epochs": [
+                                {"broker_id": broker_id, "broker_epoch": epoch}
+                                for broker_id, epoch in zip(change.isr, change.broker_epochs, strict=True)
+                            ],
+                            "leader_recovery_state": change.leader_recovery_state,
+                            "partition_epoch": change.partition_epoch,
+                        }
+                        for change in changes
+                    ],
+                }
+                for topic_id, changes in topics.items()
+            ],
+        }
+
+    def _apply(self, batch: list[IsrChange], response: Any) -> list[IsrChange]:
+        answers = {
+            (topic.topic_id or ZERO_UUID, partition.partition_index): partition
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        again = []
+        for change in batch:
+            answer = answers.get((change.topic_id or ZERO_UUID, change.topic_partition.partition))
+            if answer is None:
+                again.append(change)
+            elif answer.error_code == 0:
+                self._on_accepted(change, tuple(answer.isr), answer.leader_epoch, answer.partition_epoch)
+            else:
+                error = Errors(int(answer.error_code))
+                _log.info("isr_change_refused", partition=str(change.topic_partition), error=error.name)
+                if self._on_refused(change, error):
+                    again.append(change)
+        return again

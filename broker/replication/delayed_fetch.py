@@ -1,0 +1,85 @@
+"""A fetch that waits for data: a consumer's for committed records, a follower's for any. Kafka's DelayedFetch."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from broker.cluster.partition import Partition
+from broker.protocol.errors import KafkaError
+from broker.utils.purgatory import DelayedOperation
+from broker.utils.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class FetchEntry:
+    """One partition asked for. Epochs and ``log_start_offset`` are -1 when the reader gave none."""
+
+    topic_partition: TopicPartition
+    topic_id: uuid.UUID
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FetchParams:
+    """``replica_id`` is -1 for consumers; ``replica_epoch`` the follower's broker epoch, -1 when not given."""
+
+    replica_id: int
+    replica_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+
+    @property
+    def from_follower(self) -> bool:
+        return self.replica_id >= 0
+
+
+class DelayedFetch(DelayedOperation):
+    """Completes when ``min_bytes`` can be read, or a partition is no longer led here in the reader's epoch."""
+
+    def __init__(
+        self,
+        params: FetchParams,
+        entries: Sequence[FetchEntry],
+        partition_of: Callable[[TopicPartition], Partition | None],
+        answer: Callable[[], None],
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self._params = params
+        self._entries = entries
+        self._partition_of = partition_of
+        self._answer = answer
+
+    def try_complete(self) -> bool:
+        available = 0
+        for entry in self._entries:
+            partition = self._partition_of(entry.topic_partition)
+            if partition is None:
+                return self.force_complete()
+            try:
+                available += self._available(partition, entry)
+            except KafkaError:
+                return self.force_complete()
+            if available >= self._params.min_bytes:
+                return self.force_complete()
+        return False
+
+    def _available(self, partition: Partition, entry: FetchEntry) -> int:
+        """Bytes to be had from a partition; 0 while none are. Raises :class:`KafkaError` when the answer is an error."""
+        partition.require_leader(entry.current_leader_epoch)
+        log = partition.log
+        end_offset = log.log_end_offset if self._params.from_follower else log.high_watermark
+        if entry.fetch_offset >= end_offset:
+            return 0
+        if self._params.min_bytes <= 1:
+            return 1
+        return log.read(entry.fetch_offset, entry.max_bytes, end_offset=end_offset, min_one_batch=True).size
+
+    def on_complete(self) -> None:
+        self._answer()

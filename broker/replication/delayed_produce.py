@@ -1,0 +1,53 @@
+"""A produce with acks=all that waits for its records to be committed. Kafka's DelayedProduce."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from broker.cluster.partition import Partition
+from broker.protocol.errors import Errors
+from broker.protocol.produce_messages import PartitionResponse
+from broker.utils.purgatory import DelayedOperation
+from broker.utils.topic_partition import TopicPartition
+
+Responses = Mapping[TopicPartition, PartitionResponse]
+
+
+class DelayedProduce(DelayedOperation):
+    """``pending`` maps a partition to the offset that must be committed; the rest of ``responses`` is decided."""
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        pending: dict[TopicPartition, int],
+        responses: dict[TopicPartition, PartitionResponse],
+        partition_of: Callable[[TopicPartition], Partition | None],
+        callback: Callable[[Responses], None],
+    ) -> None:
+        super().__init__(timeout_ms)
+        self._pending = pending
+        self._responses = responses
+        self._partition_of = partition_of
+        self._callback = callback
+
+    def try_complete(self) -> bool:
+        for topic_partition, offset in list(self._pending.items()):
+            partition = self._partition_of(topic_partition)
+            error = Errors.NOT_LEADER_OR_FOLLOWER if partition is None else partition.has_reached(offset)
+            if error is None:
+                continue
+            del self._pending[topic_partition]
+            if error is not Errors.NONE:
+                self._fail(topic_partition, error)
+        return not self._pending and self.force_complete()
+
+    def on_complete(self) -> None:
+        for topic_partition in self._pending:
+            self._fail(topic_partition, Errors.REQUEST_TIMED_OUT)
+        self._callback(self._responses)
+
+    def _fail(self, topic_partition: TopicPartition, error: Errors) -> None:
+        self._responses[topic_partition] = replace(
+            self._responses[topic_partition], error=error, base_offset=-1, log_append_time=-1
+        )

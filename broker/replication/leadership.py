@@ -1,0 +1,211 @@
+"""Carries out what the controller decided: LeaderAndIsr and StopReplica. Kafka's becomeLeaderOrFollower, stopReplicas.
+
+One request at a time. Every partition is answered for itself; a request of an old controller is refused whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from broker.cluster.partition import Partition
+from broker.cluster.partition_state import PartitionState
+from broker.log.log_manager import LogManager
+from broker.protocol.errors import Errors, KafkaError
+from broker.replication.fetcher import Followed, ReplicaFetcherManager
+from broker.replication.replica_manager import ReplicaManager
+from broker.utils.topic_partition import TopicPartition
+
+_log = structlog.get_logger(__name__)
+# Sent instead of a leader epoch with a deletion: it goes ahead whatever the epoch here.
+LEADER_EPOCH_DURING_DELETE = -2
+NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StopState:
+    """One partition of StopReplica. ``leader_epoch`` is -1 where the version has none, -2 for a topic's deletion."""
+
+    topic_partition: TopicPartition
+    leader_epoch: int
+    delete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipListener:
+    """Told after the change is made, with no lock held: the coordinators load and unload."""
+
+    on_leader: Callable[[TopicPartition, int], None]
+    on_follower: Callable[[TopicPartition, int | None], None]
+
+
+class Leadership:
+    """Owner of the roles of this broker's partitions; ``listener`` hears of every one that begins or ends to lead."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        logs: LogManager,
+        fetchers: ReplicaFetcherManager,
+        listener: LeadershipListener,
+    ) -> None:
+        self._replicas = replicas
+        self._logs = logs
+        self._fetchers = fetchers
+        self._listener = listener
+        self._lock = threading.Lock()
+        self.controller_epoch = -1
+        self._marks: dict[TopicPartition, int] | None = None
+
+    def check_controller_epoch(self, controller_epoch: int) -> None:
+        """Raises STALE_CONTROLLER_EPOCH for a controller that has been replaced."""
+        if controller_epoch < self.controller_epoch:
+            raise KafkaError(
+                Errors.STALE_CONTROLLER_EPOCH,
+                f"controller epoch {controller_epoch} is older than {self.controller_epoch}",
+            )
+        self.controller_epoch = controller_epoch
+
+    def apply(self, controller_epoch: int, states: Sequence[PartitionState]) -> dict[TopicPartition, Errors]:
+        """Makes this broker leader or follower of each partition; the error per partition."""
+        with self._lock:
+            self.check_controller_epoch(controller_epoch)
+            results: dict[TopicPartition, Errors] = {}
+            accepted = []
+            for state in states:
+                error = self._judge(state)
+                results[state.topic_partition] = error
+                if error is Errors.NONE:
+                    accepted.append(state)
+            me = self._replicas.broker_id
+            leading = [state for state in accepted if state.leader == me]
+            following = [state for state in accepted if state.leader != me]
+            self._fetchers.remove(frozenset(state.topic_partition for state in accepted))
+            for state in leading:
+                results[state.topic_partition] = self._lead(state)
+            results.update(self._follow(following))
+        self._tell([s for s in leading + following if results[s.topic_partition] is Errors.NONE])
+        return results
+
+    def _judge(self, state: PartitionState) -> Errors:
+        partition = self._replicas.partition(state.topic_partition)
+        if self._replicas.broker_id not in state.replicas:
+            _log.warning("not_a_replica", partition=str(state.topic_partition), replicas=list(state.replicas))
+            return Errors.UNKNOWN_TOPIC_OR_PARTITION
+        if partition is None:
+            return Errors.NONE
+        if state.topic_id and partition.topic_id and state.topic_id != partition.topic_id:
+            return Errors.INCONSISTENT_TOPIC_ID
+        if state.leader_epoch <= partition.leader_epoch:
+            return Errors.STALE_CONTROLLER_EPOCH
+        return Errors.NONE
+
+    def _partition(self, state: PartitionState) -> Partition:
+        topic_partition = state.topic_partition
+
+        def make_log():  # type: ignore[no-untyped-def]
+            log = self._logs.get_or_create(topic_partition, state.topic_id)
+            if self._marks is None:
+                self._marks = dict(self._logs.read_high_watermarks())
+            mark = self._marks.get(topic_partition, 0)
+            log.high_watermark = max(log.log_start_offset, min(mark, log.log_end_offset))
+            return log
+
+        return self._replicas.get_or_create(topic_partition, make_log)
+
+    def _lead(self, state: PartitionState) -> Errors:
+        try:
+            partition = self._partition(state)
+        except KafkaError as error:
+            return self._offline(state, error)
+        before = partition.leader_id
+        partition.make_leader(state)
+        _log.info(
+            "partition_led_here",
+            partition=str(state.topic_partition),
+            epoch=state.leader_epoch,
+            leader_before=before,
+            isr=list(state.isr),
+            end_offset=partition.log.log_end_offset,
+            high_watermark=partition.log.high_watermark,
+        )
+        return Errors.NONE
+
+    def _follow(self, states: Sequence[PartitionState]) -> dict[TopicPartition, Errors]:
+        results = {}
+        by_leader: dict[int, list[Followed]] = {}
+        for state in states:
+            try:
+                partition = self._partition(state)
+            except KafkaError as error:
+                results[state.topic_partition] = self._offline(state, error)
+                continue
+            partition.make_follower(state)
+            results[state.topic_partition] = Errors.NONE
+            topic_id = partition.topic_id
+            if state.leader >= 0 and topic_id is not None:
+                followed = Followed(partition, topic_id, state.leader_epoch)
+                by_leader.setdefault(state.leader, []).append(followed)
+            _log.info(
+                "partition_followed_here",
+                partition=str(state.topic_partition),
+                leader=state.leader,
+                epoch=state.leader_epoch,
+                end_offset=partition.log.log_end_offset,
+            )
+        self._fetchers.add(by_leader)
+        return results
+
+    def _offline(self, state: PartitionState, error: KafkaError) -> Errors:
+        _log.error("partition_offline", partition=str(state.topic_partition), reason=error.message)
+        return error.error_code
+
+    def _tell(self, states: Iterable[PartitionState]) -> None:
+        for state in states:
+            self._replicas.wake_all(state.topic_partition)
+            if state.leader == self._replicas.broker_id:
+                self._listener.on_leader(state.topic_partition, state.leader_epoch)
+            else:
+                self._listener.on_follower(state.topic_partition, state.leader_epoch)
+
+    def stop(self, controller_epoch: int, states: Sequence[StopState]) -> dict[TopicPartition, Errors]:
+        """Stops replicas, and deletes those that are to be deleted; the error per partition."""
+        with self._lock:
+            self.check_controller_epoch(controller_epoch)
+            results = {}
+            stopped = []
+            for state in states:
+                results[state.topic_partition] = error = self._judge_stop(state)
+                if error is Errors.NONE:
+                    stopped.append(state)
+            self._fetchers.remove(frozenset(state.topic_partition for state in stopped))
+            for state in stopped:
+                self._stop_one(state)
+        for state in stopped:
+            epoch = None if state.leader_epoch < 0 else state.leader_epoch
+            self._listener.on_follower(state.topic_partition, epoch)
+        return results
+
+    def _judge_stop(self, state: StopState) -> Errors:
+        partition = self._replicas.partition(state.topic_partition)
+        if partition is None or state.leader_epoch in (NO_EPOCH, LEADER_EPOCH_DURING_DELETE):
+            return Errors.NONE
+        return Errors.FENCED_LEADER_EPOCH if state.leader_epoch < partition.leader_epoch else Errors.NONE
+
+    def _stop_one(self, state: StopState) -> None:
+        topic_partition = state.topic_partition
+        if not state.delete:
+            # The log stays and so does what is known of it: the replica only stops to fetch, or to lead.
+            partition = self._replicas.partition(topic_partition)
+            if partition is not None:
+                with partition.lock:
+                    partition.is_leader = False
+                self._replicas.wake_all(topic_partition)
+            return
+        self._replicas.forget(topic_partition)
+        if self._logs.get(topic_partition) is not None:
+            self._logs.delete_async(topic_partition)
+            _log.info("replica_deleted", partition=str(topic_partition))

@@ -1,0 +1,330 @@
+"""ReplicaManager: the partitions of this broker; appends, fetches, and who waits for what.
+
+Invariant: purgatories are told after the partition's lock was released, and after every step that may make a waiting
+request true: an append (followers' fetches), a high watermark that moved (acks=all and consumers' fetches), a change
+of leader (all of them).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from broker.cluster.partition import IsrChange, Partition
+from broker.log.log import AppendOrigin, Log
+from broker.log.log_manager import LogManager
+from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fetch_messages import FetchedPartition
+from broker.protocol.produce_messages import PartitionResponse
+from broker.replication.cluster_view import ClusterView
+from broker.replication.delayed_fetch import DelayedFetch, FetchEntry, FetchParams
+from broker.replication.delayed_produce import DelayedProduce
+from broker.utils.clock import Clock
+from broker.utils.purgatory import Purgatory
+from broker.utils.timer import Timer
+from broker.utils.topic_partition import INTERNAL_TOPICS, TopicPartition
+
+_log = structlog.get_logger(__name__)
+AppendCallback = Callable[[Mapping[TopicPartition, PartitionResponse]], None]
+Fetched = list[tuple[FetchEntry, FetchedPartition]]
+FetchCallback = Callable[[Fetched], None]
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Counts that the metrics read; written on the hot path without a lock."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    replication_bytes_out: int = 0
+    failed_produces: int = 0
+    failed_fetches: int = 0
+    isr_shrinks: int = 0
+    isr_expands: int = 0
+    last_error_log_ns: int = 0
+
+
+class ReplicaManager:
+    """``submit_isr_change`` hands a change to the AlterPartitionManager."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        log_manager: LogManager,
+        cluster: ClusterView,
+        timer: Timer,
+        clock: Clock,
+        *,
+        max_lag_ms: int,
+        submit_isr_change: Callable[[IsrChange], None],
+    ) -> None:
+        self.broker_id = broker_id
+        self.log_manager = log_manager
+        self.traffic = Traffic()
+        self.produce_purgatory = Purgatory("Produce", timer)
+        self.fetch_purgatory = Purgatory("Fetch", timer)
+        self._cluster = cluster
+        self._clock = clock
+        self._max_lag_ms = max_lag_ms
+        self._submit_isr_change = submit_isr_change
+        self._partitions: dict[TopicPartition, Partition] = {}
+
+    # -- partitions --------------------------------------------------------------------------------------------------
+
+    def partition(self, topic_partition: TopicPartition) -> Partition | None:
+        return self._partitions.get(topic_partition)
+
+    def partitions(self) -> list[Partition]:
+        return list(self._partitions.values())
+
+    def local_log(self, topic_partition: TopicPartition) -> Log | None:
+        """The partition's log where this broker has it, in whatever role."""
+        partition = self._partitions.get(topic_partition)
+        return None if partition is None else partition.log
+
+    def require_leader(self, topic_partition: TopicPartition, current_leader_epoch: int = -1) -> Partition:
+        """Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or an epoch error."""
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER, f"this broker has no replica of {topic_partition}")
+        partition.require_leader(current_leader_epoch)
+        return partition
+
+    def get_or_create(self, topic_partition: TopicPartition, make_log: Callable[[], Log]) -> Partition:
+        """The partition, made over its log when it is new. For :mod:`broker.replication.leadership` alone."""
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            partition = self._partitions[topic_partition] = Partition(
+                topic_partition,
+                make_log(),
+                broker_id=self.broker_id,
+                max_lag_ms=self._max_lag_ms,
+                clock=self._clock,
+                alive=self._cluster.alive,
+            )
+        return partition
+
+    def forget(self, topic_partition: TopicPartition) -> Partition | None:
+        """Drops the partition (not its log) and answers whoever waits on it."""
+        partition = self._partitions.pop(topic_partition, None)
+        if partition is not None:
+            partition.is_leader = False
+            self.wake_all(topic_partition)
+        return partition
+
+    # -- appending ---------------------------------------------------------------------------------------------------
+
+    def append_records(
+        self,
+        *,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicPartition, memoryview],
+        callback: AppendCallback,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> None:
+        """Appends each entry and answers when ``required_acks`` (-1, 0, 1) is satisfied or ``timeout_ms`` is over.
+
+        ``entries`` holds writable views of whole batches; offsets and epochs are set in place. The callback runs at
+        once or later, on any thread, with no lock held.
+        """
+        responses: dict[TopicPartition, PartitionResponse] = {}
+        pending: dict[TopicPartition, int] = {}
+        for topic_partition, records in entries.items():
+            responses[topic_partition] = self._append(topic_partition, records, required_acks, origin, pending)
+        if required_acks != -1 or not pending:
+            callback(responses)
+            return
+        keys = list(pending)
+        operation = DelayedProduce(timeout_ms, pending, responses, self._partitions.get, callback)
+        self.produce_purgatory.try_complete_else_watch(operation, keys)
+
+    def _append(
+        self,
+        topic_partition: TopicPartition,
+        records: memoryview,
+        required_acks: int,
+        origin: AppendOrigin,
+        pending: dict[TopicPartition, int],
+    ) -> PartitionResponse:
+        try:
+            if origin is AppendOrigin.CLIENT and topic_partition.topic in INTERNAL_TOPICS:
+                raise KafkaError(Errors.INVALID_TOPIC_EXCEPTION, f"{topic_partition.topic} is an internal topic")
+            partition = self._partitions.get(topic_partition)
+            if partition is None:
+                raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
+            info, advanced = partition.append_as_leader(records, required_acks=required_acks, origin=origin)
+        except KafkaError as error:
+            return self._append_failed(topic_partition, error)
+        traffic = self.traffic
+        traffic.messages_in += info.record_count
+        traffic.bytes_in += info.size_bytes
+        if advanced:
+            self.wake(topic_partition)
+        else:
+            self.fetch_purgatory.check_and_complete(topic_partition)
+        pending[topic_partition] = info.last_offset + 1
+        return PartitionResponse(Errors.NONE, info.first_offset, info.log_append_time, info.log_start_offset)
+
+    def _append_failed(self, topic_partition: TopicPartition, error: KafkaError) -> PartitionResponse:
+        self.traffic.failed_produces += 1
+        leader = None
+        if error.error_code is Errors.NOT_LEADER_OR_FOLLOWER:
+            partition = self._partitions.get(topic_partition)
+            if partition is not None and partition.leader_id >= 0:
+                leader = (partition.leader_id, partition.leader_epoch)
+        else:
+            self._log_refusal(topic_partition, error)
+        return PartitionResponse(error.error_code, message=error.message or None, leader=leader)
+
+    def _log_refusal(self, topic_partition: TopicPartition, error: KafkaError) -> None:
+        """One line a second at most: a producer may repeat its mistake as fast as it can."""
+        now_ns = time.monotonic_ns()
+        if now_ns - self.traffic.last_error_log_ns > 1_000_000_000:
+            self.traffic.last_error_log_ns = now_ns
+            _log.warning(
+                "produce_refused",
+                partition=str(topic_partition),
+                error=error.error_code.name,
+                reason=error.message,
+                refused_so_far=self.traffic.failed_produces,
+            )
+
+    # -- fetching ----------------------------------------------------------------------------------------------------
+
+    def fetch(self, params: FetchParams, entries: Sequence[FetchEntry], callback: FetchCallback) -> None:
+        """Answers at once when there is enough, an error, or no wish to wait; else when there is, or time is up."""
+        fetched, size, urgent = self.read(params, entries)
+        if urgent or size >= params.min_bytes or params.max_wait_ms <= 0 or not entries:
+            callback(fetched)
+            return
+        operation = DelayedFetch(
+            params, entries, self._partitions.get, lambda: callback(self.read(params, entries)[0])
+        )
+        keys = [entry.topic_partition for entry in entries]
+        self.fetch_purgatory.try_complete_else_watch(operation, keys)
+
+    def read(self, params: FetchParams, entries: Iterable[FetchEntry]) -> tuple[Fetched, int, bool]:
+        """Reads each entry; also the bytes found, and whether an error or a diverging log asks for an answer now."""
+        fetched: Fetched = []
+        size = 0
+        urgent = False
+        for entry in entries:
+            budget = min(entry.max_bytes, params.max_bytes - size)
+            try:
+                result = self._read_one(params, entry, max(budget, 0), min_one=size == 0)
+            except KafkaError as error:
+                result = self._read_failed(entry, error)
+            if result.records is not None:
+                size += result.records.size
+            urgent = urgent or result.error is not Errors.NONE or result.diverging is not None
+            fetched.append((entry, result))
+        if params.from_follower:
+            self.traffic.replication_bytes_out += size
+        else:
+            self.traffic.bytes_out += size
+        return fetched, size, urgent
+
+    def _read_one(self, params: FetchParams, entry: FetchEntry, max_bytes: int, *, min_one: bool) -> FetchedPartition:
+        topic_partition = entry.topic_partition
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
+        if partition.topic_id is not None and entry.topic_id.int and partition.topic_id != entry.topic_id:
+            raise KafkaError(Errors.INCONSISTENT_TOPIC_ID)
+        index = topic_partition.partition
+        if params.from_follower:
+            result = partition.fetch_as_follower(
+                params.replica_id,
+                params.replica_epoch,
+                entry.fetch_offset,
+                entry.log_start_offset,
+                max_bytes,
+                entry.current_leader_epoch,
+                entry.last_fetched_epoch,
+                min_one=min_one,
+            )
+            if result.isr_change is not None:
+                self.traffic.isr_expands += 1
+                self._submit_isr_change(result.isr_change)
+            if result.hw_advanced:
+                self.wake(topic_partition)
+            mark, start = result.high_watermark, result.log_start_offset
+            records = None if result.read is None else result.read.region
+            return FetchedPartition(index, Errors.NONE, mark, mark, start, records, result.diverging)
+        diverging = None
+        if entry.last_fetched_epoch >= 0:
+            partition.require_leader(entry.current_leader_epoch)
+            diverging = partition.diverging_epoch(entry.fetch_offset, entry.last_fetched_epoch)
+        log = partition.log
+        region = None
+        if diverging is None:
+            read = partition.read_as_consumer(
+                entry.fetch_offset, max_bytes, entry.current_leader_epoch, min_one=min_one
+            )
+            region = read.region
+        mark = log.high_watermark
+        return FetchedPartition(index, Errors.NONE, mark, mark, log.log_start_offset, region, diverging)
+
+    def _read_failed(self, entry: FetchEntry, error: KafkaError) -> FetchedPartition:
+        self.traffic.failed_fetches += 1
+        index = entry.topic_partition.partition
+        partition = self._partitions.get(entry.topic_partition)
+        leader = None
+        if partition is not None and error.error_code in (
+            Errors.NOT_LEADER_OR_FOLLOWER,
+            Errors.FENCED_LEADER_EPOCH,
+        ):
+            leader = (partition.leader_id, partition.leader_epoch)
+        if partition is not None and error.error_code is Errors.OFFSET_OUT_OF_RANGE:
+            log = partition.log
+            return FetchedPartition(index, error.error_code, log.high_watermark, -1, log.log_start_offset)
+        return FetchedPartition(index, error.error_code, leader=leader)
+
+    # -- waking who waits --------------------------------------------------------------------------------------------
+
+    def wake(self, topic_partition: TopicPartition) -> None:
+        """The high watermark moved."""
+        self.produce_purgatory.check_and_complete(topic_partition)
+        self.fetch_purgatory.check_and_complete(topic_partition)
+
+    def wake_all(self, topic_partition: TopicPartition) -> None:
+        """The leader changed, or the partition is gone: whoever waits is told."""
+        self.wake(topic_partition)
+
+    # -- the ISR -----------------------------------------------------------------------------------------------------
+
+    def shrink_isrs(self) -> None:
+        """Drops members that fell behind; a periodic task, every half ``replica.lag.time.max.ms``."""
+        for partition in self.partitions():
+            change = partition.maybe_shrink_isr()
+            if change is not None:
+                self.traffic.isr_shrinks += 1
+                self._submit_isr_change(change)
+
+    def on_isr_accepted(
+        self, change: IsrChange, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
+    ) -> None:
+        partition = self._partitions.get(change.topic_partition)
+        if partition is not None and partition.on_isr_changed(change, isr, leader_epoch, partition_epoch):
+            self.wake(change.topic_partition)
+
+    def on_isr_refused(self, change: IsrChange, error: Errors) -> bool:
+        partition = self._partitions.get(change.topic_partition)
+        return partition is not None and partition.on_isr_change_refused(change, error)
+
+    def on_brokers_changed(self) -> None:
+        """Brokers died or came: a mark that waited for one of them may move."""
+        for partition in self.partitions():
+            if partition.advance_high_watermark():
+                self.wake(partition.topic_partition)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Writes replication-offset-checkpoint; periodic, and at the end."""
+        self.log_manager.checkpoint_high_watermarks(
+            {partition.topic_partition: partition.log.high_watermark for partition in self.partitions()}
+        )
