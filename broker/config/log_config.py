@@ -9,7 +9,9 @@ LONG_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Kafka 3.9's topic-level configs. ``*_ms`` milliseconds, ``*_bytes`` bytes; -1 for retention means no limit."""
+    """Kafka 3.9's topic-level configs. ``*_ms`` milliseconds, ``*_bytes`` bytes; -1 for retention means no
+    limit.
+    """
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000

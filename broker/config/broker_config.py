@@ -1,0 +1,237 @@
+"""BrokerConfig: a broker's checked settings, in the layers of Kafka's KIP-226.
+
+Static ones come from the properties file and `--override`; dynamic ones from `/config/brokers`, laid over
+them by ``with_dynamic``. A key's value is its first in: this broker's dynamic configs, the cluster-wide
+dynamic defaults, the static ones, the table's default. Following changes is `server.dynamic_config`'s part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from broker.config.cross_checks import check_together
+from broker.config.endpoint import Endpoint
+from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS
+from broker.config.listeners import Listeners, resolve_listeners, with_local_name
+from broker.config.log_config import LONG_MAX, LogConfig
+from broker.config.problems import ConfigError, Problem, did_you_mean
+from broker.config.static_check import check_static
+from broker.config.topic_config import SYNONYMS, build_log_config
+from broker.config.types import Value
+from broker.config.values import ConfigValues
+
+
+class BrokerConfig(ConfigValues):
+    """Never changes once made: a dynamic change makes a new one. Keys are Kafka's names.
+
+    ``static_values``, ``dynamic_default_values`` and ``dynamic_broker_values`` are the layers; ``unused``
+    names the keys set that Landline does not follow; ``warnings`` has a line for each thing worth telling at
+    start.
+    """
+
+    def __init__(
+        self,
+        static_values: Mapping[str, Value],
+        dynamic_default_values: Mapping[str, Value],
+        dynamic_broker_values: Mapping[str, Value],
+        *,
+        listeners: Listeners,
+        unused: Sequence[str] = (),
+        warnings: Sequence[str] = (),
+    ) -> None:
+        self.static_values = static_values
+        self.dynamic_default_values = dynamic_default_values
+        self.dynamic_broker_values = dynamic_broker_values
+        self.unused = tuple(unused)
+        self.warnings = tuple(warnings)
+        self._listeners = listeners
+        super().__init__({**static_values, **dynamic_default_values, **dynamic_broker_values})
+
+    @classmethod
+    def from_properties(
+        cls, props: Mapping[str, str], overrides: Sequence[tuple[str, str]] = ()
+    ) -> BrokerConfig:
+        """Checks ``props`` (with line numbers when they are :class:`Properties`) with ``overrides`` on top.
+
+        Raises :class:`ConfigError` with every problem there is.
+        """
+        texts, lines = dict(props), dict(getattr(props, "lines", {}))
+        for name, text in overrides:
+            texts[name] = text
+            lines.pop(name, None)
+        checked = check_static(texts, lines)
+        problems = checked.problems
+        bad = {problem.key for problem in problems}
+
+        def complain(key: str, message: str) -> None:
+            if key not in bad:  # an ill-typed key has its default here: one complaint is enough
+                problems.append(Problem(key, lines.get(key), message))
+
+        def get(key: str) -> Any:
+            return checked.values.get(key, BROKER_KEYS[key].default)
+
+        listeners = resolve_listeners(get, texts, complain)
+        check_together(get, checked.values, complain)
+        if problems:
+            problems.sort(key=lambda problem: (problem.line is None, problem.line or 0))
+            raise ConfigError(problems, getattr(props, "source", ""))
+        return cls(
+            checked.values,
+            {},
+            {},
+            listeners=listeners,
+            unused=checked.unused,
+            warnings=_warnings(props, texts, checked.unused),
+        )
+
+    def with_dynamic(
+        self, overrides: Mapping[str, str], defaults: Mapping[str, str] | None = None
+    ) -> BrokerConfig:
+        """This config with other dynamic layers: ``overrides`` are this broker's, ``defaults`` the cluster's.
+
+        Raises :class:`ConfigError` when a key is unknown, ill-typed, or not to be changed at run time.
+        """
+        broker_values, problems = check_dynamic(overrides)
+        default_values, more = check_dynamic(defaults or {})
+        changed = BrokerConfig(
+            self.static_values,
+            default_values,
+            broker_values,
+            listeners=self._listeners,
+            unused=self.unused,
+            warnings=self.warnings,
+        )
+        problems += more
+        check_together(
+            changed.value,
+            changed.set_values,
+            lambda key, message: problems.append(Problem(key, None, message)),
+        )
+        if problems:
+            raise ConfigError(problems)
+        return changed
+
+    # --- values that several keys make
+
+    @property
+    def broker_id(self) -> int:
+        """-1 when one is to be generated."""
+        return self.int("broker.id")
+
+    @property
+    def is_standalone(self) -> bool:
+        return self.bool("landline.standalone")
+
+    @cached_property
+    def log_dirs(self) -> list[str]:
+        text = self.opt_str("log.dirs") or self.str("log.dir")
+        return [entry.strip() for entry in text.split(",") if entry.strip()]
+
+    @property
+    def listeners(self) -> list[Endpoint]:
+        return [*self._listeners.bound]
+
+    @cached_property
+    def advertised_listeners(self) -> list[Endpoint]:
+        """Empty hosts are this host's canonical name; a port of 0 stands for the bound one."""
+        return with_local_name(self._listeners.advertised, _local_name)
+
+    @property
+    def inter_broker_listener_name(self) -> str:
+        return self._listeners.inter_broker
+
+    @property
+    def zookeeper_connection_timeout_ms(self) -> int:
+        return self.opt_int("zookeeper.connection.timeout.ms") or self.int("zookeeper.session.timeout.ms")
+
+    @property
+    def log_retention_ms(self) -> int:
+        """-1 for no limit."""
+        return self._topic_default_int("retention.ms")
+
+    @property
+    def log_roll_ms(self) -> int:
+        return self._topic_default_int("segment.ms")
+
+    @property
+    def log_roll_jitter_ms(self) -> int:
+        return self._topic_default_int("segment.jitter.ms")
+
+    @property
+    def log_flush_interval_ms(self) -> int:
+        return self._topic_default_int("flush.ms")
+
+    def _topic_default_int(self, name: str) -> int:
+        value = self.topic_default(name)
+        if not isinstance(value, int):
+            raise TypeError(f"{name} is {value!r}, no int")
+        return value
+
+    # --- topics
+
+    def topic_default(self, name: str) -> Value:
+        """What a topic config is when the topic does not set it; None where the broker has no key for it."""
+        for synonym in SYNONYMS.get(name, ()):
+            value = self.value(synonym.key)
+            if value is not None:
+                return _scaled(name, value, synonym.factor)
+        return None
+
+    @cached_property
+    def _topic_defaults(self) -> Mapping[str, Value]:
+        return {name: self.topic_default(name) for name in SYNONYMS}
+
+    def log_config(self) -> LogConfig:
+        """What a topic without configs of its own gets."""
+        return self.topic_log_config({})
+
+    def topic_log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """A topic's settings; raises :class:`ConfigError` for a name or value that is none."""
+        return build_log_config(self._topic_defaults, overrides)
+
+
+def check_dynamic(overrides: Mapping[str, str]) -> tuple[dict[str, Value], list[Problem]]:
+    """Dynamic broker configs parsed, and what is wrong with the others."""
+    values: dict[str, Value] = {}
+    problems = []
+    for name, text in overrides.items():
+        key = BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS.get(name)
+        if key is None:
+            message = "is no broker config." + did_you_mean(name, [*BROKER_KEYS, *DYNAMIC_ONLY_KEYS])
+        elif not key.alterable:
+            message = "cannot be changed while the broker runs: set it in server.properties and restart"
+        else:
+            try:
+                values[name] = key.parse(text)
+                continue
+            except ValueError as error:
+                message = f"{text!r} is not valid: {error}"
+        problems.append(Problem(name, None, message))
+    return values, problems
+
+
+def _scaled(name: str, value: Value, factor: int) -> Value:
+    if factor == 1 or not isinstance(value, int):
+        # Kafka reads any negative retention as no limit.
+        return -1 if name == "retention.ms" and isinstance(value, int) and value < 0 else value
+    return -1 if value < 0 else min(value * factor, LONG_MAX)
+
+
+def _warnings(props: Mapping[str, str], texts: Mapping[str, str], unused: Sequence[str]) -> list[str]:
+    warnings = [
+        f"{key} is set on lines {', '.join(map(str, lines))}: the last one counts"
+        for key, lines in getattr(props, "duplicates", {}).items()
+    ]
+    if unused:
+        warnings.append("Kafka's keys that Landline does not use: " + ", ".join(sorted(unused)))
+    if "log.dirs" not in texts and "log.dir" not in texts:
+        warnings.append("log.dirs is not set: data goes to /tmp/kafka-logs, which a reboot may clear")
+    return warnings
+
+
+def _local_name() -> str:
+    import socket  # late: a host named in the configuration needs none of it
+
+    return socket.getfqdn()

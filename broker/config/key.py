@@ -1,0 +1,111 @@
+"""One row of the table of config keys, and the short names the tables are written with."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from broker.config.types import Type, Value, parse
+from broker.config.validators import Validator
+
+
+class Importance(Enum):
+    """Kafka's own ranking."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Mode(Enum):
+    """Whether Kafka lets the key change at run time (KIP-226), and at which level."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class Use(Enum):
+    """What Landline does with the key: follow it, take note of it with a warning, or refuse it when it is
+    set.
+    """
+
+    USED = "used"
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+
+
+class Key:
+    """``default`` is the parsed value; None means unset. Rows are made once and never changed."""
+
+    __slots__ = ("default", "doc", "importance", "mode", "name", "type", "use", "valid")
+
+    def __init__(
+        self,
+        name: str,
+        type_: Type,
+        default: Value,
+        importance: Importance,
+        *,
+        doc: str,
+        valid: Validator | None = None,
+        mode: Mode = Mode.READ_ONLY,
+        use: Use = Use.ACCEPTED,
+    ) -> None:
+        self.name = name
+        self.type = type_
+        self.default = default
+        self.importance = importance
+        self.valid = valid
+        self.mode = mode
+        self.use = use
+        self.doc = doc
+
+    def __repr__(self) -> str:
+        return f"<Key {self.name} {self.type.name}={self.default!r} {self.mode.value} {self.use.value}>"
+
+    @property
+    def sensitive(self) -> bool:
+        """A password: never shown, neither by DescribeConfigs nor in a log."""
+        return self.type is Type.PASSWORD
+
+    @property
+    def alterable(self) -> bool:
+        """Whether Landline changes it at run time: Kafka's cluster-wide keys. Kafka's per-broker ones are
+        listeners and security, which take a restart here.
+        """
+        return self.mode is Mode.CLUSTER_WIDE
+
+    def parse(self, text: str) -> Value:
+        """The checked value of ``text``; raises ValueError whose message says what was expected."""
+        value = parse(self.type, text)
+        complaint = self.valid.complaint(value) if self.valid else None
+        if complaint:
+            raise ValueError(complaint)
+        return value
+
+
+INT_MAX: Final = (1 << 31) - 1
+LONG_MAX: Final = (1 << 63) - 1
+DOUBLE_MAX: Final = 1.7976931348623157e308
+
+BOOLEAN: Final = Type.BOOLEAN
+STRING: Final = Type.STRING
+INT: Final = Type.INT
+SHORT: Final = Type.SHORT
+LONG: Final = Type.LONG
+DOUBLE: Final = Type.DOUBLE
+LIST: Final = Type.LIST
+CLASS: Final = Type.CLASS
+PASSWORD: Final = Type.PASSWORD
+
+HIGH: Final = Importance.HIGH
+MEDIUM: Final = Importance.MEDIUM
+LOW: Final = Importance.LOW
+
+READ_ONLY: Final = Mode.READ_ONLY
+PER_BROKER: Final = Mode.PER_BROKER
+CLUSTER_WIDE: Final = Mode.CLUSTER_WIDE
+
+USED: Final = Use.USED
+REFUSED: Final = Use.REFUSED

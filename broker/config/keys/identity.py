@@ -1,0 +1,67 @@
+"""Who this broker is and how it finds ZooKeeper."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.config.key import BOOLEAN, HIGH, INT, LIST, LOW, MEDIUM, PASSWORD, REFUSED, STRING, USED, Key
+from broker.config.validators import VERSION, at_least
+
+# fmt: off
+KEYS: Final = (
+    Key("broker.id", INT, -1, HIGH, use=USED,
+        doc="This broker's number; -1 takes one from ZooKeeper, above reserved.broker.max.id."),
+    Key("broker.id.generation.enable", BOOLEAN, True, MEDIUM, use=USED,
+        doc="Whether a broker without broker.id takes one from ZooKeeper; when off, broker.id must be set."),
+    Key("reserved.broker.max.id", INT, 1000, MEDIUM, valid=at_least(0), use=USED,
+        doc="The largest number that may be set as broker.id; generated ones start above."),
+    Key("broker.rack", STRING, None, MEDIUM, use=USED,
+        doc="Where the broker stands (a rack, a zone, a host); replicas are spread over racks."),
+    Key("zookeeper.connect", STRING, None, HIGH, use=USED,
+        doc="ZooKeeper servers as `host:port,host:port/chroot`. Needed by `landline start`."),
+    Key("zookeeper.session.timeout.ms", INT, 18000, HIGH, use=USED,
+        doc="How long ZooKeeper waits for a silent broker before it counts as dead."),
+    Key("zookeeper.connection.timeout.ms", INT, None, HIGH, use=USED,
+        doc="How long one attempt to connect may take; zookeeper.session.timeout.ms when unset. Start-up "
+            "keeps trying."),
+    Key("zookeeper.max.in.flight.requests", INT, 10, HIGH, valid=at_least(1),
+        doc="How many requests ZooKeeper is sent before the first is answered."),
+    Key("zookeeper.set.acl", BOOLEAN, False, HIGH, use=REFUSED,
+        doc="Whether znodes are written with ACLs."),
+    Key("zookeeper.clientCnxnSocket", STRING, None, MEDIUM,
+        doc="Java class of ZooKeeper's client socket."),
+    Key("zookeeper.ssl.client.enable", BOOLEAN, False, MEDIUM, use=REFUSED,
+        doc="Whether ZooKeeper is reached by TLS."),
+    Key("zookeeper.ssl.cipher.suites", LIST, None, LOW,
+        doc="TLS to ZooKeeper: cipher suites."),
+    Key("zookeeper.ssl.crl.enable", BOOLEAN, False, LOW,
+        doc="TLS to ZooKeeper: check certificate revocation lists."),
+    Key("zookeeper.ssl.enabled.protocols", LIST, None, LOW,
+        doc="TLS to ZooKeeper: protocol versions offered."),
+    Key("zookeeper.ssl.endpoint.identification.algorithm", STRING, "HTTPS", LOW,
+        doc="TLS to ZooKeeper: how the host name is verified."),
+    Key("zookeeper.ssl.keystore.location", STRING, None, MEDIUM,
+        doc="TLS to ZooKeeper: key store file."),
+    Key("zookeeper.ssl.keystore.password", PASSWORD, None, MEDIUM,
+        doc="TLS to ZooKeeper: key store password."),
+    Key("zookeeper.ssl.keystore.type", STRING, None, MEDIUM,
+        doc="TLS to ZooKeeper: key store type."),
+    Key("zookeeper.ssl.ocsp.enable", BOOLEAN, False, LOW,
+        doc="TLS to ZooKeeper: check revocation by OCSP."),
+    Key("zookeeper.ssl.protocol", STRING, "TLSv1.2", LOW,
+        doc="TLS to ZooKeeper: protocol version."),
+    Key("zookeeper.ssl.truststore.location", STRING, None, MEDIUM,
+        doc="TLS to ZooKeeper: trust store file."),
+    Key("zookeeper.ssl.truststore.password", PASSWORD, None, MEDIUM,
+        doc="TLS to ZooKeeper: trust store password."),
+    Key("zookeeper.ssl.truststore.type", STRING, None, MEDIUM,
+        doc="TLS to ZooKeeper: trust store type."),
+    Key("zookeeper.metadata.migration.enable", BOOLEAN, False, HIGH, use=REFUSED,
+        doc="Migration of the metadata from ZooKeeper to KRaft. Not a thing Landline does."),
+    Key("zookeeper.metadata.migration.min.batch.size", INT, 200, MEDIUM, valid=at_least(1),
+        doc="Batch size of the migration to KRaft."),
+    Key("inter.broker.protocol.version", STRING, "3.9-IV0", MEDIUM, valid=VERSION, use=USED,
+        doc="The version of the protocol between the brokers. Landline speaks 3.9's; older ones are accepted "
+            "down to 2.7 and do not change what is sent."),
+)
+# fmt: on
