@@ -44,8 +44,8 @@ def connect(host: Host) -> Connection:
         connect_kwargs=keys,
     )
     if host.check_host_key:
-        if host.known_hosts:
-            connection.client.load_host_keys(host.known_hosts)
+        if known_hosts := host.known_hosts or connection.ssh_config.get("userknownhostsfile"):
+            connection.client.load_host_keys(known_hosts)
         else:
             connection.client.load_system_host_keys()
         connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())

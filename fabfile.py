@@ -1,0 +1,124 @@
+"""Launches Spark from its master, as Spark does: ``fab spark.start``, ``stop``, ``status``, ``submit JOB``.
+
+The hosts are the Ansible inventory's (``LANDLINE_INVENTORY``, else the lab's). The work is done in
+``sparkctl``; here are the tasks, what they print, and their exit codes: 0 done or nothing to do, 1 failed, 2
+asked wrongly.
+"""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fabric import task
+from invoke.collection import Collection
+from invoke.exceptions import Exit
+from rich.console import Console
+
+from sparkctl import submit as submission
+from sparkctl.connection import connect
+from sparkctl.errors import Error, NothingToDo, UsageError
+from sparkctl.inventory import SparkCluster, read_inventory
+from sparkctl.launcher import Launcher
+from sparkctl.master import fetch_view
+from sparkctl.table import is_well, status_table
+
+ROOT = Path(__file__).parent
+console = Console(highlight=False)
+
+
+def _say(line: str) -> None:
+    """One host's line, as long as it is."""
+    console.print(line, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def launcher() -> Iterator[tuple[SparkCluster, Launcher]]:
+    """The inventory's cluster, with a connection to its master."""
+    cluster = read_inventory()
+    connection = connect(cluster.master)
+    try:
+        view = functools.partial(fetch_view, cluster.ui_json)
+        yield cluster, Launcher(cluster, connection, view, say=_say)
+    finally:
+        connection.close()
+
+
+def judged(action: Callable[..., None]) -> Callable[..., None]:
+    """Turns how an action ended into words and an exit code."""
+
+    @functools.wraps(action)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            action(*arguments, **options)
+        except NothingToDo as nothing:
+            console.print(str(nothing), style="green", markup=False)
+        except UsageError as error:
+            raise Exit(f"error: {error}", 2) from error
+        except Error as error:
+            raise Exit(f"error: {error}", 1) from error
+
+    return run
+
+
+@task  # type: ignore[untyped-decorator]
+@judged
+def start(_context: Any) -> None:
+    """Start the master, then from it every worker; returns when all are ALIVE."""
+    with launcher() as (cluster, control):
+        view = control.start()
+    console.print(
+        f"Spark runs: {cluster.url}, {len(view.alive_hosts())} workers ALIVE", style="green", markup=False
+    )
+
+
+@task  # type: ignore[untyped-decorator]
+@judged
+def stop(_context: Any) -> None:
+    """Stop every worker, then the master; returns when their processes are gone."""
+    with launcher() as (_, control):
+        control.stop()
+    console.print("Spark is stopped", style="green", markup=False)
+
+
+@task  # type: ignore[untyped-decorator]
+@judged
+def status(_context: Any) -> None:
+    """Show the master and the workers; exit code 1 unless all are ALIVE."""
+    with launcher() as (cluster, control):
+        state = control.state()
+    console.print(status_table(cluster, state))
+    if not is_well(cluster, state):
+        raise Exit(code=1)
+
+
+@task(  # type: ignore[untyped-decorator]
+    positional=["job"],
+    help={
+        "job": "a .py file, or the name of a job in pipeline/",
+        "args": "the job's own arguments, in one string",
+        "conf": "Spark settings in one string: 'spark.a=1 spark.b=2'",
+    },
+)
+@judged
+def submit(_context: Any, job: str, args: str = "", conf: str = "") -> None:
+    """Run a PySpark job on the cluster, with the driver here; exits with its code."""
+    cluster = read_inventory()
+    settings = submission.parse_settings(conf)
+    wanted = submission.Submission(submission.find_job(job, ROOT), tuple(shlex.split(args)), settings)
+    if fetch_view(cluster.ui_json) is None:
+        raise Error(f"no master answers at {cluster.ui_json}; run fab spark.start")
+    driver_host = submission.address_towards(cluster.master.address, cluster.master_port)
+    sys.stdout.flush()
+    code = submission.submit(submission.command_line(wanted, cluster.url, driver_host), ROOT)
+    if code != 0:
+        raise Exit(code=code)
+
+
+namespace = Collection()
+namespace.add_collection(Collection("spark", start, stop, status, submit))

@@ -1,0 +1,79 @@
+"""Runs a PySpark job on the cluster, with its driver here: spark-submit's arguments and environment."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparkctl.errors import UsageError
+
+# Driver and executors may be different users who share files by their group.
+UMASK = 0o002
+SMALL = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job's file, its own arguments, and Spark settings that go before the defaults."""
+
+    job: Path
+    arguments: tuple[str, ...] = ()
+    settings: Mapping[str, str] | None = None
+
+
+def find_job(text: str, root: Path) -> Path:
+    """The file of a job: a path, or the bare name of a module of ``pipeline/``. Raises ``UsageError``."""
+    for path in (Path(text), root / text, root / "pipeline" / f"{text}.py"):
+        if path.is_file() and path.suffix == ".py":
+            return path.resolve()
+    raise UsageError(f"no job {text}: give the path of a .py file, or a job's name such as journal_stream")
+
+
+def parse_settings(text: str) -> dict[str, str]:
+    """Spark settings from ``key=value key=value``. Raises ``UsageError``."""
+    settings = {}
+    for word in shlex.split(text):
+        key, separator, value = word.partition("=")
+        if not separator or not key.startswith("spark."):
+            raise UsageError(f"{word!r} is not a Spark setting: give spark.some.key=value")
+        settings[key] = value
+    return settings
+
+
+def address_towards(host: str, port: int) -> str:
+    """This machine's address on the way to ``host``: where executors over there reach a driver here."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Connecting a datagram socket sends nothing: it only asks the routing table.
+        probe.connect((host, port))
+        return str(probe.getsockname()[0])
+
+
+def command_line(submission: Submission, master_url: str, driver_host: str) -> list[str]:
+    """spark-submit in client mode, as this Python's pyspark has it."""
+    settings = {
+        "spark.driver.host": driver_host,
+        "spark.driver.bindAddress": driver_host,
+        **SMALL,
+        **(submission.settings or {}),
+    }
+    confs = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    return ["spark-submit", "--master", master_url, *confs, str(submission.job), *submission.arguments]
+
+
+def environment(root: Path) -> dict[str, str]:
+    """This environment, with the project on the driver's path and this Python as the driver's."""
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    # Not PYSPARK_PYTHON: that is the executors', and their hosts have their own.
+    return {**os.environ, "PYTHONPATH": path, "PATH": programs, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+
+def submit(command: Sequence[str], root: Path) -> int:
+    """Runs it to its end in the foreground; returns its exit code."""
+    return subprocess.run(list(command), env=environment(root), umask=UMASK, check=False).returncode
