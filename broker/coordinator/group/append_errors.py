@@ -1,0 +1,39 @@
+"""What a failed append to __consumer_offsets means to the client that waits for it (Kafka 3.9's mapping)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker.protocol.errors import Errors
+
+_COORDINATION: Final[Mapping[Errors, Errors]] = {
+    Errors.UNKNOWN_TOPIC_OR_PARTITION: Errors.COORDINATOR_NOT_AVAILABLE,
+    Errors.NOT_ENOUGH_REPLICAS: Errors.COORDINATOR_NOT_AVAILABLE,
+    Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Errors.COORDINATOR_NOT_AVAILABLE,
+    Errors.NOT_LEADER_OR_FOLLOWER: Errors.NOT_COORDINATOR,
+    Errors.KAFKA_STORAGE_ERROR: Errors.NOT_COORDINATOR,
+}
+_GROUP: Final[Mapping[Errors, Errors]] = {
+    **_COORDINATION,
+    Errors.REQUEST_TIMED_OUT: Errors.REBALANCE_IN_PROGRESS,
+    Errors.MESSAGE_TOO_LARGE: Errors.UNKNOWN_SERVER_ERROR,
+    Errors.RECORD_LIST_TOO_LARGE: Errors.UNKNOWN_SERVER_ERROR,
+    Errors.INVALID_FETCH_SIZE: Errors.UNKNOWN_SERVER_ERROR,
+}
+_COMMIT: Final[Mapping[Errors, Errors]] = {
+    **_COORDINATION,
+    Errors.MESSAGE_TOO_LARGE: Errors.INVALID_COMMIT_OFFSET_SIZE,
+    Errors.RECORD_LIST_TOO_LARGE: Errors.INVALID_COMMIT_OFFSET_SIZE,
+    Errors.INVALID_FETCH_SIZE: Errors.INVALID_COMMIT_OFFSET_SIZE,
+}
+
+
+def store_error(error: Errors) -> Errors:
+    """For a group's metadata: JoinGroup and SyncGroup."""
+    return _GROUP.get(error, error)
+
+
+def commit_error(error: Errors) -> Errors:
+    """For OffsetCommit."""
+    return _COMMIT.get(error, error)

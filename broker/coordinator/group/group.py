@@ -1,0 +1,309 @@
+"""A classic consumer group as data: its state and transitions, members, generation and the vote for a protocol.
+
+Pure: it takes the time as a value and does no IO. What happens on a request or a deadline is decided by
+:mod:`.joining`, :mod:`.membership` and :mod:`.rebalance`; locks, timers and the log are the coordinator's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from broker.coordinator.group.member import NEW_MEMBER_JOIN_TIMEOUT_MS, Member
+from broker.coordinator.group.messages import JoinCallback, JoinedMember, JoinResult, Moment
+from broker.coordinator.group.offsets import GroupOffsets
+from broker.coordinator.group.primitives import MalformedRecord
+from broker.coordinator.group.records import GroupRecord, subscribed_topics
+from broker.protocol.errors import Errors
+
+NEVER_MS: Final = 1 << 62
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+
+class GroupState(Enum):
+    """Kafka's names, as DescribeGroups and ListGroups show them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+TRANSITIONS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
+    ),
+    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.DEAD: frozenset({GroupState.DEAD}),
+}
+
+
+class InvalidTransition(Exception):
+    """A defect of ours: the group was asked to go where the table does not lead."""
+
+
+class Group:
+    """One group. Kafka's GroupMetadata has the same job; the coordinator's lock for the group owns it.
+
+    Invariants: the leader is a member; ``static_members`` names members only; every protocol that is selected is
+    supported by all members; the generation never goes back; in PreparingRebalance there is a join deadline.
+    ``wake_at_ms`` (monotonic) is never later than the earliest deadline in the group.
+    """
+
+    def __init__(self, group_id: str, created_at: Moment) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.state_timestamp_ms: int | None = created_at.wall_ms
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.generation_id = 0
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_members: dict[str, int] = {}
+        self.pending_sync: set[str] = set()
+        self.subscribed_topics: frozenset[str] | None = None
+        self.new_member_added = False
+        self.join_deadline_ms: int | None = None
+        self.initial_delay_left_ms: int | None = None
+        self.sync_deadline_ms: int | None = None
+        self.wake_at_ms = NEVER_MS
+        self.offsets = GroupOffsets()
+        self._awaiting_join = 0
+        self._support: Counter[str] = Counter()
+
+    @classmethod
+    def from_record(cls, group_id: str, record: GroupRecord, now: Moment) -> Group:
+        """A group as it was stored, each session starting anew."""
+        group = cls(group_id, now)
+        group.state = GroupState.STABLE if record.members else GroupState.EMPTY
+        group.generation_id = record.generation_id
+        group.protocol_name = record.protocol
+        for member_record in record.members:
+            member = Member.from_record(member_record, record.protocol)
+            group.add(member, None)
+            group.extend_session(member, now)
+        group.protocol_type = record.protocol_type or None
+        group.leader_id = record.leader if record.leader in group.members else group.leader_id
+        group.state_timestamp_ms = record.state_timestamp_ms if record.state_timestamp_ms >= 0 else None
+        group.subscribed_topics = group._compute_subscribed_topics()
+        return group
+
+    def to_record(self, assignments: Mapping[str, bytes]) -> GroupRecord:
+        """What is stored, with these assignments (members that are not named get an empty one)."""
+        protocol = self.protocol_name if self.members else None
+        return GroupRecord(
+            protocol_type=self.protocol_type or "",
+            generation_id=self.generation_id,
+            protocol=protocol,
+            leader=self.leader_id if self.members else None,
+            state_timestamp_ms=-1 if self.state_timestamp_ms is None else self.state_timestamp_ms,
+            members=tuple(
+                member.to_record(protocol or "", assignments.get(member_id, b""))
+                for member_id, member in self.members.items()
+            ),
+        )
+
+    def transition_to(self, state: GroupState, now: Moment) -> None:
+        """Raises :class:`InvalidTransition`."""
+        if state not in TRANSITIONS[self.state]:
+            raise InvalidTransition(f"group {self.group_id}: {self.state.value} -> {state.value}")
+        self.state = state
+        self.state_timestamp_ms = now.wall_ms
+
+    @property
+    def can_rebalance(self) -> bool:
+        return GroupState.PREPARING_REBALANCE in TRANSITIONS[self.state]
+
+    @property
+    def is_rebalancing(self) -> bool:
+        return self.state is GroupState.PREPARING_REBALANCE
+
+    @property
+    def awaiting_join_count(self) -> int:
+        return self._awaiting_join
+
+    @property
+    def all_have_joined(self) -> bool:
+        return self._awaiting_join == len(self.members) and not self.pending_members
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def is_leader(self, member_id: str) -> bool:
+        return self.leader_id == member_id
+
+    def assignments(self) -> dict[str, bytes]:
+        return {member_id: member.assignment for member_id, member in self.members.items()}
+
+    # Members
+
+    def add(self, member: Member, respond: JoinCallback | None) -> None:
+        """The first member gives the group its protocol type and leads it."""
+        if member.member_id in self.members:
+            raise ValueError(f"{member.member_id} is already a member of {self.group_id}")
+        self.members[member.member_id] = member
+        self._support.update({name for name, _ in member.protocols})
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.pending_members.pop(member.member_id, None)
+        if respond is not None:
+            self.await_join(member, respond)
+
+    def remove(self, member_id: str) -> None:
+        """Forgets the member (or pending member); the eldest left leads if it was the leader."""
+        self.pending_members.pop(member_id, None)
+        self.pending_sync.discard(member_id)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        self._support -= Counter({name for name, _ in member.protocols})
+        self._awaiting_join -= member.awaiting_join is not None
+        if member.group_instance_id is not None:
+            self.static_members.pop(member.group_instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+
+    def rename(self, old_id: str, new_id: str) -> Member:
+        """A static member came back under a new id: the same member takes it."""
+        member = self.members.pop(old_id)
+        member.member_id = new_id
+        self.members[new_id] = member
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = new_id
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+        if old_id in self.pending_sync:
+            self.pending_sync.remove(old_id)
+            self.pending_sync.add(new_id)
+        return member
+
+    def set_protocols(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
+        self._support -= Counter({name for name, _ in member.protocols})
+        self._support.update({name for name, _ in protocols})
+        member.protocols = protocols
+
+    def await_join(self, member: Member, respond: JoinCallback) -> None:
+        self._awaiting_join += member.awaiting_join is None
+        member.awaiting_join = respond
+
+    def take_join(self, member: Member) -> JoinCallback | None:
+        """The waiting JoinGroup of the member, which does not wait any more."""
+        respond, member.awaiting_join = member.awaiting_join, None
+        self._awaiting_join -= respond is not None
+        return respond
+
+    def identity_error(self, member_id: str, group_instance_id: str | None) -> Errors | None:
+        """Why this is not (any longer) a member: unknown, or fenced by a newer holder of its instance id."""
+        if group_instance_id is not None:
+            current = self.static_members.get(group_instance_id)
+            if current is None:
+                return Errors.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                return Errors.FENCED_INSTANCE_ID
+        return None if member_id in self.members else Errors.UNKNOWN_MEMBER_ID
+
+    def elect_joined_leader(self) -> bool:
+        """Keeps the leader if it rejoined, else the eldest member that did; False when nobody has."""
+        leader = self.members.get(self.leader_id or "")
+        if leader is not None and leader.awaiting_join is not None:
+            return True
+        joined = next((m.member_id for m in self.members.values() if m.awaiting_join is not None), None)
+        self.leader_id = joined or self.leader_id
+        return joined is not None
+
+    # Protocols and generations
+
+    def supports(self, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
+        """Whether a member with these protocols can be in the group without leaving it without a common one."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type and protocols)
+        return self.protocol_type == protocol_type and any(
+            self._support[name] == len(self.members) for name, _ in protocols
+        )
+
+    def select_protocol(self) -> str:
+        """Each member votes for the first of its protocols that all support; ties go to the name that sorts first."""
+        size = len(self.members)
+        candidates = {name for name, supporters in self._support.items() if supporters == size}
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return min(votes, key=lambda name: (-votes[name], name))
+
+    def next_generation(self, now: Moment) -> None:
+        self.generation_id += 1
+        self.pending_sync.clear()
+        if self.members:
+            self.protocol_name = self.select_protocol()
+            self.transition_to(GroupState.COMPLETING_REBALANCE, now)
+        else:
+            self.protocol_name = None
+            self.transition_to(GroupState.EMPTY, now)
+        self.subscribed_topics = self._compute_subscribed_topics()
+
+    def _compute_subscribed_topics(self) -> frozenset[str] | None:
+        """Topics of all members; None when the members' metadata is not a consumer's."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        try:
+            subscriptions = [m.metadata(self.protocol_name) for m in self.members.values()]
+            return frozenset().union(*(subscribed_topics(one) for one in subscriptions))
+        except MalformedRecord:
+            return None
+
+    def join_result(self, member: Member, *, leader_id: str | None = None, skip: bool = False) -> JoinResult:
+        """The current generation for one member; the leader gets all members' metadata."""
+        leader_id = self.leader_id if leader_id is None else leader_id
+        return JoinResult(
+            member.member_id,
+            Errors.NONE,
+            self.generation_id,
+            self.protocol_type,
+            self.protocol_name,
+            leader_id or "",
+            skip,
+            self.joined_members() if leader_id == member.member_id else (),
+        )
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        return tuple(
+            JoinedMember(m.member_id, m.group_instance_id, m.metadata(self.protocol_name))
+            for m in self.members.values()
+        )
+
+    # Deadlines
+
+    def extend_session(self, member: Member, now: Moment) -> None:
+        """The member was heard of."""
+        self._set_session(member, now.monotonic_ms + member.session_timeout_ms)
+
+    def await_new_member(self, member: Member, now: Moment) -> None:
+        member.is_new = True
+        self._set_session(member, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+
+    def add_pending_member(self, member_id: str, deadline_ms: int) -> None:
+        self.pending_members[member_id] = deadline_ms
+        self.wake_by(deadline_ms)
+
+    def wake_by(self, deadline_ms: int) -> None:
+        self.wake_at_ms = min(self.wake_at_ms, deadline_ms)
+
+    def compute_wake(self) -> None:
+        """Sets ``wake_at_ms`` to the earliest deadline. Counts the members, so only after a deadline has come."""
+        deadlines = [m.deadline_ms for m in self.members.values() if m.deadline_ms is not None]
+        deadlines += self.pending_members.values()
+        deadlines += [d for d in (self.join_deadline_ms, self.sync_deadline_ms) if d is not None]
+        self.wake_at_ms = min(deadlines, default=NEVER_MS)
+
+    def _set_session(self, member: Member, deadline_ms: int) -> None:
+        member.deadline_ms = deadline_ms
+        self.wake_at_ms = min(self.wake_at_ms, deadline_ms)

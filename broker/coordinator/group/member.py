@@ -1,0 +1,112 @@
+"""One member of a group: who it is, what it supports, what it waits for."""
+
+from __future__ import annotations
+
+from broker.coordinator.group.messages import JoinCallback, JoinRequest, SyncCallback
+from broker.coordinator.group.records import MemberRecord
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""A new member has no id to send heartbeats with yet; if its client gave up, this is how long its join may wait."""
+
+
+class Member:
+    """A member; the group it is in owns it. Kafka's MemberMetadata has the same job.
+
+    ``deadline_ms`` (monotonic) is when its session ends; None while an unanswered request keeps it alive.
+    """
+
+    __slots__ = (
+        "assignment",
+        "awaiting_join",
+        "awaiting_sync",
+        "client_host",
+        "client_id",
+        "deadline_ms",
+        "group_instance_id",
+        "is_new",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: tuple[tuple[str, bytes], ...],
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = b""
+        self.awaiting_join: JoinCallback | None = None
+        self.awaiting_sync: SyncCallback | None = None
+        self.is_new = False
+        self.deadline_ms: int | None = None
+
+    @classmethod
+    def from_request(cls, member_id: str, request: JoinRequest) -> Member:
+        return cls(
+            member_id,
+            request.group_instance_id,
+            request.client_id,
+            request.client_host,
+            request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            request.protocols,
+        )
+
+    @classmethod
+    def from_record(cls, record: MemberRecord, protocol: str | None) -> Member:
+        member = cls(
+            record.member_id,
+            record.group_instance_id,
+            record.client_id,
+            record.client_host,
+            record.rebalance_timeout_ms,
+            record.session_timeout_ms,
+            ((protocol or "", record.subscription),),
+        )
+        member.assignment = record.assignment
+        return member
+
+    def to_record(self, protocol: str, assignment: bytes) -> MemberRecord:
+        return MemberRecord(
+            self.member_id,
+            self.group_instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.metadata(protocol),
+            assignment,
+        )
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def is_kept_alive(self) -> bool:
+        """An unanswered request stands for heartbeats, but not a new member's: nobody may be there any more."""
+        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """The subscription under ``protocol``; empty when it does not support it."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def vote(self, candidates: set[str]) -> str:
+        """The first of its protocols that everybody supports. Raises ValueError when there is none."""
+        for name, _ in self.protocols:
+            if name in candidates:
+                return name
+        raise ValueError(f"member {self.member_id} supports none of {sorted(candidates)}")

@@ -1,0 +1,116 @@
+"""Committed offsets of one group, and which of them have expired (KIP-211). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from broker.coordinator.group.records import OffsetAndMetadata
+from broker.utils.topic_partition import TopicPartition
+
+
+class CommittedOffset(NamedTuple):
+    """An offset and where in __consumer_offsets it stands: of two commits the later record wins."""
+
+    appended_at: int
+    value: OffsetAndMetadata
+
+
+class GroupOffsets:
+    """Offsets that were stored, those being stored, and those of transactions without an end.
+
+    Invariant: what :meth:`get` answers has been acknowledged by the log, and of two acknowledged commits of a
+    partition it is the one that stands later in the log. The group's lock owns it.
+    """
+
+    __slots__ = ("_committed", "_in_transactions", "_pending")
+
+    def __init__(self) -> None:
+        self._committed: dict[TopicPartition, CommittedOffset] = {}
+        self._pending: dict[TopicPartition, int] = {}
+        self._in_transactions: dict[int, dict[TopicPartition, CommittedOffset]] = {}
+
+    def __len__(self) -> int:
+        return len(self._committed)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing stored, under way, or in a transaction."""
+        return not (self._committed or self._pending or self._in_transactions)
+
+    def get(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        committed = self._committed.get(partition)
+        return None if committed is None else committed.value
+
+    def all(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {partition: committed.value for partition, committed in self._committed.items()}
+
+    def load(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self._committed.update(offsets)
+
+    def load_transaction(self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Offsets of a transaction that had no end when the log was read."""
+        self._in_transactions.setdefault(producer_id, {}).update(offsets)
+
+    def is_unstable(self, partition: TopicPartition) -> bool:
+        """Whether a transaction without an end has an offset for the partition (KIP-447)."""
+        return any(partition in offsets for offsets in self._in_transactions.values())
+
+    def begin(self, partitions: Iterable[TopicPartition]) -> None:
+        """Commits of these partitions are on their way to the log."""
+        for partition in partitions:
+            self._pending[partition] = self._pending.get(partition, 0) + 1
+
+    def finish(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], appended_at: int | None) -> None:
+        """What :meth:`begin` announced was acknowledged at offset ``appended_at``, or failed (None)."""
+        for partition, value in offsets.items():
+            self._forget_pending(partition)
+            if appended_at is None:
+                continue
+            known = self._committed.get(partition)
+            if known is None or known.appended_at <= appended_at:
+                self._committed[partition] = CommittedOffset(appended_at, value)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Drops the offsets and returns the partitions that had one."""
+        return [partition for partition in partitions if self._committed.pop(partition, None) is not None]
+
+    def of_topic(self, topic: str) -> list[TopicPartition]:
+        return [partition for partition in self._committed if partition.topic == topic]
+
+    def expired(
+        self,
+        now_ms: int,
+        retention_ms: int,
+        *,
+        unused_since_ms: int | None = None,
+        subscribed: frozenset[str] = frozenset(),
+    ) -> list[TopicPartition]:
+        """Partitions whose offset is past its time; wall-clock ms.
+
+        The time runs from the commit, or from ``unused_since_ms`` when the whole group is unused since then. Topics
+        in ``subscribed`` and commits under way are kept.
+        """
+        return [
+            partition
+            for partition, (_, value) in self._committed.items()
+            if partition.topic not in subscribed
+            and partition not in self._pending
+            and _is_expired(value, now_ms, retention_ms, unused_since_ms)
+        ]
+
+    def _forget_pending(self, partition: TopicPartition) -> None:
+        count = self._pending.get(partition, 0)
+        if count > 1:
+            self._pending[partition] = count - 1
+        else:
+            self._pending.pop(partition, None)
+
+
+def _is_expired(
+    value: OffsetAndMetadata, now_ms: int, retention_ms: int, unused_since_ms: int | None
+) -> bool:
+    if value.expire_timestamp_ms is not None:
+        return now_ms >= value.expire_timestamp_ms
+    since_ms = value.commit_timestamp_ms if unused_since_ms is None else unused_since_ms
+    return now_ms - since_ms >= retention_ms

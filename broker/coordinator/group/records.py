@@ -1,0 +1,226 @@
+"""The records of __consumer_offsets, byte for byte as Kafka 3.9 writes them; versions 0 to 4 are read.
+
+Key   OffsetCommit v0, v1   int16 version, group string, topic string, partition int32
+      GroupMetadata v2      int16 version, group string
+Value OffsetCommit          v0 offset, metadata, timestamp · v1 offset, metadata, commit and expire timestamp
+                            v2 offset, metadata, commit timestamp · v3 offset, leader epoch, metadata, commit timestamp
+      GroupMetadata         v0 protocol type, generation, protocol, leader, members · v1 rebalance timeout per member
+                            v2 state timestamp · v3 instance id per member
+      v4 of both            v3 in the flexible layout (KIP-915)
+A null value is a tombstone. Pure; reading the log is :mod:`.loader`'s and writing it :mod:`.offsets_log`'s job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from broker.coordinator.group.primitives import (
+    MalformedRecord,
+    Reader,
+    pack_bytes,
+    pack_int16,
+    pack_int32,
+    pack_int64,
+    pack_nullable_string,
+    pack_string,
+)
+from broker.utils.topic_partition import TopicPartition
+
+NO_TIMESTAMP: Final = -1
+NO_LEADER_EPOCH: Final = -1
+_OFFSET_KEY_VERSIONS: Final = (0, 1)
+_GROUP_KEY_VERSION: Final = 2
+_HIGHEST_VALUE_VERSION: Final = 4
+_FLEXIBLE_FROM: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetKey:
+    """Names the committed offset of one partition in one group."""
+
+    group_id: str
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """Names a group's metadata."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A committed offset. Timestamps are wall-clock ms; ``expire_timestamp_ms`` only from clients that set it
+    (OffsetCommit v2 to v4, retention time).
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRecord:
+    """A member as stored: its subscription under the chosen protocol and the leader's assignment to it."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """A group as stored. Without members ``protocol`` and ``leader`` are None."""
+
+    protocol_type: str
+    generation_id: int
+    protocol: str | None
+    leader: str | None
+    state_timestamp_ms: int
+    members: tuple[MemberRecord, ...]
+
+
+def encode_offset_key(group_id: str, partition: TopicPartition) -> bytes:
+    return (
+        pack_int16(1) + pack_string(group_id) + pack_string(partition.topic) + pack_int32(partition.partition)
+    )
+
+
+def encode_group_key(group_id: str) -> bytes:
+    return pack_int16(_GROUP_KEY_VERSION) + pack_string(group_id)
+
+
+def encode_offset_value(value: OffsetAndMetadata) -> bytes:
+    """Version 3, or version 1 where the client set an expiry of its own: only that version has it."""
+    if value.expire_timestamp_ms is not None:
+        return (
+            pack_int16(1)
+            + pack_int64(value.offset)
+            + pack_string(value.metadata)
+            + pack_int64(value.commit_timestamp_ms)
+            + pack_int64(value.expire_timestamp_ms)
+        )
+    return (
+        pack_int16(3)
+        + pack_int64(value.offset)
+        + pack_int32(value.leader_epoch)
+        + pack_string(value.metadata)
+        + pack_int64(value.commit_timestamp_ms)
+    )
+
+
+def encode_group_value(group: GroupRecord) -> bytes:
+    """Version 3."""
+    return (
+        pack_int16(3)
+        + pack_string(group.protocol_type)
+        + pack_int32(group.generation_id)
+        + pack_nullable_string(group.protocol)
+        + pack_nullable_string(group.leader)
+        + pack_int64(group.state_timestamp_ms)
+        + pack_int32(len(group.members))
+        + b"".join(_encode_member(member) for member in group.members)
+    )
+
+
+def _encode_member(member: MemberRecord) -> bytes:
+    return (
+        pack_string(member.member_id)
+        + pack_nullable_string(member.group_instance_id)
+        + pack_string(member.client_id)
+        + pack_string(member.client_host)
+        + pack_int32(member.rebalance_timeout_ms)
+        + pack_int32(member.session_timeout_ms)
+        + pack_bytes(member.subscription)
+        + pack_bytes(member.assignment)
+    )
+
+
+def decode_key(key: bytes) -> OffsetKey | GroupKey:
+    """Raises :class:`MalformedRecord` for keys of other kinds (the new group protocol's among them) and no keys."""
+    reader = Reader(key)
+    version = reader.int16()
+    if version in _OFFSET_KEY_VERSIONS:
+        return OffsetKey(reader.string(), TopicPartition(reader.string(), reader.int32()))
+    if version == _GROUP_KEY_VERSION:
+        return GroupKey(reader.string())
+    raise MalformedRecord(f"unknown key version {version}")
+
+
+def decode_offset_value(value: bytes) -> OffsetAndMetadata:
+    """Raises :class:`MalformedRecord`."""
+    reader, version = _open_value(value)
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version >= 3 else NO_LEADER_EPOCH
+    metadata = reader.string()
+    commit_timestamp_ms = reader.int64()
+    expire_timestamp_ms = reader.int64() if version == 1 else NO_TIMESTAMP
+    return OffsetAndMetadata(
+        offset,
+        leader_epoch,
+        metadata,
+        commit_timestamp_ms,
+        None if expire_timestamp_ms == NO_TIMESTAMP else expire_timestamp_ms,
+    )
+
+
+def decode_group_value(value: bytes) -> GroupRecord:
+    """Raises :class:`MalformedRecord`."""
+    reader, version = _open_value(value)
+    return GroupRecord(
+        protocol_type=reader.string(),
+        generation_id=reader.int32(),
+        protocol=reader.nullable_string(),
+        leader=reader.nullable_string(),
+        state_timestamp_ms=reader.int64() if version >= 2 else NO_TIMESTAMP,
+        members=tuple(_decode_member(reader, version) for _ in range(reader.array_length())),
+    )
+
+
+def _open_value(value: bytes) -> tuple[Reader, int]:
+    reader = Reader(value)
+    version = reader.int16()
+    if not 0 <= version <= _HIGHEST_VALUE_VERSION:
+        raise MalformedRecord(f"unknown value version {version}")
+    reader.flexible = version >= _FLEXIBLE_FROM
+    return reader, version
+
+
+def _decode_member(reader: Reader, version: int) -> MemberRecord:
+    member_id = reader.string()
+    group_instance_id = reader.nullable_string() if version >= 3 else None
+    client_id, client_host = reader.string(), reader.string()
+    first_timeout_ms = reader.int32()
+    # Version 0 knows one time-out for both.
+    session_timeout_ms = reader.int32() if version >= 1 else first_timeout_ms
+    subscription, assignment = reader.blob(), reader.blob()
+    reader.skip_tagged_fields()
+    return MemberRecord(
+        member_id,
+        group_instance_id,
+        client_id,
+        client_host,
+        first_timeout_ms,
+        session_timeout_ms,
+        subscription,
+        assignment,
+    )
+
+
+def subscribed_topics(subscription: bytes) -> frozenset[str]:
+    """The topics in a consumer's subscription (ConsumerProtocolSubscription, any version).
+
+    Raises :class:`MalformedRecord`.
+    """
+    reader = Reader(subscription)
+    reader.int16()
+    return frozenset([reader.string() for _ in range(reader.array_length())])
