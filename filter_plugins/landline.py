@@ -1,0 +1,86 @@
+"""Filters of the broker role: from a host's settings to its broker instances, as plain data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def broker_instances(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the brokers of one host: the k-th has id `first_id` + k and ports moved by k * `port_step`.
+
+    Each carries its unit, files and ports, its `properties` (Kafka's keys; `settings["properties"]`, the user's,
+    win) and a `fingerprint` that changes with anything the running process would have to be restarted for.
+    """
+    return [_instance(settings, k) for k in range(int(settings["count"]))]
+
+
+def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
+    broker_id = int(settings["first_id"]) + k
+    step = int(settings["port_step"]) * k
+    port, http_port = int(settings["kafka_port"]) + step, int(settings["http_port"]) + step
+    instance = {
+        "id": broker_id,
+        "unit": f"landline-broker@{broker_id}.service",
+        "config": f"{settings['config_dir']}/broker-{broker_id}.properties",
+        "environment": f"{settings['config_dir']}/broker-{broker_id}.env",
+        "data_dir": f"{settings['data_dir']}/broker-{broker_id}",
+        "port": port,
+        "http_port": http_port,
+        "url": f"http://{settings['http_address']}:{http_port}",
+    }
+    own = {
+        "broker.id": broker_id,
+        "listeners": f"PLAINTEXT://{settings['listen_host']}:{port}",
+        "advertised.listeners": f"PLAINTEXT://{settings['advertised_host']}:{port}",
+        "log.dirs": instance["data_dir"],
+        "landline.http.port": http_port,
+    }
+    if settings["http_host"]:
+        own["landline.http.host"] = settings["http_host"]
+    properties = {key: text(value) for key, value in {**own, **settings["properties"]}.items()}
+    started_with = json.dumps([settings["release"], settings["unit"], properties], sort_keys=True)
+    digest = hashlib.sha256(started_with.encode()).hexdigest()[:16]
+    return {**instance, "properties": dict(sorted(properties.items())), "fingerprint": digest}
+
+
+def broker_urls(hosts: Iterable[Mapping[str, Any]], http_port: int, port_step: int) -> list[str]:
+    """Returns the HTTP addresses of all brokers of all hosts; takes the hosts' inventory variables."""
+    return [
+        f"http://{host.get('broker_http_host') or host.get('broker_advertised_host') or address(host)}:"
+        f"{int(host.get('broker_http_port', http_port)) + k * int(host.get('broker_port_step', port_step))}"
+        for host in hosts
+        for k in range(int(host.get("broker_count", host.get("brokers_per_host", 1))))
+    ]
+
+
+def zookeeper_connect(hosts: Iterable[Mapping[str, Any]], port: int, chroot: str = "") -> str:
+    """Returns Kafka's zookeeper.connect for these servers; takes the hosts' inventory variables."""
+    return ",".join(f"{host.get('zookeeper_address') or address(host)}:{port}" for host in hosts) + chroot
+
+
+def address(host: Mapping[str, Any]) -> str:
+    """Returns where others reach a host, from its inventory variables."""
+    return str(host.get("ansible_host") or host["inventory_hostname"])
+
+
+def text(value: object) -> str:
+    """Returns a value as Kafka's properties files have it: true and false, lists joined by commas."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ",".join(text(item) for item in value)
+    return str(value)
+
+
+class FilterModule:
+    """What Ansible loads."""
+
+    def filters(self) -> dict[str, Any]:
+        return {
+            "broker_instances": broker_instances,
+            "broker_urls": broker_urls,
+            "zookeeper_connect": zookeeper_connect,
+        }

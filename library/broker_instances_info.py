@@ -1,0 +1,129 @@
+#!/usr/bin/python
+"""Tells how the brokers of one host run, compared with what the inventory wants. Changes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unit_state import state_of
+
+DOCUMENTATION = """
+module: broker_instances_info
+short_description: State of the brokers of a host
+options:
+  brokers:
+    description: The wanted brokers, each with id, unit, url and fingerprint.
+    type: list
+    elements: dict
+    required: true
+  config_dir:
+    description: Directory of the properties files.
+    type: path
+    required: true
+  release_done:
+    description: File that is there when the wanted release is installed.
+    type: path
+    required: true
+  timeout:
+    description: Seconds a broker may take to say whether it is the controller.
+    type: float
+    default: 3
+"""
+EXAMPLES = """
+- name: Look how they run
+  broker_instances_info:
+    brokers: "{{ broker_all }}"
+    config_dir: /etc/landline
+    release_done: /opt/landline/releases/0.1.0-abc/.installed
+"""
+RETURN = """
+stopped:
+  description: Units that do not run.
+  type: list
+  returned: always
+outdated:
+  description: Units that run with another release or configuration, the controller's last.
+  type: list
+  returned: always
+running:
+  description: All units that run, the controller's last.
+  type: list
+  returned: always
+has_controller:
+  description: Whether one of the running brokers is the controller.
+  type: bool
+  returned: always
+unknown:
+  description: Properties files of brokers that the inventory does not have here.
+  type: list
+  returned: always
+installed:
+  description: Whether the wanted release is complete.
+  type: bool
+  returned: always
+configured:
+  description: Whether the host has a directory for properties files.
+  type: bool
+  returned: always
+"""
+
+
+def is_controller(url: str, timeout_s: float) -> bool:
+    """Asks a broker; one that does not answer is not the controller."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url}/status", timeout=timeout_s) as answer:
+            return bool(json.load(answer)["is_controller"])
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def unknown_brokers(found: Iterable[str], wanted: Iterable[int]) -> list[str]:
+    """Returns those of the file names that are properties of brokers nobody wants."""
+    expected = {f"broker-{broker_id}.properties" for broker_id in wanted}
+    return sorted(name for name in found if name not in expected)
+
+
+def look(params: dict[str, Any]) -> dict[str, Any]:
+    """Returns the module's answer."""
+    brokers, config_dir = params["brokers"], Path(params["config_dir"])
+    states = {broker["unit"]: state_of(broker["unit"], broker["fingerprint"]) for broker in brokers}
+    running = [broker for broker in brokers if states[broker["unit"]] != "stopped"]
+    controllers = {broker["unit"] for broker in running if is_controller(broker["url"], params["timeout"])}
+    in_order = sorted((broker["unit"] for broker in running), key=lambda unit: unit in controllers)
+    files = (path.name for path in config_dir.glob("broker-*.properties"))
+    return {
+        "stopped": [unit for unit, state in states.items() if state == "stopped"],
+        "outdated": [unit for unit in in_order if states[unit] == "changed"],
+        "running": in_order,
+        "has_controller": bool(controllers),
+        "unknown": unknown_brokers(files, (int(broker["id"]) for broker in brokers)),
+        "installed": Path(params["release_done"]).is_file(),
+        "configured": config_dir.is_dir(),
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        {
+            "brokers": {"type": "list", "elements": "dict", "required": True},
+            "config_dir": {"type": "path", "required": True},
+            "release_done": {"type": "path", "required": True},
+            "timeout": {"type": "float", "default": 3.0},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(changed=False, **look(module.params))
+    except subprocess.CalledProcessError as error:
+        module.fail_json(msg=f"systemctl show: {error.stderr.strip()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+#!/usr/bin/python
+"""Tells whether systemd units run, and whether with the release and configuration they should have."""
+
+from __future__ import annotations
+
+import subprocess
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unit_state import state_of
+
+DOCUMENTATION = """
+module: unit_fingerprint_info
+short_description: State of systemd units by the fingerprint their main processes were started with
+options:
+  units:
+    description: Unit names, each with the fingerprint it should run with.
+    type: dict
+    required: true
+"""
+EXAMPLES = """
+- name: Look how the server runs
+  unit_fingerprint_info:
+    units: {"zookeeper.service": "d1c5"}
+"""
+RETURN = """
+states:
+  description: stopped, current or changed, by unit name.
+  type: dict
+  returned: always
+"""
+
+
+def main() -> None:
+    module = AnsibleModule({"units": {"type": "dict", "required": True}}, supports_check_mode=True)
+    try:
+        states = {unit: state_of(unit, wanted) for unit, wanted in module.params["units"].items()}
+    except subprocess.CalledProcessError as error:
+        module.fail_json(msg=f"systemctl show: {error.stderr.strip()}")
+    module.exit_json(changed=False, states=states)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+#!/usr/bin/python
+"""Waits until a ZooKeeper server answers ruok, or until it serves as part of its ensemble, and tells its mode."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: zookeeper_health
+short_description: Wait for a ZooKeeper server by its four-letter commands
+options:
+  host:
+    description: Address of its client port.
+    type: str
+    default: 127.0.0.1
+  port:
+    description: Its client port.
+    type: int
+    default: 2181
+  until:
+    description:
+      - C(alive) - it answers ruok, whether or not the ensemble has a quorum.
+      - C(serving) - it is leader, follower, observer or standalone.
+    choices: [alive, serving]
+    default: alive
+  retries:
+    description: How often to ask before giving up.
+    type: int
+    default: 60
+  delay:
+    description: Seconds between two attempts.
+    type: float
+    default: 0.5
+"""
+EXAMPLES = """
+- name: Wait for the server
+  zookeeper_health:
+    until: serving
+"""
+RETURN = """
+mode:
+  description: leader, follower, observer or standalone; empty while it has no quorum.
+  type: str
+  returned: success
+"""
+
+
+def four_letter_word(host: str, port: int, word: str) -> str:
+    """Returns the answer to one of ZooKeeper's commands, empty when nobody answers."""
+    try:
+        with socket.create_connection((host, port), timeout=3) as connection:
+            connection.sendall(word.encode())
+            return b"".join(iter(lambda: connection.recv(65536), b"")).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def mode_in(srvr: str) -> str:
+    """Returns the mode in the answer to srvr."""
+    lines = [line for line in srvr.splitlines() if line.startswith("Mode: ")]
+    return lines[0].removeprefix("Mode: ").strip() if lines else ""
+
+
+def main() -> None:
+    module = AnsibleModule(
+        {
+            "host": {"default": "127.0.0.1"},
+            "port": {"type": "int", "default": 2181},
+            "until": {"choices": ["alive", "serving"], "default": "alive"},
+            "retries": {"type": "int", "default": 60},
+            "delay": {"type": "float", "default": 0.5},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    for attempt in range(params["retries"]):
+        alive = four_letter_word(params["host"], params["port"], "ruok") == "imok"
+        mode = mode_in(four_letter_word(params["host"], params["port"], "srvr")) if alive else ""
+        if mode or (alive and params["until"] == "alive"):
+            module.exit_json(changed=False, mode=mode)
+        if attempt + 1 < params["retries"]:
+            time.sleep(params["delay"])
+    state = "answers ruok but has no quorum" if alive else "does not answer ruok"
+    module.fail_json(msg=f"ZooKeeper on {params['host']}:{params['port']} {state} (is ruok in 4lw.commands.whitelist?)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Builds what a broker's host is installed from: the wheel, the wheels it needs, and one archive of both.
+
+    python tools/wheelhouse.py     writes build/dist/{release.json, landline-<release>.tar}
+
+The closure of the broker's dependencies comes from the environment that `make setup` made; versions and hashes
+come from requirements.lock, and pip checks them. Nothing is built or fetched whose inputs did not change. The
+release's name carries a hash of its content: other code is another directory on the hosts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from collections.abc import Iterable, Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+
+import click
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+WHEELHOUSE = ROOT / "build" / "wheelhouse"
+DIST = ROOT / "build" / "dist"
+KEPT_ARCHIVES = 3
+
+
+def closure(names: Iterable[str]) -> set[str]:
+    """Returns the canonical names of these distributions and of all that they need here."""
+    seen: set[str] = set()
+    waiting = [canonicalize_name(name) for name in names]
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        needs = map(Requirement, distribution(name).requires or [])
+        waiting += [
+            canonicalize_name(need.name)
+            for need in needs
+            if need.marker is None or need.marker.evaluate({"extra": ""})
+        ]
+    return seen
+
+
+def locked_blocks(lock: str) -> Iterator[tuple[str, str]]:
+    """Yields name and text (pin and hashes) of every entry of a hashed requirements file."""
+    for block in re.split(r"\n(?=\S)", lock):
+        match = re.match(r"([A-Za-z0-9._-]+)==", block)
+        if match:
+            lines = [line for line in block.splitlines() if not line.lstrip().startswith("#")]
+            yield canonicalize_name(match[1]), "\n".join(lines).rstrip(" \\")
+
+
+def broker_requirements(project: dict[str, object], lock: str) -> str:
+    """Returns the part of the lock that the broker needs at run time; `SystemExit` when it lacks something."""
+    wanted = closure(Requirement(line).name for line in project["dependencies"])  # type: ignore[attr-defined]
+    blocks = {name: block for name, block in locked_blocks(lock) if name in wanted}
+    missing = sorted(wanted - blocks.keys())
+    if missing:
+        raise SystemExit(f"wheelhouse: requirements.lock has no {', '.join(missing)}: lock again")
+    return "\n".join(blocks[name] for name in sorted(blocks)) + "\n"
+
+
+def digest(parts: Iterable[tuple[str, bytes]]) -> str:
+    """Returns a hash of named contents."""
+    whole = hashlib.sha256()
+    for name, content in sorted(parts):
+        whole.update(f"{name}\0{len(content)}\0".encode() + content)
+    return whole.hexdigest()
+
+
+def is_fresh(stamp: Path, key: str) -> bool:
+    """Whether the stamp beside a result says that it was made from these inputs."""
+    return stamp.is_file() and stamp.read_text() == key
+
+
+def fetch(requirements: str) -> None:
+    """Fills build/wheelhouse with the dependencies' wheels, hash-checked by pip."""
+    stamp, key = WHEELHOUSE / ".key", digest([("requirements", requirements.encode())])
+    if is_fresh(stamp, key):
+        return
+    click.secho("wheelhouse: fetching the broker's dependencies", fg="cyan", err=True)
+    shutil.rmtree(WHEELHOUSE, ignore_errors=True)
+    WHEELHOUSE.mkdir(parents=True)
+    listed = WHEELHOUSE / "requirements.txt"
+    listed.write_text(requirements)
+    run("pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
+        "--only-binary=:all:", f"--dest={WHEELHOUSE}", f"--requirement={listed}")  # fmt: skip
+    stamp.write_text(key)
+
+
+def source_files() -> list[Path]:
+    """Returns what goes into the broker's wheel."""
+    code = [path for path in (ROOT / "broker").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    return [*code, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE"))]
+
+
+def pack(version: str, wheel: Path, requirements: str) -> dict[str, str]:
+    """Writes the archive of one release and returns what release.json says of it."""
+    pin = f"landline=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
+    wheels = [*WHEELHOUSE.glob("*.whl"), wheel]
+    contents = {path.name: path.read_bytes() for path in wheels}
+    contents["requirements.txt"] = (requirements + pin).encode()
+    release = f"{version}-{digest(contents.items())[:10]}"
+    archive = DIST / f"landline-{release}.tar"
+    with tarfile.open(archive, "w") as tar:
+        for name, content in sorted(contents.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    return {"release": release, "version": version, "archive": archive.name}
+
+
+def build(project: dict[str, object], requirements: str) -> None:
+    """Builds the wheel and the archive when the code or the dependencies changed."""
+    inputs = [(str(path.relative_to(ROOT)), path.read_bytes()) for path in source_files()]
+    stamp, key = DIST / ".key", digest([*inputs, ("requirements", requirements.encode())])
+    if is_fresh(stamp, key):
+        click.echo(f"wheelhouse: {json.loads((DIST / 'release.json').read_text())['release']} is up to date", err=True)
+        return
+    DIST.mkdir(parents=True, exist_ok=True)
+    for old in DIST.glob("*.whl"):
+        old.unlink()
+    run("hatchling", "build", "-t", "wheel", "-d", str(DIST))
+    (wheel,) = DIST.glob("*.whl")
+    described = pack(str(project["version"]), wheel, requirements)
+    (DIST / "release.json").write_text(json.dumps(described, indent=2) + "\n")
+    stamp.write_text(key)
+    for old in sorted(DIST.glob("landline-*.tar"), key=lambda path: path.stat().st_mtime)[:-KEPT_ARCHIVES]:
+        old.unlink()
+    click.secho(f"wheelhouse: built {described['release']}", fg="green", err=True)
+
+
+def run(module: str, *arguments: str) -> None:
+    """Runs a module of this environment; `SystemExit` with its output when it fails."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments], cwd=ROOT, text=True, capture_output=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"wheelhouse: {module} failed with {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+def main() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirements = broker_requirements(project, (ROOT / "requirements.lock").read_text())
+    fetch(requirements)
+    build(project, requirements)
+
+
+if __name__ == "__main__":
+    main()
