@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from lab import image, naming, preflight
-from lab.cli_faults import NAME_ENV, fault_commands, name_option
+from lab.cli_faults import fault_commands, name_option
 from lab.errors import LabError
 from lab.lab import HostState, Lab, all_labs
-from lab.state import Bind, LabFiles, state_root
+from lab.state import NAME_ENV, Bind, LabFiles, state_root
 
 _COLOUR = {HostState.RUNNING: "green", HostState.FROZEN: "cyan", HostState.OFF: "red"}
 _PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}

@@ -12,8 +12,7 @@ from lab import naming, preflight
 from lab.faults import Faults
 from lab.lab import Lab
 from lab.links import Direction
-
-NAME_ENV = "LANDLINE_LAB"
+from lab.state import NAME_ENV
 
 _ON_ONE_HOST: tuple[Callable[[Faults, str], object], ...] = (
     Faults.power_loss,

@@ -19,6 +19,7 @@ from lab import naming
 from lab.errors import LabError, UsageError
 from lab.links import LinkFault
 
+NAME_ENV = "LANDLINE_LAB"
 STATE_ENV = "LANDLINE_LAB_STATE"
 CACHE_ENV = "LANDLINE_LAB_CACHE"
 LOCK_ROOT = Path("/run/landline-lab")
