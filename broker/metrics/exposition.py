@@ -1,0 +1,103 @@
+"""The metrics as Prometheus text. The only importer of prometheus_client, which is loaded with the first
+scrape.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import structlog
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from broker.metrics.instruments import Counter, Histogram, LabelledCounter, LabelledHistogram
+from broker.metrics.registry import Gauge, HotCounters, Metrics, Registered
+
+_log = structlog.get_logger(__name__)
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+
+class Exposition:
+    """Prometheus's view of one :class:`Metrics` and of the process: memory, CPU, descriptors, threads."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._failed: set[str] = set()
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """The page that `/metrics` answers, of :data:`CONTENT_TYPE`."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by prometheus_client for each page."""
+        yield _process_threads()
+        for registered in self._metrics.registered():
+            family = self._family(registered)
+            if family is not None:
+                yield family
+
+    def _family(self, registered: Registered) -> Metric | None:
+        try:
+            return _family_of(registered)
+        except Exception as error:  # one gauge that fails must not cost the others
+            if registered.name not in self._failed:
+                self._failed.add(registered.name)
+                _log.warning("metric_failed", metric=registered.name, error=repr(error))
+            return None
+
+
+def _family_of(registered: Registered) -> Metric:
+    name, help_, instrument = registered.name, registered.help, registered.instrument
+    match instrument:
+        case Gauge():
+            return _gauge(name, help_, instrument)
+        case HotCounters():
+            return CounterMetricFamily(name, help_, value=sum(cell.value for cell in instrument.cells))
+        case Counter():
+            return CounterMetricFamily(name, help_, value=instrument.value)
+        case LabelledCounter():
+            counters = CounterMetricFamily(name, help_, labels=instrument.names)
+            for labels, value in instrument.snapshot().items():
+                counters.add_metric(labels, value)
+            return counters
+        case Histogram():
+            buckets, total = instrument.snapshot()
+            return HistogramMetricFamily(name, help_, buckets=buckets, sum_value=total)
+        case LabelledHistogram():
+            histograms = HistogramMetricFamily(name, help_, labels=instrument.names)
+            for labels, child in instrument.children().items():
+                buckets, total = child.snapshot()
+                histograms.add_metric(labels, buckets, total)
+            return histograms
+
+
+def _gauge(name: str, help_: str, gauge: Gauge) -> Metric:
+    value: Any = gauge.function()
+    if not gauge.names:
+        return GaugeMetricFamily(name, help_, value=float(value))
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} has labels {gauge.names}, its function must give a mapping")
+    family = GaugeMetricFamily(name, help_, labels=gauge.names)
+    for labels, number in value.items():
+        family.add_metric(labels, float(number))
+    return family
+
+
+def _process_threads() -> Metric:
+    family = GaugeMetricFamily("process_threads", "Threads of this process, as the kernel counts them.")
+    try:
+        family.add_metric((), len(os.listdir("/proc/self/task")))  # noqa: PTH208 - a count, no paths
+    except OSError:
+        family.add_metric((), threading.active_count())
+    return family

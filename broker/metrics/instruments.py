@@ -1,0 +1,142 @@
+"""What the broker counts with: plain objects that are read when somebody scrapes.
+
+Nothing here imports prometheus_client, so that counting costs no start-up time; `exposition` turns the
+instruments into its text. Names and help are the registry's part.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+Labels = tuple[str, ...]
+GaugeFunction = Callable[[], float | Mapping[Labels, float]]
+
+# Milliseconds: from a tenth of one to ten seconds.
+DEFAULT_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000)
+
+
+class HotCounter:
+    """A cell for a hot path: its one writing thread does ``cell.value += n``, with no lock and no call.
+
+    Two threads that write to one cell may lose counts: take a cell for each, the registry adds them up.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float = 0
+
+
+class Counter:
+    """A count that any thread may raise."""
+
+    __slots__ = ("_lock", "_value")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._value: float = 0
+
+    def inc(self, amount: float = 1) -> None:
+        """Adds ``amount``, which must not be negative."""
+        with self._lock:
+            self._value += amount
+
+    @property
+    def value(self) -> float:
+        return self._value
+
+
+class LabelledCounter:
+    """Counters by label values. Keep the child that :meth:`labels` gives where it is raised often."""
+
+    __slots__ = ("_children", "_lock", "names")
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self._lock = threading.Lock()
+        self._children: dict[Labels, Counter] = {}
+
+    def labels(self, *values: str) -> Counter:
+        """The counter of these label values; made when it is new."""
+        child = self._children.get(values)
+        if child is not None:
+            return child
+        if len(values) != len(self.names):
+            raise ValueError(
+                f"{len(self.names)} label values are expected ({', '.join(self.names)}): {values}"
+            )
+        with self._lock:
+            return self._children.setdefault(values, Counter())
+
+    def remove(self, *values: str) -> None:
+        """Forgets a child: its topic is gone, for one."""
+        with self._lock:
+            self._children.pop(values, None)
+
+    def snapshot(self) -> dict[Labels, float]:
+        with self._lock:
+            return {values: child.value for values, child in self._children.items()}
+
+
+class Histogram:
+    """Counts observations by upper bounds (included), and their sum. Any thread may observe."""
+
+    __slots__ = ("_counts", "_lock", "_sum", "bounds")
+
+    def __init__(self, bounds: Sequence[float] = DEFAULT_BUCKETS) -> None:
+        self.bounds = tuple(bounds)
+        self._lock = threading.Lock()
+        self._counts = [0] * (len(self.bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        place = bisect_left(self.bounds, value)
+        with self._lock:
+            self._counts[place] += 1
+            self._sum += value
+
+    @property
+    def count(self) -> int:
+        return sum(self._counts)
+
+    def snapshot(self) -> tuple[list[tuple[str, float]], float]:
+        """Cumulative counts by upper bound, the last ``+Inf``, and the sum of what was observed."""
+        with self._lock:
+            counts, total = list(self._counts), self._sum
+        cumulative: list[tuple[str, float]] = []
+        running = 0
+        for bound, count in zip([*map(str, self.bounds), "+Inf"], counts, strict=True):
+            running += count
+            cumulative.append((bound, running))
+        return cumulative, total
+
+
+class LabelledHistogram:
+    """Histograms by label values, as :class:`LabelledCounter` has counters."""
+
+    __slots__ = ("_bounds", "_children", "_lock", "names")
+
+    def __init__(self, names: Sequence[str], bounds: Sequence[float]) -> None:
+        self.names = tuple(names)
+        self._bounds = tuple(bounds)
+        self._lock = threading.Lock()
+        self._children: dict[Labels, Histogram] = {}
+
+    def labels(self, *values: str) -> Histogram:
+        """The histogram of these label values; made when it is new."""
+        child = self._children.get(values)
+        if child is not None:
+            return child
+        if len(values) != len(self.names):
+            raise ValueError(
+                f"{len(self.names)} label values are expected ({', '.join(self.names)}): {values}"
+            )
+        with self._lock:
+            return self._children.setdefault(values, Histogram(self._bounds))
+
+    def children(self) -> dict[Labels, Histogram]:
+        with self._lock:
+            return dict(self._children)
