@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tests.support import kafka_dist
 from tests.support.brokers import HOST, TEST_CONFIG, BrokerProcess, unused_port, write_properties
-from tests.support.processes import ManagedProcess
+from tests.support.processes import ManagedProcess, ProcessFailedError
+from tests.support.wait import wait_until
 
 MAIN_CLASS = "kafka.Kafka"
 SMALL_JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -59,6 +60,21 @@ class KafkaBroker(BrokerProcess):
             lambda: kafka_dist.java_command(MAIN_CLASS, str(self._properties), jvm=jvm),
             log_dir.with_name(log_dir.name + ".log"),
         )
+
+    def wait_ready(self) -> None:
+        """Waits until it serves, and starts it anew, as systemd would, while its dead session's znode stands."""
+
+        def served() -> bool:
+            try:
+                super(KafkaBroker, self).wait_ready()
+            except ProcessFailedError:
+                if "NodeExists" not in self.process.log_tail(80):
+                    raise
+                self.process.start()
+                return False
+            return True
+
+        wait_until(served, timeout=self.start_timeout_s, what=f"{self.process.title} is ready")
 
     def _prepare(self) -> None:
         write_properties(self._properties, self._settings)

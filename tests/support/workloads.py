@@ -6,16 +6,18 @@ without sharing an interpreter lock. The clients themselves are in ``clients``.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
+import os
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.clients.aio import AiokafkaDriver
 from tests.support.clients.confluent import ConfluentDriver
@@ -23,7 +25,7 @@ from tests.support.clients.driver import Driver, Gate, Job, Workload
 from tests.support.clients.kcat import KcatDriver
 from tests.support.clients.python_kafka import KafkaPythonDriver
 from tests.support.history import Assigned, History, Polled, Recorder
-from tests.support.wait import wait_until
+from tests.support.topics import end_offsets
 
 DRIVERS: Mapping[str, Driver] = {
     driver.name: driver for driver in (ConfluentDriver(), KafkaPythonDriver(), AiokafkaDriver(), KcatDriver())
@@ -34,21 +36,6 @@ TAIL_S = 1.5
 
 class WorkloadFailedError(RuntimeError):
     """A client raised where it should have gone on; the message holds its traceback."""
-
-
-def create_topic(
-    bootstrap: str, topic: str, partitions: int, replication_factor: int = 1, config: dict[str, str] | None = None
-) -> None:
-    """Creates a topic and waits until every partition has a leader."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    created = admin.create_topics([NewTopic(topic, partitions, replication_factor, config=config or {})])
-    created[topic].result(60)
-
-    def has_leaders() -> bool:
-        found = admin.list_topics(topic, timeout=10).topics[topic]
-        return len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values())
-
-    wait_until(has_leaders, timeout=60, what=f"every partition of {topic} has a leader")
 
 
 def run(workload: Workload, gate: Gate | None = None) -> History:
@@ -76,7 +63,7 @@ def audit(bootstrap: str, topic: str, history: History, timeout_s: float = 120.0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-audit", "enable.auto.commit": False})
     events = [e for e in history.events if not isinstance(e, Polled | Assigned) and hasattr(e, "producer")]
     try:
-        ends = _end_offsets(consumer, topic)
+        ends = end_offsets(consumer, topic)
         consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
         deadline = time.monotonic() + timeout_s
         left = {partition for partition, end in ends.items() if end > 0}
@@ -93,13 +80,13 @@ def audit(bootstrap: str, topic: str, history: History, timeout_s: float = 120.0
 
 
 class WorkloadProcess:
-    """A workload in a process of its own. ``gate`` may be shared by several; ``result`` waits for the history."""
+    """A workload in a process of its own, killed when its ``with`` block ends; several may share one gate."""
 
-    def __init__(self, workload: Workload, gate: Any) -> None:
+    def __init__(self, workload: Workload, gate: Any, log_path: Path) -> None:
         context = multiprocessing.get_context("spawn")
         self._receiver, sender = context.Pipe(duplex=False)
         self.workload = workload
-        self._process = context.Process(target=_child, args=(workload, gate, sender), daemon=False)
+        self._process = context.Process(target=_child, args=(workload, gate, sender, log_path), daemon=True)
         self._process.start()
         sender.close()
 
@@ -111,19 +98,17 @@ class WorkloadProcess:
             outcome = self._receiver.recv()
         except EOFError as error:
             raise WorkloadFailedError(f"{self.workload.client}: the client's process died") from error
-        finally:
-            self.close()
         if isinstance(outcome, str):
             raise WorkloadFailedError(outcome)
         history: History = outcome
         return history
 
-    def close(self) -> None:
-        """Ends the process."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
         self._process.join(20)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join(20)
         self._receiver.close()
 
 
@@ -132,7 +117,12 @@ def new_gate() -> Any:
     return multiprocessing.get_context("spawn").Event()
 
 
-def _child(workload: Workload, gate: Any, sender: Connection) -> None:
+def _child(workload: Workload, gate: Any, sender: Connection, log_path: Path) -> None:
+    """Runs the workload with all the libraries' complaints about dead brokers in a log of its own."""
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     try:
         sender.send(run(workload, gate))
     except BaseException:
@@ -181,14 +171,3 @@ def _wait_for_reading(job: Job, producer: threading.Thread, errors: list[str]) -
         if now - since > job.workload.quiet_timeout_s and not producer.is_alive():
             return
         job.reading_done.wait(0.05)
-
-
-def _end_offsets(consumer: Consumer, topic: str) -> dict[int, int]:
-    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-    ends: dict[int, int] = {}
-    for partition in partitions:
-        found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-        if found is None:
-            raise KafkaException(f"no watermark of {topic}-{partition}")
-        ends[partition] = found[1]
-    return ends

@@ -16,6 +16,8 @@ from tests.support.clients.driver import DELIVERY_TIMEOUT_S, SESSION_TIMEOUT_S, 
 from tests.support.history import Acked, Assigned, Event, Failed, Polled, Sent, record_id
 
 CHUNK = 2000
+DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL")
+"""util-linux: a consumer must not outlive a test run that was killed."""
 DELIVERED = re.compile(r"Message delivered to partition (\d+) \(offset (\d+)\)")
 REBALANCED = re.compile(r"% Group .* rebalanced .*: assigned: (.*)")
 PARTITION = re.compile(r"\[(\d+)\]")
@@ -63,7 +65,7 @@ class KcatDriver:
             "session.timeout.ms": SESSION_TIMEOUT_S * 1000,
             "heartbeat.interval.ms": 1000,
         }
-        command = ["kcat", "-E", "-u", "-b", job.workload.bootstrap, "-f", "%p %o %s\\n", *_options(settings)]
+        command = [*DIE_WITH_US, "kcat", "-E", "-u", "-b", job.workload.bootstrap, "-f", "%p %o %s\\n", *_options(settings)]
         process = subprocess.Popen(
             [*command, "-G", job.workload.group, job.workload.topic],
             stdout=subprocess.PIPE,

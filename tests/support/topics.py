@@ -1,0 +1,55 @@
+"""Topics as the tests see them from outside, by librdkafka's admin client: create, in sync or not, how far."""
+
+from __future__ import annotations
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.wait import wait_until
+
+CALL_TIMEOUT_S = 30.0
+
+
+def create_topic(
+    bootstrap: str, topic: str, partitions: int, replication_factor: int = 1, config: dict[str, str] | None = None
+) -> None:
+    """Creates a topic and waits until every partition has a leader."""
+    admin = _admin(bootstrap)
+    created = admin.create_topics([NewTopic(topic, partitions, replication_factor, config=config or {})])
+    created[topic].result(2 * CALL_TIMEOUT_S)
+
+    def has_leaders() -> bool:
+        found = admin.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic]
+        return len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values())
+
+    wait_until(has_leaders, timeout=60, what=f"every partition of {topic} has a leader")
+
+
+def isr_sizes(bootstrap: str, topic: str) -> dict[int, int]:
+    """How many replicas of each partition are in sync."""
+    found = _admin(bootstrap).list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic]
+    return {number: len(partition.isrs) for number, partition in found.partitions.items()}
+
+
+def record_count(bootstrap: str, topic: str) -> int:
+    """The sum of the partitions' end offsets."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-count"})
+    try:
+        return sum(end_offsets(consumer, topic).values())
+    finally:
+        consumer.close()
+
+
+def end_offsets(consumer: Consumer, topic: str) -> dict[int, int]:
+    """Each partition's end (its high watermark)."""
+    ends: dict[int, int] = {}
+    for partition in consumer.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic].partitions:
+        found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=CALL_TIMEOUT_S)
+        if found is None:
+            raise KafkaException(f"no watermark of {topic}-{partition}")
+        ends[partition] = found[1]
+    return ends
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
