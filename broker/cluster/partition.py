@@ -198,6 +198,11 @@ class Partition:
         if not self.is_leader:
             raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
 
+    @property
+    def high_watermark_is_behind_term(self) -> bool:
+        """Whether this leader has yet to learn that all from before its term is committed."""
+        return self.is_leader and self.log.high_watermark < self._leader_epoch_start
+
     def read_as_consumer(self, offset: int, max_bytes: int, current_leader_epoch: int, *, min_one: bool) -> LogRead:
         """Committed records from ``offset``."""
         self.require_leader(current_leader_epoch)
@@ -208,7 +213,7 @@ class Partition:
         """Where a reader's log parts from this one's: (epoch, its end offset here), None when it does not (KIP-595)."""
         if last_fetched_epoch < 0:
             return None
-        epoch, end_offset = self.log.leader_epochs.end_offset_for(last_fetched_epoch)
+        epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
         if epoch < 0 or end_offset < 0:
             raise KafkaError(
                 Errors.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: epoch {last_fetched_epoch} is unknown here"

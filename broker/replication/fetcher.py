@@ -244,7 +244,7 @@ class ReplicaFetcher:
             if partition.is_leader or partition.leader_epoch != followed.leader_epoch:
                 return
             log = partition.log
-            own_epoch, own_epoch_end = log.leader_epochs.end_offset_for(leader_epoch)
+            own_epoch, own_epoch_end = log.end_offset_for_epoch(leader_epoch)
             before = log.log_end_offset
             offset = truncation_offset(leader_epoch, leader_end_offset, own_epoch, own_epoch_end, before)
             _log.info(

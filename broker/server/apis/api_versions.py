@@ -1,0 +1,61 @@
+"""ApiVersions: the one answer every client asks for first, so it is written by hand and needs no codec loaded.
+
+Response versions 3 and 4 carry finalized_features_epoch=0 as their one tagged field, as Kafka 3.9 does on ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from struct import Struct
+
+from broker.network.processor import Verdict
+from broker.network.request_channel import Request
+from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.framing import INT32, read_uvarint, response_prefix, write_uvarint
+from broker.server.apis.context import ApiContext
+
+_RANGE = Struct(">hhh")
+_INT16 = Struct(">h")
+_FEATURES_EPOCH = b"\x01\x01\x08" + bytes(8)
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(request: Request, _ctx: ApiContext) -> Verdict:
+    """An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the full list (KIP-511)."""
+    version = request.api_version
+    if not 0 <= version <= APIS[ApiKey.API_VERSIONS].max_version:
+        version, error = 0, Errors.UNSUPPORTED_VERSION
+    else:
+        error = Errors.NONE if version < 3 or _is_named(request.body) else Errors.INVALID_REQUEST
+    body = encode(version, error)
+    request.respond((response_prefix(ApiKey.API_VERSIONS, version, request.correlation_id, len(body)) + body,))
+    return Verdict.SERVED
+
+
+@cache
+def encode(version: int, error: Errors) -> bytes:
+    """The response's body."""
+    keys = [APIS[key] for key in sorted(APIS)] if error is not Errors.INVALID_REQUEST else []
+    if version >= 3:
+        ranges = b"".join(_RANGE.pack(api.key, api.min_version, api.max_version) + b"\0" for api in keys)
+        return _INT16.pack(error) + write_uvarint(len(keys) + 1) + ranges + INT32.pack(0) + _FEATURES_EPOCH
+    ranges = b"".join(_RANGE.pack(api.key, api.min_version, api.max_version) for api in keys)
+    body = _INT16.pack(error) + INT32.pack(len(keys)) + ranges
+    return body + INT32.pack(0) if version >= 1 else body
+
+
+def _is_named(body: memoryview) -> bool:
+    """Whether client software name and version are as KIP-511 wants them."""
+    try:
+        position = 0
+        for _ in range(2):
+            size, position = read_uvarint(body, position)
+            text = str(body[position : position + size - 1], "utf-8")
+            position += size - 1
+            if not _SOFTWARE.fullmatch(text):
+                return False
+    except (IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"truncated ApiVersions: {error}") from error
+    return True

@@ -1,0 +1,66 @@
+"""What the API modules work with: one record of the broker's parts, made by BrokerServer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.config.broker_config import BrokerConfig
+from broker.controller.controller import KafkaController
+from broker.controller.topic_admin import TopicAdmin
+from broker.coordinator.group.group_coordinator import GroupCoordinator
+from broker.log.log_manager import LogManager
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.framing import response_prefix
+from broker.replication.leadership import Leadership
+from broker.replication.replica_manager import ReplicaManager
+from broker.server.auto_topics import AutoTopicCreation
+from broker.server.dynamic_config import DynamicConfigManager
+from broker.server.metadata_cache import MetadataCache
+from broker.server.producer_ids import ProducerIdManager
+from broker.utils.clock import Clock
+from broker.utils.scheduler import KafkaScheduler
+from broker.utils.timer import Timer
+from broker.zookeeper.cluster_store import ClusterStore
+
+
+@dataclass(slots=True)
+class ApiContext:
+    """Read by every handler; ``submit`` hands work that may block to the RequestHandlerPool (False: it is full)."""
+
+    config: BrokerConfig
+    broker_id: int
+    cluster_id: str
+    clock: Clock
+    timer: Timer
+    scheduler: KafkaScheduler
+    store: ClusterStore
+    log_manager: LogManager
+    replica_manager: ReplicaManager
+    leadership: Leadership
+    metadata_cache: MetadataCache
+    controller: KafkaController
+    topic_admin: TopicAdmin
+    group_coordinator: GroupCoordinator
+    dynamic_config: DynamicConfigManager
+    auto_topics: AutoTopicCreation
+    producer_ids: ProducerIdManager
+    broker_epoch: Callable[[], int]
+    submit: Callable[[Callable[[], None]], bool]
+
+    def respond(self, request: Request, fields: Mapping[str, Any]) -> None:
+        """Encodes a response for the request's version and sends it. Any thread, once."""
+        respond(request, fields)
+
+
+def respond(request: Request, fields: Mapping[str, Any]) -> None:
+    """Encodes ``fields`` as the response to ``request`` and hands it to the Processor."""
+    respond_body(request, codec.encode(request.api_key, request.api_version, "response", fields))
+
+
+def respond_body(request: Request, body: bytes) -> None:
+    """Sends an encoded body."""
+    prefix = response_prefix(request.api_key, request.api_version, request.correlation_id, len(body))
+    request.respond((prefix + body,))

@@ -1,0 +1,43 @@
+"""DescribeCluster (KIP-700)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.errors import Errors
+from broker.server.apis.context import ApiContext
+
+_BROKERS = 1
+_NO_OPERATIONS = -(1 << 31)
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+    """The live brokers on the listener asked through, the controller, the cluster's id."""
+    endpoint_type = codec.get(message, "endpoint_type", _BROKERS)
+    if endpoint_type != _BROKERS:
+        return {
+            "error_code": Errors.UNSUPPORTED_ENDPOINT_TYPE,
+            "error_message": "a ZooKeeper cluster has no controller endpoints",
+            "endpoint_type": endpoint_type,
+            "cluster_id": ctx.cluster_id,
+            "controller_id": -1,
+            "brokers": [],
+        }
+    brokers = []
+    for broker in ctx.metadata_cache.snapshot.brokers.values():
+        endpoint = broker.endpoints.get(request.connection.listener_name)
+        if endpoint is not None:
+            host, port = endpoint
+            brokers.append({"broker_id": broker.broker_id, "host": host, "port": port, "rack": broker.rack})
+    return {
+        "error_code": Errors.NONE,
+        "error_message": None,
+        "endpoint_type": _BROKERS,
+        "cluster_id": ctx.cluster_id,
+        "controller_id": ctx.metadata_cache.controller_id,
+        "brokers": brokers,
+        "cluster_authorized_operations": _NO_OPERATIONS,
+    }

@@ -1,0 +1,32 @@
+"""InitProducerId for idempotent producers. Transactional ones are refused: there is no transaction coordinator yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.network.request_channel import Request
+from broker.protocol.errors import Errors, KafkaError
+from broker.server.apis.context import ApiContext
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+    """A new producer id in epoch 0; answered later where a block must be asked of the controller."""
+    if message.transactional_id is not None:
+        return _fields(Errors.UNSUPPORTED_VERSION)
+
+    def answer(taken: int | KafkaError) -> None:
+        failed = isinstance(taken, KafkaError)
+        ctx.respond(request, _fields(taken.error_code) if failed else _fields(Errors.NONE, taken, 0))
+
+    ctx.producer_ids.take(answer)
+    return None
+
+
+def _fields(error: Errors, producer_id: int = -1, producer_epoch: int = -1) -> Mapping[str, Any]:
+    return {
+        "throttle_time": 0,
+        "error_code": error,
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+    }

@@ -1,0 +1,73 @@
+"""ListOffsets: the offset at a time, or at one end of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.cluster.partition import Partition
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.errors import Errors, KafkaError
+from broker.server.apis.context import ApiContext
+from broker.utils.topic_partition import TopicPartition
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+_NOTHING = (-1, -1, -1)
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+    """Consumers see up to the high watermark, replicas up to the log's end."""
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {"name": topic.name, "partitions": [_answer(topic.name, p, message, request, ctx) for p in topic.partitions]}
+            for topic in message.topics
+        ],
+    }
+
+
+def _answer(topic: str, wanted: Any, message: Any, request: Request, ctx: ApiContext) -> Mapping[str, Any]:
+    error = Errors.NONE
+    timestamp, offset, epoch = _NOTHING
+    try:
+        topic_partition = TopicPartition(topic, wanted.partition_index)
+        if not ctx.metadata_cache.contains_partition(topic_partition):
+            raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
+        leader_epoch = codec.get(wanted, "current_leader_epoch", -1)
+        partition = ctx.replica_manager.require_leader(topic_partition, leader_epoch)
+        from_replica = message.replica_id >= 0
+        timestamp, offset, epoch = _find(partition, wanted.timestamp, from_replica=from_replica)
+    except KafkaError as refusal:
+        error = refusal.error_code
+        if error is Errors.OFFSET_NOT_AVAILABLE and request.api_version < 5:
+            error = Errors.LEADER_NOT_AVAILABLE
+    return {
+        "partition_index": wanted.partition_index,
+        "error_code": error,
+        "timestamp": timestamp,
+        "offset": offset,
+        "leader_epoch": epoch,
+    }
+
+
+def _find(partition: Partition, timestamp: int, *, from_replica: bool) -> tuple[int, int, int]:
+    """(timestamp, offset, leader epoch), -1 for what is not there."""
+    log = partition.log
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return -1, start, log.leader_epochs.epoch_for_offset(start)
+    end = log.log_end_offset if from_replica else log.high_watermark
+    if not from_replica and partition.high_watermark_is_behind_term:
+        # A new leader may know less of what is committed than the last one told.
+        raise KafkaError(Errors.OFFSET_NOT_AVAILABLE)
+    if timestamp == LATEST:
+        return -1, end, partition.leader_epoch
+    if timestamp == LATEST_TIERED:
+        return _NOTHING
+    if timestamp < MAX_TIMESTAMP:
+        raise KafkaError(Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"timestamp {timestamp} has no meaning here")
+    found = log.offset_for_timestamp(timestamp)
+    if found is None or found.offset >= end:
+        return _NOTHING
+    return found.timestamp, found.offset, found.leader_epoch

@@ -1,0 +1,162 @@
+"""Metadata: brokers, topics, leaders. Bodies are kept per snapshot, for encoding a large one takes milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.config.topic_name import topic_name_problem
+from broker.network.processor import Verdict
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.codec import ZERO_UUID
+from broker.protocol.errors import Errors
+from broker.server.apis.context import ApiContext, respond_body
+from broker.server.metadata_cache import PartitionInfo, Snapshot
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
+
+_MAX_BODIES = 64
+_NO_OPERATIONS = -(1 << 31)
+_Key = tuple[int, str, tuple[Any, ...] | None]
+
+
+class MetadataBodies:
+    """Encoded bodies of one snapshot, by version, listener and topics. Used by one thread or by several: a lost entry
+    is only encoded again.
+    """
+
+    def __init__(self) -> None:
+        self._snapshot_version = -1
+        self._bodies: dict[_Key, bytes] = {}
+
+    def get(self, snapshot: Snapshot, key: _Key) -> bytes | None:
+        return self._bodies.get(key) if snapshot.version == self._snapshot_version else None
+
+    def put(self, snapshot: Snapshot, key: _Key, body: bytes) -> None:
+        if snapshot.version != self._snapshot_version or len(self._bodies) >= _MAX_BODIES:
+            self._bodies = {}
+            self._snapshot_version = snapshot.version
+        self._bodies[key] = body
+
+
+_bodies = MetadataBodies()
+
+
+def handle(request: Request, ctx: ApiContext) -> Verdict:
+    """Answers from the cache of bodies where it can."""
+    message = codec.decode(request.api_key, request.api_version, "request", request.body)
+    snapshot = ctx.metadata_cache.snapshot
+    listener = request.connection.listener_name
+    wanted = _wanted(message, request.api_version)
+    key = (request.api_version, listener, wanted)
+    body = _bodies.get(snapshot, key)
+    if body is None:
+        topics, complete = _topics(message, wanted, snapshot, listener, ctx)
+        body = codec.encode(request.api_key, request.api_version, "response", _fields(snapshot, listener, topics, ctx))
+        if complete:
+            _bodies.put(snapshot, key, body)
+    respond_body(request, body)
+    return Verdict.SERVED
+
+
+def _wanted(message: Any, version: int) -> tuple[Any, ...] | None:
+    """Names or ids asked for; None for all. Version 0 says "all" with an empty list."""
+    topics = message.topics
+    if topics is None or (version == 0 and not topics):
+        return None
+    return tuple(codec.get(topic, "topic_id") or topic.name for topic in topics)
+
+
+def _fields(snapshot: Snapshot, listener: str, topics: list[Any], ctx: ApiContext) -> Mapping[str, Any]:
+    brokers = []
+    for broker in snapshot.brokers.values():
+        endpoint = broker.endpoints.get(listener)
+        if endpoint is not None:
+            host, port = endpoint
+            brokers.append({"node_id": broker.broker_id, "host": host, "port": port, "rack": broker.rack})
+    return {
+        "throttle_time": 0,
+        "brokers": brokers,
+        "cluster_id": ctx.cluster_id,
+        "controller_id": ctx.metadata_cache.controller_id,
+        "topics": topics,
+        "cluster_authorized_operations": _NO_OPERATIONS,
+    }
+
+
+def _topics(
+    message: Any, wanted: tuple[Any, ...] | None, snapshot: Snapshot, listener: str, ctx: ApiContext
+) -> tuple[list[Any], bool]:
+    """The topics' part, and whether every topic was found: only then may the body be kept."""
+    if wanted is None:
+        return [_topic(topic, snapshot, listener) for topic in snapshot.topics], True
+    topics = []
+    missing: list[str] = []
+    complete = True
+    for item in wanted:
+        name = item if isinstance(item, str) else snapshot.topic_names.get(item)
+        if name is not None and name in snapshot.topics:
+            topics.append(_topic(name, snapshot, listener))
+            continue
+        complete = False
+        if name is None:
+            unknown = {"error_code": Errors.UNKNOWN_TOPIC_ID, "name": None, "topic_id": item}
+            topics.append({**unknown, "is_internal": False, "partitions": []})
+            continue
+        topics.append(_missing_topic(name, missing, message, ctx))
+    if missing:
+        if GROUP_METADATA_TOPIC in missing:
+            ctx.auto_topics.ensure_internal()
+        ctx.auto_topics.ensure(topic for topic in missing if topic not in INTERNAL_TOPICS)
+    return topics, complete
+
+
+def _missing_topic(name: str, missing: list[str], message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+    error = Errors.UNKNOWN_TOPIC_OR_PARTITION
+    if topic_name_problem(name) is not None:
+        error = Errors.INVALID_TOPIC_EXCEPTION
+    elif codec.get(message, "allow_auto_topic_creation", True) and ctx.auto_topics.enabled:
+        missing.append(name)
+        error = Errors.LEADER_NOT_AVAILABLE
+    return {
+        "error_code": error,
+        "name": name,
+        "topic_id": ZERO_UUID,
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": [],
+        "topic_authorized_operations": _NO_OPERATIONS,
+    }
+
+
+def _topic(name: str, snapshot: Snapshot, listener: str) -> Mapping[str, Any]:
+    partitions = sorted(snapshot.topics[name].values(), key=lambda info: info.index)
+    return {
+        "error_code": Errors.NONE,
+        "name": name,
+        "topic_id": snapshot.topic_ids.get(name, ZERO_UUID),
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": [_partition(info, snapshot, listener) for info in partitions],
+        "topic_authorized_operations": _NO_OPERATIONS,
+    }
+
+
+def _partition(info: PartitionInfo, snapshot: Snapshot, listener: str) -> Mapping[str, Any]:
+    leader = snapshot.brokers.get(info.leader)
+    error = Errors.NONE
+    if leader is None:
+        error = Errors.LEADER_NOT_AVAILABLE
+    elif listener not in leader.endpoints:
+        error = Errors.LISTENER_NOT_FOUND
+    return {
+        "error_code": error,
+        "partition_index": info.index,
+        "leader_id": info.leader if error is Errors.NONE else -1,
+        "leader_epoch": info.leader_epoch,
+        "replica_nodes": info.replicas,
+        "isr_nodes": info.isr,
+        "offline_replicas": [
+            replica
+            for replica in info.replicas
+            if replica in info.offline_replicas or replica not in snapshot.brokers
+        ],
+    }

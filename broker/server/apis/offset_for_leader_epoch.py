@@ -1,0 +1,37 @@
+"""OffsetForLeaderEpoch: where an epoch ended in this leader's log (KIP-101, KIP-320)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.errors import Errors, KafkaError
+from broker.server.apis.context import ApiContext
+from broker.utils.topic_partition import TopicPartition
+
+
+def handle(_request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+    """One answer per partition; -1 for an epoch unknown here."""
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {"topic": topic.topic, "partitions": [_answer(topic.topic, p, ctx) for p in topic.partitions]}
+            for topic in message.topics
+        ],
+    }
+
+
+def _answer(topic: str, wanted: Any, ctx: ApiContext) -> Mapping[str, Any]:
+    error, epoch, end_offset = Errors.NONE, -1, -1
+    try:
+        topic_partition = TopicPartition(topic, wanted.partition)
+        if not ctx.metadata_cache.contains_partition(topic_partition):
+            raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
+        current = codec.get(wanted, "current_leader_epoch", -1)
+        partition = ctx.replica_manager.require_leader(topic_partition, current)
+        epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+    except KafkaError as refusal:
+        error = refusal.error_code
+    return {"partition": wanted.partition, "error_code": error, "leader_epoch": epoch, "end_offset": end_offset}

@@ -1,0 +1,94 @@
+"""Produce, on the Processor's thread: records go from the receive buffer to the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.network.processor import Verdict
+from broker.network.request_channel import Request
+from broker.protocol.errors import Errors
+from broker.protocol.produce_messages import (
+    PartitionResponse,
+    ProduceRequest,
+    encode_produce_response,
+    parse_produce_request,
+)
+from broker.server.apis.context import ApiContext, respond_body
+from broker.utils.topic_partition import TopicPartition
+
+_ACKS = frozenset({-1, 0, 1})
+_NULL_RECORDS = PartitionResponse(Errors.INVALID_RECORD, message="no records in the request")
+_NO_TRANSACTIONS = PartitionResponse(
+    Errors.UNSUPPORTED_VERSION, message="this broker does not support transactions yet: unset transactional.id"
+)
+_BAD_ACKS = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
+Responses = Mapping[TopicPartition, PartitionResponse]
+
+
+def handle(request: Request, ctx: ApiContext) -> Verdict:
+    """Appends and answers, or waits in the purgatory; recompression goes to a handler thread."""
+    message = parse_produce_request(request.body, request.api_version)
+    if message.transactional_id is not None or message.acks not in _ACKS:
+        refusal = _BAD_ACKS if message.acks not in _ACKS else _NO_TRANSACTIONS
+        _answer(request, message, dict.fromkeys(_partitions(message), refusal))
+        return Verdict.SERVED
+    if not _must_recompress(message, ctx):
+        _append(request, message, ctx)
+        return Verdict.SERVED
+    request.keep()
+    kept = parse_produce_request(request.body, request.api_version)
+    return Verdict.QUEUED if ctx.submit(lambda: _append(request, kept, ctx)) else Verdict.FULL
+
+
+def _append(request: Request, message: ProduceRequest, ctx: ApiContext) -> None:
+    entries: dict[TopicPartition, memoryview] = {}
+    refused: dict[TopicPartition, PartitionResponse] = {}
+    for topic, partitions in message.topics:
+        for index, records in partitions:
+            topic_partition = TopicPartition(topic, index)
+            if records is None:
+                refused[topic_partition] = _NULL_RECORDS
+            elif ctx.replica_manager.partition(topic_partition) is None:
+                refused[topic_partition] = PartitionResponse(_not_here(topic_partition, ctx))
+            else:
+                entries[topic_partition] = records
+    request.body = memoryview(b"")
+
+    def answer(responses: Responses) -> None:
+        _answer(request, message, {**responses, **refused} if refused else responses)
+
+    ctx.replica_manager.append_records(
+        timeout_ms=message.timeout_ms, required_acks=message.acks, entries=entries, callback=answer
+    )
+
+
+def _not_here(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
+    if ctx.metadata_cache.contains_partition(topic_partition):
+        return Errors.NOT_LEADER_OR_FOLLOWER
+    return Errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _must_recompress(message: ProduceRequest, ctx: ApiContext) -> bool:
+    for topic, partitions in message.topics:
+        for index, records in partitions:
+            log = ctx.replica_manager.local_log(TopicPartition(topic, index))
+            if log is not None and records is not None and log.needs_recompression(records):
+                return True
+    return False
+
+
+def _partitions(message: ProduceRequest) -> list[TopicPartition]:
+    return [TopicPartition(topic, index) for topic, partitions in message.topics for index, _ in partitions]
+
+
+def _answer(request: Request, message: ProduceRequest, responses: Responses) -> None:
+    if message.acks == 0:
+        # Nobody reads an answer; a broken connection is the only way to tell of an error, and Kafka's.
+        failed = any(response.error is not Errors.NONE for response in responses.values())
+        request.close_connection() if failed else request.respond_nothing()
+        return
+    topics = [
+        (topic, [(index, responses[TopicPartition(topic, index)]) for index, _ in partitions])
+        for topic, partitions in message.topics
+    ]
+    respond_body(request, encode_produce_response(request.api_version, topics))

@@ -1,0 +1,191 @@
+"""Which API is served by what, and where: the one table, and the dispatch that follows it.
+
+*Quick* APIs run to their end on the Processor's thread, for a hand-off between threads costs more than the request.
+*Blocking* ones (ZooKeeper, admin, the controller's word) go through the RequestChannel to the handler threads.
+Nothing leaves :meth:`Apis.dispatch` but a verdict: a request that cannot be served is answered or its connection
+closed, and the operator has one line.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import structlog
+
+from broker.network.processor import Verdict
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.errors import Errors, KafkaError, ProtocolError
+from broker.server.apis.context import ApiContext, respond
+
+_log = structlog.get_logger(__name__)
+RawHandler = Callable[[Request, ApiContext], Verdict]
+Handler = Callable[[Request, Any, ApiContext], Mapping[str, Any] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``module`` under this package and the function in it. ``raw`` handlers read the bytes themselves."""
+
+    module: str
+    blocking: bool = False
+    raw: bool = False
+    function: str = "handle"
+
+
+ROUTES: Mapping[ApiKey, Route] = {
+    ApiKey.PRODUCE: Route("produce", raw=True),
+    ApiKey.FETCH: Route("fetch", raw=True),
+    ApiKey.LIST_OFFSETS: Route("list_offsets"),
+    ApiKey.METADATA: Route("metadata", raw=True),
+    ApiKey.LEADER_AND_ISR: Route("inter_broker", blocking=True, function="leader_and_isr"),
+    ApiKey.STOP_REPLICA: Route("inter_broker", blocking=True, function="stop_replica"),
+    ApiKey.UPDATE_METADATA: Route("inter_broker", blocking=True, function="update_metadata"),
+    ApiKey.CONTROLLED_SHUTDOWN: Route("controlled_shutdown", blocking=True),
+    ApiKey.OFFSET_COMMIT: Route("offset_commit"),
+    ApiKey.OFFSET_FETCH: Route("offset_fetch"),
+    ApiKey.FIND_COORDINATOR: Route("find_coordinator"),
+    ApiKey.JOIN_GROUP: Route("join_group"),
+    ApiKey.HEARTBEAT: Route("heartbeat"),
+    ApiKey.LEAVE_GROUP: Route("leave_group"),
+    ApiKey.SYNC_GROUP: Route("sync_group"),
+    ApiKey.DESCRIBE_GROUPS: Route("describe_groups"),
+    ApiKey.LIST_GROUPS: Route("list_groups"),
+    ApiKey.API_VERSIONS: Route("api_versions", raw=True),
+    ApiKey.CREATE_TOPICS: Route("create_topics", blocking=True),
+    ApiKey.DELETE_TOPICS: Route("delete_topics", blocking=True),
+    ApiKey.INIT_PRODUCER_ID: Route("init_producer_id"),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Route("offset_for_leader_epoch"),
+    ApiKey.DESCRIBE_CONFIGS: Route("describe_configs", blocking=True),
+    ApiKey.CREATE_PARTITIONS: Route("create_partitions", blocking=True),
+    ApiKey.DELETE_GROUPS: Route("delete_groups"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Route("incremental_alter_configs", blocking=True),
+    ApiKey.ALTER_PARTITION: Route("alter_partition", blocking=True),
+    ApiKey.DESCRIBE_CLUSTER: Route("describe_cluster"),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Route("allocate_producer_ids", blocking=True),
+}
+
+
+@dataclass(slots=True)
+class ApiStats:
+    """Counts of one API, read by the metrics."""
+
+    requests: int = 0
+    errors: int = 0
+    local_ns: int = 0
+
+
+class Apis:
+    """Kafka's KafkaApis. Modules are imported when their API is first asked for: start-up is a feature."""
+
+    def __init__(self, ctx: ApiContext) -> None:
+        self._ctx = ctx
+        self._raw: dict[int, RawHandler] = {}
+        self.stats = {key: ApiStats() for key in ROUTES}
+
+    def dispatch(self, request: Request) -> Verdict:
+        """Serves or queues one request. Never raises."""
+        try:
+            handler = self._raw.get(request.api_key)
+            if handler is None:
+                handler = self._load(request.api_key)
+            api = APIS[request.api_key]
+            if not api.min_version <= request.api_version <= api.max_version:
+                if request.api_key != ApiKey.API_VERSIONS:
+                    raise ProtocolError(f"{api.name} version {request.api_version} is not supported")
+            started = time.monotonic_ns()
+            verdict = handler(request, self._ctx)
+            stats = self.stats[request.api_key]  # type: ignore[index]
+            stats.local_ns += time.monotonic_ns() - started
+            if verdict is not Verdict.FULL:
+                stats.requests += 1
+            return verdict
+        except ProtocolError as error:
+            self._refuse(request, str(error))
+        except Exception:
+            self._fail(request)
+        return Verdict.SERVED
+
+    def _load(self, api_key: int) -> RawHandler:
+        route = ROUTES[ApiKey(api_key)]
+        module = import_module(f"broker.server.apis.{route.module}")
+        function = getattr(module, route.function)
+        if route.raw:
+            handler: RawHandler = function
+        elif route.blocking:
+            handler = self._blocking(module, function)
+        else:
+            handler = self._quick(module, function)
+        self._raw[api_key] = handler
+        return handler
+
+    def _quick(self, module: ModuleType, function: Handler) -> RawHandler:
+        def serve(request: Request, _ctx: ApiContext) -> Verdict:
+            self._serve(request, module, function)
+            return Verdict.SERVED
+
+        return serve
+
+    def _blocking(self, module: ModuleType, function: Handler) -> RawHandler:
+        def enqueue(request: Request, ctx: ApiContext) -> Verdict:
+            request.keep()
+            return Verdict.QUEUED if ctx.submit(lambda: self._guarded(request, module, function)) else Verdict.FULL
+
+        return enqueue
+
+    def _guarded(self, request: Request, module: ModuleType, function: Handler) -> None:
+        try:
+            self._serve(request, module, function)
+        except ProtocolError as error:
+            self._refuse(request, str(error))
+        except Exception:
+            self._fail(request)
+
+    def _serve(self, request: Request, module: ModuleType, function: Handler) -> None:
+        message = codec.decode(request.api_key, request.api_version, "request", request.body)
+        try:
+            fields = function(request, message, self._ctx)
+        except Exception as error:
+            refuse = getattr(module, "error_response", None)
+            if refuse is None:
+                raise
+            fields = refuse(message, self._known(request, error))
+        if fields is not None:
+            respond(request, fields)
+
+    def _known(self, request: Request, error: Exception) -> KafkaError:
+        if isinstance(error, KafkaError):
+            return error
+        self.stats[ApiKey(request.api_key)].errors += 1
+        _log.error("request_failed", api=APIS[request.api_key].name, exc_info=error)
+        return KafkaError(Errors.UNKNOWN_SERVER_ERROR, f"the broker failed: {error!r}; see its log")
+
+    def _refuse(self, request: Request, reason: str) -> None:
+        _log.warning(
+            "request_refused",
+            reason=reason,
+            peer=request.connection.client_address,
+            client_id=request.client_id,
+            action="connection closed",
+        )
+        if not request.done:
+            request.close_connection()
+
+    def _fail(self, request: Request) -> None:
+        self.stats[ApiKey(request.api_key)].errors += 1
+        _log.exception(
+            "request_failed",
+            api=APIS[request.api_key].name,
+            version=request.api_version,
+            client_id=request.client_id,
+            peer=request.connection.client_address,
+            action="connection closed",
+        )
+        if not request.done:
+            request.close_connection()

@@ -1,0 +1,130 @@
+"""Topics that are made because somebody asks for them: ``auto.create.topics.enable`` and the internal topics.
+
+The wish goes to the controller as a CreateTopics request, on a handler thread; whoever asked is told to try again.
+Kafka's AutoTopicCreationManager.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from broker.config.broker_config import BrokerConfig
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import Errors, ProtocolError
+from broker.replication.broker_channel import BrokerChannel, ChannelError
+from broker.replication.cluster_view import BrokerAddress
+from broker.server.metadata_cache import MetadataCache
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC
+
+_log = structlog.get_logger(__name__)
+_VERSION = 7
+_TIMEOUT_MS = 10_000
+
+
+class AutoTopicCreation:
+    """Asks for each topic once at a time. Callers never block: ``submit`` runs the asking on a handler thread."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        cache: MetadataCache,
+        make_channel: Callable[[BrokerAddress, str], BrokerChannel],
+        submit: Callable[[Callable[[], None]], bool],
+    ) -> None:
+        self._config = config
+        self._cache = cache
+        self._make_channel = make_channel
+        self._submit = submit
+        self._wanted: dict[str, dict[str, Any]] = {}
+        self._under_way: set[str] = set()
+        self._busy = False
+        self._lock = threading.Lock()
+
+    @property
+    def enabled(self) -> bool:
+        return self._config.bool("auto.create.topics.enable")
+
+    def ensure(self, topics: Iterable[str]) -> None:
+        """Has topics created with the broker's defaults."""
+        self._ask({topic: self._user_topic(topic) for topic in topics})
+
+    def ensure_internal(self, topic: str = GROUP_METADATA_TOPIC) -> None:
+        """Has ``__consumer_offsets`` created, with no more replicas than there are brokers."""
+        self._ask({topic: self._offsets_topic()})
+
+    def _user_topic(self, topic: str) -> dict[str, Any]:
+        return {"name": topic, "num_partitions": -1, "replication_factor": -1, "assignments": [], "configs": []}
+
+    def _offsets_topic(self) -> dict[str, Any]:
+        wanted = self._config.int("offsets.topic.replication.factor")
+        alive = max(len(self._cache.alive_broker_ids()), 1)
+        if alive < wanted:
+            _log.warning(
+                "internal_topic_has_fewer_replicas",
+                topic=GROUP_METADATA_TOPIC,
+                wanted=wanted,
+                live_brokers=alive,
+                config="offsets.topic.replication.factor",
+                action="add brokers, then add replicas to the topic",
+            )
+        settings = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(self._config.int("offsets.topic.segment.bytes")),
+        }
+        return {
+            "name": GROUP_METADATA_TOPIC,
+            "num_partitions": self._config.int("offsets.topic.num.partitions"),
+            "replication_factor": min(wanted, alive),
+            "assignments": [],
+            "configs": [{"name": name, "value": value} for name, value in settings.items()],
+        }
+
+    def _ask(self, topics: Mapping[str, dict[str, Any]]) -> None:
+        with self._lock:
+            for topic, wish in topics.items():
+                if topic not in self._under_way:
+                    self._wanted[topic] = wish
+            if not self._wanted or self._busy:
+                return
+            self._busy = True
+        # One handler thread at most: the request may come back to this broker and need another.
+        if not self._submit(self._work):
+            with self._lock:
+                self._busy = False
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                batch, self._wanted = self._wanted, {}
+                self._under_way = set(batch)
+                if not batch:
+                    self._busy = False
+                    return
+            self._create(batch)
+
+    def _create(self, topics: Mapping[str, dict[str, Any]]) -> None:
+        try:
+            address = self._cache.controller_address()
+            if address is None:
+                return  # the client asks again; there may be a controller then
+            channel = self._make_channel(address, "auto-topic-creation")
+            try:
+                fields = {"topics": list(topics.values()), "timeout": _TIMEOUT_MS, "validate_only": False}
+                response = channel.request(ApiKey.CREATE_TOPICS, _VERSION, fields)
+            finally:
+                channel.close()
+            for topic in response.topics:
+                if topic.error_code not in (Errors.NONE, Errors.TOPIC_ALREADY_EXISTS, Errors.REQUEST_TIMED_OUT):
+                    _log.warning(
+                        "auto_create_failed",
+                        topic=topic.name,
+                        error=Errors(int(topic.error_code)).name,
+                        reason=topic.error_message,
+                    )
+        except (ChannelError, ProtocolError) as error:
+            _log.warning("auto_create_not_sent", topics=sorted(topics), reason=str(error))

@@ -1,0 +1,76 @@
+"""The stopping broker's side of controlled shutdown: the controller moves its leaders away first (KAFKA-340)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import Errors, ProtocolError
+from broker.replication.broker_channel import BrokerChannel, ChannelError
+from broker.replication.cluster_view import BrokerAddress, ClusterView
+
+_log = structlog.get_logger(__name__)
+_VERSION = 3
+# A controller that has just gone is replaced within moments: ask again soon, but stay within Kafka's patience.
+_SOON_S = 0.2
+
+
+def controlled_shutdown(
+    broker_id: int,
+    broker_epoch: int,
+    cluster: ClusterView,
+    make_channel: Callable[[BrokerAddress, str], BrokerChannel],
+    *,
+    retries: int,
+    backoff_ms: int,
+    others_alive: Callable[[], bool],
+    tell: Callable[[str], None],
+) -> bool:
+    """Asks until this broker leads nothing any more; False when it gives up and stops all the same.
+
+    A broker that is alone has nobody to hand over to and stops at once, where Kafka waits for three back-offs.
+    """
+    wait = threading.Event()
+    for attempt in range(retries + 1):
+        started = time.monotonic()
+        left = _ask(broker_id, broker_epoch, cluster, make_channel)
+        if left == 0:
+            return True
+        if not others_alive():
+            _log.info("controlled_shutdown_skipped", reason="no other broker is alive")
+            return False
+        tell(f"Controlled shutdown, try {attempt + 1}: {'no answer' if left is None else f'{left} leaders left'}")
+        _log.warning("controlled_shutdown_incomplete", attempt=attempt + 1, leaders_left=left)
+        if attempt < retries:
+            pause = _SOON_S if left is None else backoff_ms / 1000
+            wait.wait(max(0.0, pause - (time.monotonic() - started)))
+    return False
+
+
+def _ask(
+    broker_id: int,
+    broker_epoch: int,
+    cluster: ClusterView,
+    make_channel: Callable[[BrokerAddress, str], BrokerChannel],
+) -> int | None:
+    """How many partitions this broker still leads; None when no controller could say."""
+    address = cluster.controller_address()
+    if address is None:
+        return None
+    channel = make_channel(address, f"broker-{broker_id}-controlled-shutdown")
+    try:
+        fields = {"broker_id": broker_id, "broker_epoch": broker_epoch}
+        response = channel.request(ApiKey.CONTROLLED_SHUTDOWN, _VERSION, fields)
+    except (ChannelError, ProtocolError) as error:
+        _log.warning("controlled_shutdown_not_sent", controller=address.broker_id, reason=str(error))
+        return None
+    finally:
+        channel.close()
+    if response.error_code:
+        _log.warning("controlled_shutdown_refused", error=Errors(int(response.error_code)).name)
+        return None
+    return len(response.remaining_partitions)

@@ -1,0 +1,219 @@
+"""Runs a BrokerServer as a process: start-up, signals, systemd, exit code.
+
+The main thread only waits: for signals, which every thread has blocked, and for what its helper threads
+report. A stop is heeded at any moment: during start-up it cancels it, afterwards it shuts down; a second
+SIGINT ends the process at once. How the broker starts and stops is BrokerServer's part, what the command
+prints `__main__`'s.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Protocol
+
+import structlog
+
+from broker.utils.systemd import Notifier, Watchdog, watchdog_interval_ms
+
+_log = structlog.get_logger(__name__)
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_FORCED: Final = 130
+EXTEND_MS: Final = 60_000
+
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# Sent by helper threads to the main thread: there is a report in the queue.
+_WAKE: Final = signal.SIGUSR1
+_SIGNALS: Final = (*_STOP_SIGNALS, _WAKE)
+
+
+class Server(Protocol):
+    """What of BrokerServer is used here."""
+
+    def startup(self, cancel: threading.Event) -> None: ...
+    def shutdown(self) -> None: ...
+    def await_shutdown(self) -> None: ...
+    def is_alive(self) -> bool: ...
+
+
+class State(Enum):
+    """The process's way through life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+class Event(Enum):
+    """What moves it on: reports of the helper threads, and a signal to stop."""
+
+    STARTED = "started"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    DIED = "died"
+    ENDED = "ended"
+    STOP = "stop"
+
+
+TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
+    (State.STARTING, Event.STARTED): State.RUNNING,
+    (State.STARTING, Event.FAILED): State.STOPPED,
+    (State.STARTING, Event.CANCELLED): State.STOPPED,
+    (State.STARTING, Event.STOP): State.CANCELLING,
+    # The stop came when start-up was as good as over.
+    (State.CANCELLING, Event.STARTED): State.STOPPING,
+    (State.CANCELLING, Event.CANCELLED): State.STOPPED,
+    (State.CANCELLING, Event.FAILED): State.STOPPED,
+    (State.RUNNING, Event.STOP): State.STOPPING,
+    (State.RUNNING, Event.DIED): State.STOPPED,
+    (State.STOPPING, Event.ENDED): State.STOPPED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StartupErrors:
+    """BrokerServer's two errors: start-up was given up because of ``cancel``, or cannot succeed."""
+
+    cancelled: type[Exception]
+    failed: type[Exception]
+
+
+def block_signals() -> None:
+    """To be called before the first thread starts: what comes from here on waits for :meth:`Daemon.run`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+
+class Daemon:
+    """``make_server`` is called on the start-up thread with the function that takes status lines."""
+
+    def __init__(
+        self,
+        make_server: Callable[[Callable[[str], None]], Server],
+        errors: StartupErrors,
+        notifier: Notifier,
+        on_ready: Callable[[Any], None],
+    ) -> None:
+        self._make_server = make_server
+        self._errors = errors
+        self._notifier = notifier
+        self._on_ready = on_ready
+        self._cancel = threading.Event()
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._main_thread = threading.get_ident()
+        self._state = State.STARTING
+        self._server: Server | None = None
+        self._watchdog: Watchdog | None = None
+        self._exit_code = EXIT_OK
+
+    def run(self) -> int:
+        """Blocks until the broker has stopped; the process's exit code. Main thread only, signals blocked."""
+        faulthandler.enable()  # systemd's watchdog kills by SIGABRT: say where every thread stood
+        threading.Thread(target=self._start, name="startup", daemon=True).start()
+        while self._state is not State.STOPPED:
+            number = signal.sigwait(_SIGNALS)
+            if number in _STOP_SIGNALS:
+                self._on_stop_signal(signal.Signals(number))
+            while not self._events.empty():
+                self._on_event(self._events.get())
+        return self._exit_code
+
+    def _on_stop_signal(self, number: signal.Signals) -> None:
+        if (self._state, Event.STOP) in TRANSITIONS:
+            _log.info("stop_requested", signal=number.name, state=self._state.value)
+            self._on_event(Event.STOP)
+        elif number is signal.SIGINT and self._state is not State.STOPPED:
+            _log.warning("stop_forced", signal=number.name)
+            os._exit(EXIT_FORCED)
+
+    def _on_event(self, event: Event) -> None:
+        before = self._state
+        after = TRANSITIONS.get((before, event))
+        if after is None:  # DIED while stopping: the shutdown itself reports when it is over
+            return
+        self._state = after
+        if after is State.RUNNING:
+            self._on_running()
+        elif after is State.CANCELLING:
+            self._notifier.stopping("Stopping during start-up")
+            self._cancel.set()
+        elif after is State.STOPPING:
+            self._begin_shutdown()
+        elif before is State.RUNNING:
+            _log.error("broker_ended_by_itself")
+            self._exit_code = EXIT_FAILED
+        elif event is Event.FAILED and before is State.STARTING:
+            self._exit_code = EXIT_FAILED
+
+    def _on_running(self) -> None:
+        server = self._server
+        if server is None:
+            raise RuntimeError("started without a server")
+        self._notifier.ready("Running")
+        interval_ms = watchdog_interval_ms()
+        if interval_ms is not None:
+            self._watchdog = Watchdog(self._notifier, interval_ms, server.is_alive)
+            self._watchdog.start()
+        self._spawn("await-shutdown", server.await_shutdown, Event.DIED)
+        self._on_ready(server)
+        # What start-up built stays for good: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+
+    def _begin_shutdown(self) -> None:
+        self._notifier.stopping("Stopping")
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        if self._server is not None:
+            self._spawn("shutdown", self._server.shutdown, Event.ENDED)
+
+    def _start(self) -> None:
+        event = Event.FAILED
+        try:
+            server = self._make_server(self._progress)
+            server.startup(self._cancel)
+            self._server = server
+            event = Event.STARTED
+        except self._errors.cancelled:
+            _log.info("startup_cancelled")
+            event = Event.CANCELLED
+        except self._errors.failed as error:
+            self._notifier.status(f"Cannot start: {error}")
+            _log.error("startup_failed", reason=str(error))
+        except BaseException:
+            self._notifier.status("Cannot start, see the log")
+            _log.exception("startup_failed")
+        self._report(event)
+
+    def _spawn(self, name: str, action: Callable[[], None], at_end: Event) -> None:
+        """Runs ``action`` on a thread of its own and reports its end."""
+
+        def run() -> None:
+            try:
+                action()
+            except Exception:
+                _log.exception("shutdown_failed", step=name)
+                self._exit_code = EXIT_FAILED
+            self._report(at_end)
+
+        threading.Thread(target=run, name=name, daemon=True).start()
+
+    def _report(self, event: Event) -> None:
+        self._events.put(event)
+        signal.pthread_kill(self._main_thread, _WAKE)
+
+    def _progress(self, text: str) -> None:
+        """A status line of BrokerServer; while it starts or stops, also a plea for time."""
+        if self._state is State.RUNNING:
+            self._notifier.status(text)
+        else:
+            self._notifier.busy(text, EXTEND_MS)

@@ -1,0 +1,75 @@
+"""The M handler threads (``num.io.threads``) that run what may block. Kafka's KafkaRequestHandlerPool.
+
+Threads start as work comes, so that an idle broker has few.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from broker.network.request_channel import RequestChannel
+
+_log = structlog.get_logger(__name__)
+
+
+class RequestHandlerPool:
+    """Takes work from the RequestChannel until :meth:`shutdown`."""
+
+    def __init__(self, channel: RequestChannel, threads: int) -> None:
+        self._channel = channel
+        self._max_threads = threads
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._busy = 0
+        self._busy_ns = 0
+        self._started_ns = time.monotonic_ns()
+        self._stopped = False
+
+    def submit(self, work: Callable[[], None]) -> bool:
+        """Queues work; False when the channel is full or the pool has stopped."""
+        if self._stopped or not self._channel.offer(work):
+            return False
+        if len(self._threads) < self._max_threads and self._busy + len(self._channel) > len(self._threads):
+            self._add_thread()
+        return True
+
+    def avg_idle_percent(self) -> float:
+        """Kafka's RequestHandlerAvgIdlePercent, 0 to 1, since the start, over the threads allowed."""
+        elapsed = time.monotonic_ns() - self._started_ns
+        return 1.0 - min(self._busy_ns / max(elapsed * self._max_threads, 1), 1.0)
+
+    def shutdown(self) -> None:
+        """Serves what is queued and joins the threads."""
+        with self._lock:
+            self._stopped = True
+            threads = list(self._threads)
+        for _ in threads:
+            self._channel.stop_one()
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=30)
+
+    def _add_thread(self) -> None:
+        with self._lock:
+            if len(self._threads) >= self._max_threads or self._stopped:
+                return
+            name = f"request-handler-{len(self._threads)}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _run(self) -> None:
+        while (work := self._channel.take()) is not None:
+            started = time.monotonic_ns()
+            self._busy += 1
+            try:
+                work()
+            except Exception:
+                _log.exception("request_handler_failed")
+            finally:
+                self._busy -= 1
+                self._busy_ns += time.monotonic_ns() - started

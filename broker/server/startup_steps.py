@@ -1,0 +1,68 @@
+"""The start-up as named, timed steps, each with its undoing: so it can be cancelled anywhere and undone in reverse."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import structlog
+
+_log = structlog.get_logger(__name__)
+
+
+class StartupCancelled(Exception):
+    """A stop was asked for during start-up."""
+
+
+class StartupError(Exception):
+    """The broker cannot start; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """How long a step took."""
+
+    step: str
+    ms: float
+
+
+class StartupSteps:
+    """Owner of the list of undoings. Used by the thread that starts, then by the one that stops."""
+
+    def __init__(self, cancel: threading.Event, tell: Callable[[str], None]) -> None:
+        self._cancel = cancel
+        self._tell = tell
+        self._undo: list[tuple[str, Callable[[], None]]] = []
+        self.timings: list[StepTiming] = []
+        self.began_ns = time.monotonic_ns()
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Times what is done within. Raises :class:`StartupCancelled` before it begins when a stop was asked for."""
+        if self._cancel.is_set():
+            raise StartupCancelled(name)
+        self._tell(f"Starting: {name}")
+        began = time.monotonic_ns()
+        yield
+        self.timings.append(StepTiming(name, round((time.monotonic_ns() - began) / 1e6, 2)))
+
+    def undo_by(self, name: str, action: Callable[[], None]) -> None:
+        """Has ``action`` run when the broker stops, after what was added later."""
+        self._undo.append((name, action))
+
+    @property
+    def total_ms(self) -> float:
+        return round((time.monotonic_ns() - self.began_ns) / 1e6, 1)
+
+    def undo_all(self) -> None:
+        """Undoes in reverse order. One that fails is logged and does not keep the rest from being undone."""
+        while self._undo:
+            name, action = self._undo.pop()
+            self._tell(f"Stopping: {name}")
+            try:
+                action()
+            except Exception:
+                _log.exception("stop_step_failed", step=name)
