@@ -1,0 +1,266 @@
+"""The command `landline`: from arguments to a checked configuration to a running broker.
+
+Everything heavy is imported by the command that needs it: start-up time is a feature. Signals and systemd are
+`server.daemon`'s part, what starts in which order is BrokerServer's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+from broker import __version__
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+# sysexits.h's EX_CONFIG: starting again will not help, and a unit can say so (RestartPreventExitStatus=78).
+EXIT_CONFIG: Final = 78
+
+DESCRIPTION: Final = """\
+A Kafka-compatible broker: Kafka's protocol, files, ZooKeeper nodes and configuration, in Python.
+
+commands:
+  start FILE         run a broker of a cluster, configured by Kafka's server.properties
+  standalone         run one broker by itself, without ZooKeeper; data is kept across restarts
+  check-config FILE  say whether `start FILE` would accept the file, and what is wrong with it
+
+`landline COMMAND --help` has the options of a command. Metrics and state are served over HTTP on
+landline.http.port: /metrics /livez /readyz /status."""
+EPILOG: Final = """\
+environment:
+  LANDLINE_LOG_LEVEL    debug, info, warning or error
+  LANDLINE_LOG_FORMAT   logfmt, or json for one JSON object per line
+
+exit codes: 0 stopped as asked, 1 failed, 2 wrong arguments, 78 wrong configuration,
+130 forced by a second ^C."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and gives its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments in (["--version"], ["-V"]):
+        print(f"landline {__version__}")
+        return EXIT_OK
+    options = _parser().parse_args(arguments)
+    command: Callable[[Any], int] = options.run
+    return command(options)
+
+
+def _parser() -> Any:
+    import argparse  # not click: it takes three times as long to load
+
+    parser = argparse.ArgumentParser(
+        prog="landline",
+        usage="landline [--version] COMMAND …",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"landline {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+
+    def add(name: str, run: Callable[[Any], int], text: str) -> Any:
+        command = commands.add_parser(name, prog=f"landline {name}", description=text, allow_abbrev=False)
+        command.set_defaults(run=run)
+        command.add_argument(
+            "--override",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            type=_key_value,
+            help="set a config over the file's; may be given many times",
+        )
+        return command
+
+    start = add("start", _start, "Runs a broker of a cluster until SIGTERM or ^C.")
+    start.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
+    check = add("check-config", _check_config, "Checks a configuration as `landline start` would.")
+    check.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
+    alone = add("standalone", _standalone, "Runs one broker without ZooKeeper until SIGTERM or ^C.")
+    alone.add_argument("--port", type=_port, help="9092 by default; 0 takes a free one and prints it")
+    alone.add_argument("--data-dir", metavar="DIR", type=Path, help=f"by default {_default_data_dir()}")
+    alone.add_argument("--config", metavar="FILE", help="a server.properties for everything else")
+    return parser
+
+
+def _key_value(text: str) -> tuple[str, str]:
+    import argparse
+
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def _port(text: str) -> int:
+    import argparse
+
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535 are")
+    return int(text)
+
+
+def _default_data_dir() -> Path:
+    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")  # noqa: PTH111 - never raises
+    return Path(base) / "landline"
+
+
+# --- commands
+
+
+def _check_config(options: Any) -> int:
+    config = _load(options.file, {}, options.override)
+    if config is None:
+        return EXIT_CONFIG
+    for warning in config.warnings:
+        print(f"{options.file}: warning: {warning}")
+    print(f"{options.file}: good, {len(config.static_values)} configs are set")
+    return EXIT_OK
+
+
+def _start(options: Any) -> int:
+    config = _load(options.file, {}, options.override)
+    if config is None:
+        return EXIT_CONFIG
+    return _serve(config, store_path=None, on_ready=lambda _: None)
+
+
+def _standalone(options: Any) -> int:
+    data_dir: Path = (options.data_dir or _default_data_dir()).absolute()
+    config = _load(options.config, _standalone_defaults(data_dir), _standalone_overrides(options))
+    if config is None:
+        return EXIT_CONFIG
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _complain(
+            f"the data directory {data_dir} cannot be made: {error.strerror}. Choose another by --data-dir"
+        )
+        return EXIT_FAILED
+    if sys.stderr.isatty():
+        os.environ.setdefault("LANDLINE_LOG_LEVEL", "warning")
+    return _serve(
+        config,
+        store_path=data_dir / "metadata.sqlite",
+        on_ready=lambda server: _print_ready(server, config, data_dir),
+    )
+
+
+def _standalone_defaults(data_dir: Path) -> dict[str, str]:
+    """What `--config` may change."""
+    return {
+        "broker.id": "1",
+        "listeners": "PLAINTEXT://127.0.0.1:9092",
+        "log.dirs": str(data_dir / "logs"),
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.replication.factor": "1",
+        "landline.http.host": "127.0.0.1",
+        "landline.http.port": "0",
+    }
+
+
+def _standalone_overrides(options: Any) -> list[tuple[str, str]]:
+    port = [] if options.port is None else [("listeners", f"PLAINTEXT://127.0.0.1:{options.port}")]
+    return [*port, *options.override, ("landline.standalone", "true")]
+
+
+def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tuple[str, str]]) -> Any:
+    """The checked configuration, or None after everything wrong with it was printed."""
+    from broker.config.broker_config import BrokerConfig
+    from broker.config.problems import ConfigError
+    from broker.config.properties import Properties, read_properties
+
+    try:
+        properties = read_properties(file) if file else Properties()
+        for key, value in defaults.items():
+            properties.setdefault(key, value)
+        return BrokerConfig.from_properties(properties, overrides)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        count = len(error.problems)
+        _complain(
+            f"{count} {'problem' if count == 1 else 'problems'} in the configuration; nothing was started"
+        )
+        return None
+
+
+def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]) -> int:
+    """Runs a broker until it stops."""
+    from broker.server.daemon import Daemon, StartupErrors, block_signals
+
+    block_signals()
+    _load_structlog()
+    from broker.server.broker_server import BrokerServer, StartupCancelled, StartupError
+    from broker.utils.logging_setup import configure_logging
+    from broker.utils.systemd import Notifier
+
+    configure_logging()
+    _log_warnings(config)
+
+    def make_server(notify: Callable[[str], None]) -> Any:
+        store = None
+        if store_path is not None:
+            from broker.zookeeper.embedded import EmbeddedStore
+
+            store = EmbeddedStore(store_path)
+        return BrokerServer(config, store=store, notify=notify)
+
+    errors = StartupErrors(StartupCancelled, StartupError)
+    return Daemon(make_server, errors, Notifier.from_environment(), on_ready).run()
+
+
+def _load_structlog() -> None:
+    """Structlog brings rich in where it is installed, for a renderer that is not used here: 50 ms and 8 MB."""
+    modules = cast("dict[str, Any]", sys.modules)
+    hide = "rich" not in modules
+    if hide:
+        modules["rich"] = None
+    import structlog  # noqa: F401
+
+    if hide:
+        del modules["rich"]
+
+
+def _log_warnings(config: Any) -> None:
+    import structlog
+
+    log = structlog.get_logger("broker")
+    for warning in config.warnings:
+        log.warning("config_warning", message=warning)
+
+
+# --- what is printed
+
+
+def _print_ready(server: Any, config: Any, data_dir: Path) -> None:
+    address = f"{config.listeners[0].host or '127.0.0.1'}:{server.bound_port}"
+    name, reset = ("\033[1;32m", "\033[0m") if sys.stdout.isatty() else ("", "")
+    print(
+        f"{name}Landline {__version__} ready on {address}{reset} (data {data_dir}, {_process_age_ms()} ms). "
+        f"Try: kcat -b {address} -L",
+        flush=True,
+    )
+
+
+def _process_age_ms() -> int:
+    """Since the process was made, to the kernel's hundredth of a second."""
+    import time
+
+    stat = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
+    started_ticks = int(stat.rpartition(")")[2].split()[19])
+    started_s = started_ticks / os.sysconf("SC_CLK_TCK")
+    return max(int((time.clock_gettime(time.CLOCK_BOOTTIME) - started_s) * 1000), 0)
+
+
+def _complain(message: str) -> None:
+    red, reset = ("\033[31m", "\033[0m") if sys.stderr.isatty() else ("", "")
+    print(f"{red}landline: {message}{reset}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""Logging: one line per event to stderr, ``time level event key=value`` (logfmt), or JSON.
+
+``LANDLINE_LOG_FORMAT=json`` and ``LANDLINE_LOG_LEVEL=debug|info|warning|error`` choose. Under systemd each
+line carries its priority, which the journal takes off. Libraries that log through the standard library
+(kazoo) end in the same lines. Events and their keys are the callers' part.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, MutableMapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final
+
+import structlog
+
+EventDict = MutableMapping[str, Any]
+_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+_PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
+_PLAIN: Final = re.compile(r"[^\s\"=\\\x00-\x1f\x7f]+")
+
+
+def configure_logging(environment: Mapping[str, str] = os.environ) -> None:
+    """Called once, before the first event."""
+    level = _LEVELS.get(environment.get("LANDLINE_LOG_LEVEL", "info").lower(), 20)
+    render = _render_json if environment.get("LANDLINE_LOG_FORMAT", "").lower() == "json" else render_logfmt
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, _add_time, _add_exception, render],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=StderrLoggerFactory(journal=_stderr_is_journal(environment)),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(handlers=[_ToStructlog()], level=max(level, logging.WARNING), force=True)
+    sys.excepthook = _log_uncaught
+    threading.excepthook = _log_thread_death
+
+
+class StderrLoggerFactory:
+    """Makes structlog's innermost loggers; with ``journal`` lines begin with sd-daemon(3)'s priority."""
+
+    def __init__(self, *, journal: bool = False) -> None:
+        self._journal = journal
+
+    def __call__(self, *_: object) -> StderrLogger:
+        return StderrLogger(journal=self._journal)
+
+
+class StderrLogger:
+    """Writes each line by one system call, so that lines of several threads never mix; a stderr that is gone
+    is no reason for the broker to fail.
+    """
+
+    def __init__(self, *, journal: bool) -> None:
+        self._journal = journal
+
+    def __getattr__(self, level: str) -> Callable[[str], None]:
+        if level.startswith("_"):
+            raise AttributeError(level)
+        prefix = f"<{_PRIORITIES.get(level, 6)}>" if self._journal else ""
+
+        def write(line: str) -> None:
+            try:
+                os.write(2, f"{prefix}{line}\n".encode(errors="backslashreplace"))
+            except OSError:
+                return
+
+        setattr(self, level, write)
+        return write
+
+
+def render_logfmt(_: object, __: str, event: EventDict) -> str:
+    """``time level event key=value …``; values with blanks or quotes are JSON strings."""
+    head = [str(event.pop("timestamp", "")), str(event.pop("level", "info")), _name(event.pop("event", ""))]
+    return " ".join(
+        [part for part in head if part] + [f"{key}={_value(value)}" for key, value in event.items()]
+    )
+
+
+def _render_json(_: object, __: str, event: EventDict) -> str:
+    return json.dumps(dict(event), default=str, ensure_ascii=False)
+
+
+def _name(event: object) -> str:
+    return _value(event) if event else ""
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = value if isinstance(value, str) else str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
+
+def _add_time(_: object, __: str, event: EventDict) -> EventDict:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    event["timestamp"] = now.replace("+00:00", "Z")
+    return event
+
+
+def _add_exception(_: object, __: str, event: EventDict) -> EventDict:
+    """A traceback becomes one escaped value: an event stays one line."""
+    info = event.pop("exc_info", None)
+    if info is True:
+        info = sys.exc_info()
+    if isinstance(info, BaseException):
+        info = (type(info), info, info.__traceback__)
+    if isinstance(info, tuple) and info[1] is not None:
+        event.setdefault("error", f"{type(info[1]).__name__}: {info[1]}")
+        event["traceback"] = "".join(traceback.format_exception(*info)).rstrip()
+    return event
+
+
+def _stderr_is_journal(environment: Mapping[str, str]) -> bool:
+    """Systemd's rule: ``JOURNAL_STREAM`` is stderr's device and inode."""
+    try:
+        stat = os.fstat(2)
+    except OSError:
+        return False
+    return environment.get("JOURNAL_STREAM") == f"{stat.st_dev}:{stat.st_ino}"
+
+
+class _ToStructlog(logging.Handler):
+    """The standard library's records as events named after their logger."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger(record.name)
+        level = record.levelname.lower() if record.levelname.lower() in _LEVELS else "info"
+        getattr(log, level)(
+            "library_log", logger=record.name, message=record.getMessage(), exc_info=record.exc_info
+        )
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        return
+    structlog.get_logger("broker").critical("uncaught_error", exc_info=(kind, error, trace))
+
+
+def _log_thread_death(args: threading.ExceptHookArgs) -> None:
+    if issubclass(args.exc_type, SystemExit):
+        return
+    name = args.thread.name if args.thread else "?"
+    info = (args.exc_type, args.exc_value, args.exc_traceback)
+    structlog.get_logger("broker").error("thread_died", thread=name, exc_info=info)
