@@ -1,4 +1,5 @@
-"""A classic consumer group as data: its state and transitions, members, generation and the vote for a protocol.
+"""A classic consumer group as data: its state and transitions, members, generation and the vote for a
+protocol.
 
 Pure: it takes the time as a value and does no IO. What happens on a request or a deadline is decided by
 :mod:`.joining`, :mod:`.membership` and :mod:`.rebalance`; locks, timers and the log are the coordinator's.
@@ -52,9 +53,9 @@ class InvalidTransition(Exception):
 class Group:
     """One group. Kafka's GroupMetadata has the same job; the coordinator's lock for the group owns it.
 
-    Invariants: the leader is a member; ``static_members`` names members only; every protocol that is selected is
-    supported by all members; the generation never goes back; in PreparingRebalance there is a join deadline.
-    ``wake_at_ms`` (monotonic) is never later than the earliest deadline in the group.
+    Invariants: the leader is a member; ``static_members`` names members only; every protocol that is selected
+    is supported by all members; the generation never goes back; in PreparingRebalance there is a join
+    deadline. ``wake_at_ms`` (monotonic) is never later than the earliest deadline in the group.
     """
 
     def __init__(self, group_id: str, created_at: Moment) -> None:
@@ -225,7 +226,7 @@ class Group:
     # Protocols and generations
 
     def supports(self, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
-        """Whether a member with these protocols can be in the group without leaving it without a common one."""
+        """Whether a member with these protocols can be in the group and all still share a protocol."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         return self.protocol_type == protocol_type and any(
@@ -233,7 +234,9 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all support; ties go to the name that sorts first."""
+        """Each member votes for the first of its protocols that all support; ties go to the name that sorts
+        first.
+        """
         size = len(self.members)
         candidates = {name for name, supporters in self._support.items() if supporters == size}
         votes = Counter(member.vote(candidates) for member in self.members.values())
@@ -298,7 +301,9 @@ class Group:
         self.wake_at_ms = min(self.wake_at_ms, deadline_ms)
 
     def compute_wake(self) -> None:
-        """Sets ``wake_at_ms`` to the earliest deadline. Counts the members, so only after a deadline has come."""
+        """Sets ``wake_at_ms`` to the earliest deadline. Counts the members, so only after a deadline has
+        come.
+        """
         deadlines = [m.deadline_ms for m in self.members.values() if m.deadline_ms is not None]
         deadlines += self.pending_members.values()
         deadlines += [d for d in (self.join_deadline_ms, self.sync_deadline_ms) if d is not None]

@@ -1,5 +1,5 @@
-"""JoinGroup: who may join, under which id, and whether that sets off a rebalance. Pure; versions 0 to 9 (KIP-62,
-KIP-394 member ids, KIP-345 static members, KIP-814 skipped assignments).
+"""JoinGroup: who may join, under which id, and whether that sets off a rebalance. Pure; versions 0 to 9
+(KIP-62, KIP-394 member ids, KIP-345 static members, KIP-814 skipped assignments).
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _WITHOUT_CURRENT_MEMBERS = (GroupState.EMPTY, GroupState.DEAD)
 
 
 def join(group: Group, request: JoinRequest, now: Moment, limits: GroupLimits) -> Effects:
-    """Decides about one JoinGroup; its answer may come now, with the next generation, or with a record's storing."""
+    """Decides about one JoinGroup; its answer may come now, with the next generation, or with a record's
+    storing.
+    """
     if not _has_room(group, request.member_id, limits):
         group.remove(request.member_id)
         effects = _refuse(request, Errors.GROUP_MAX_SIZE_REACHED)
@@ -133,10 +135,11 @@ class _Before:
 def _replace_static(
     group: Group, old_id: str, request: JoinRequest, now: Moment, limits: GroupLimits
 ) -> Effects:
-    """A static member restarted: it takes its place with a new id and whoever still uses the old one is fenced.
+    """A static member restarted: it takes its place with a new id and whoever still uses the old one is
+    fenced.
 
-    In a stable group whose protocol stays the same, that is no reason to rebalance: the new id is stored and the
-    member gets the generation that is.
+    In a stable group whose protocol stays the same, that is no reason to rebalance: the new id is stored and
+    the member gets the generation that is.
     """
     old = group.members[old_id]
     before = _Before(old_id, group.leader_id, old.protocols, old.rebalance_timeout_ms, old.session_timeout_ms)
@@ -165,7 +168,8 @@ def _store_replacement(group: Group, member: Member, request: JoinRequest, befor
         if request.supports_skipping_assignment:
             leads = group.is_leader(member.member_id)
             return answer_join(group, member, group.join_result(member, skip=leads))
-        # Before version 9 a leader is not told that it leads: it would assign, and a stable group hears no assignment.
+        # Before version 9 a leader is not told that it leads: it would assign, and a stable group hears no
+        # assignment.
         return answer_join(group, member, group.join_result(member, leader_id=before.leader_id))
 
     return store_group(group, group.assignments(), stored)

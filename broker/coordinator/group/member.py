@@ -6,7 +6,9 @@ from broker.coordinator.group.messages import JoinCallback, JoinRequest, SyncCal
 from broker.coordinator.group.records import MemberRecord
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""A new member has no id to send heartbeats with yet; if its client gave up, this is how long its join may wait."""
+"""A new member has no id to send heartbeats with yet; if its client gave up, this is how long its join may
+wait.
+"""
 
 
 class Member:
@@ -97,7 +99,7 @@ class Member:
 
     @property
     def is_kept_alive(self) -> bool:
-        """An unanswered request stands for heartbeats, but not a new member's: nobody may be there any more."""
+        """An unanswered request stands for heartbeats; not a new member's: nobody may be there."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes:

@@ -1,4 +1,6 @@
-"""SyncGroup, Heartbeat, LeaveGroup and the right to commit: what a member may do between two rebalances. Pure."""
+"""SyncGroup, Heartbeat, LeaveGroup and the right to commit: what a member may do between two rebalances.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -137,8 +139,8 @@ def check_commit(
 ) -> Errors:
     """Whether offsets may be committed, which is also a sign of life.
 
-    Without a generation anybody may commit while the group is empty: administrators, and consumers that assign
-    partitions themselves.
+    Without a generation anybody may commit while the group is empty: administrators, and consumers that
+    assign partitions themselves.
     """
     if group.state is GroupState.DEAD:
         return Errors.COORDINATOR_NOT_AVAILABLE

@@ -1,6 +1,7 @@
 """What goes into the pure group and what comes out: requests, results and effects, all plain values.
 
-The group decides and returns :data:`Effects`; the coordinator performs them in order, outside the group's lock.
+The group decides and returns :data:`Effects`; the coordinator performs them in order, outside the group's
+lock.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """``protocol_type`` and ``protocol_name`` are None where the version lacks them; ``respond`` is called once."""
+    """``protocol_type`` and ``protocol_name`` are None where the version lacks them; ``respond`` is called
+    once.
+    """
 
     member_id: str
     generation_id: int
@@ -123,8 +126,9 @@ AppendDone = Callable[[Errors, int, Moment], "Effects"]
 class Append:
     """Write ``records`` (key, value or None for a tombstone) to the group's partition of __consumer_offsets.
 
-    ``then`` gets the log's error, the offset of the first record and the time, under the group's lock, and returns
-    what follows. ``required_acks`` -1: when all in-sync replicas have it; 1: when it is in the leader's log.
+    ``then`` gets the log's error, the offset of the first record and the time, under the group's lock, and
+    returns what follows. ``required_acks`` -1: when all in-sync replicas have it; 1: when it is in the
+    leader's log.
     """
 
     records: tuple[tuple[bytes, bytes | None], ...]

@@ -88,8 +88,8 @@ class GroupOffsets:
     ) -> list[TopicPartition]:
         """Partitions whose offset is past its time; wall-clock ms.
 
-        The time runs from the commit, or from ``unused_since_ms`` when the whole group is unused since then. Topics
-        in ``subscribed`` and commits under way are kept.
+        The time runs from the commit, or from ``unused_since_ms`` when the whole group is unused since then.
+        Topics in ``subscribed`` and commits under way are kept.
         """
         return [
             partition

@@ -1,7 +1,7 @@
 """Kafka's primitive types, as the records of __consumer_offsets are made of them: a reader and small packers.
 
-Knows the classic layouts (int16 and int32 lengths) and the flexible ones (KIP-482: varint lengths plus one, tagged
-fields). What fields there are is the business of :mod:`.records`.
+Knows the classic layouts (int16 and int32 lengths) and the flexible ones (KIP-482: varint lengths plus one,
+tagged fields). What fields there are is the business of :mod:`.records`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class MalformedRecord(ValueError):
 
 
 class Reader:
-    """Reads one value after the other; ``flexible`` chooses compact lengths. Raises :class:`MalformedRecord`."""
+    """Reads value after value; ``flexible`` means compact lengths. Raises :class:`MalformedRecord`."""
 
     __slots__ = ("_data", "_position", "flexible")
 

@@ -1,7 +1,7 @@
 """How a group gets from one generation to the next: preparing, completing, time running out. Pure.
 
-Kafka's GroupCoordinator does this with delayed operations; here the group keeps its deadlines and :func:`on_time`
-acts on those that have come.
+Kafka's GroupCoordinator does this with delayed operations; here the group keeps its deadlines and
+:func:`on_time` acts on those that have come.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def maybe_prepare_rebalance(group: Group, now: Moment, limits: GroupLimits) -> E
 
 
 def prepare_rebalance(group: Group, now: Moment, limits: GroupLimits) -> Effects:
-    """Members have to join again. The first rebalance of an empty group waits for more members to come (KIP-134)."""
+    """Members have to join again. The first rebalance of an empty group waits for more members to come
+    (KIP-134).
+    """
     effects: Effects = []
     if group.state is GroupState.COMPLETING_REBALANCE:
         effects = reset_assignments(group, Errors.REBALANCE_IN_PROGRESS, now)
@@ -76,7 +78,7 @@ def on_time(group: Group, now: Moment, limits: GroupLimits) -> Effects:
 
 
 def unload(group: Group, now: Moment) -> Effects:
-    """This broker does not coordinate the group any more: whoever waits is told, and nothing times out here."""
+    """This broker coordinates the group no more: whoever waits is told, nothing times out here."""
     effects: Effects = []
     for member in group.members.values():
         effects += answer_join(group, member, JoinResult(member.member_id, Errors.NOT_COORDINATOR))
@@ -141,7 +143,9 @@ def _sync_done(group: Group, member: Member, result: SyncResult, now: Moment) ->
 
 
 def _complete_join(group: Group, now: Moment) -> Effects:
-    """Dynamic members that did not come back are dropped; static ones keep their place until their session ends."""
+    """Dynamic members that did not come back are dropped; static ones keep their place until their session
+    ends.
+    """
     for member in [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]:
         group.remove(member.member_id)
     group.initial_delay_left_ms = None

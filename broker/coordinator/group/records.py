@@ -1,13 +1,16 @@
 """The records of __consumer_offsets, byte for byte as Kafka 3.9 writes them; versions 0 to 4 are read.
 
-Key   OffsetCommit v0, v1   int16 version, group string, topic string, partition int32
-      GroupMetadata v2      int16 version, group string
-Value OffsetCommit          v0 offset, metadata, timestamp · v1 offset, metadata, commit and expire timestamp
-                            v2 offset, metadata, commit timestamp · v3 offset, leader epoch, metadata, commit timestamp
-      GroupMetadata         v0 protocol type, generation, protocol, leader, members · v1 rebalance timeout per member
-                            v2 state timestamp · v3 instance id per member
-      v4 of both            v3 in the flexible layout (KIP-915)
-A null value is a tombstone. Pure; reading the log is :mod:`.loader`'s and writing it :mod:`.offsets_log`'s job.
+Keys: OffsetCommit v0 and v1 (int16 version, group string, topic string, partition int32); GroupMetadata v2
+(int16 version, group string).
+
+Values of OffsetCommit: v0 offset, metadata, timestamp; v1 offset, metadata, commit and expire timestamps;
+v2 offset, metadata, commit timestamp; v3 offset, leader epoch, metadata, commit timestamp.
+Values of GroupMetadata: v0 protocol type, generation, protocol, leader, members; v1 adds each member's
+rebalance timeout, v2 the state's timestamp, v3 each member's instance id. v4 of both is v3 in the flexible
+layout (KIP-915).
+
+A null value is a tombstone. Pure; reading the log is :mod:`.loader`'s and writing it :mod:`.offsets_log`'s
+job.
 """
 
 from __future__ import annotations
@@ -146,7 +149,9 @@ def _encode_member(member: MemberRecord) -> bytes:
 
 
 def decode_key(key: bytes) -> OffsetKey | GroupKey:
-    """Raises :class:`MalformedRecord` for keys of other kinds (the new group protocol's among them) and no keys."""
+    """Raises :class:`MalformedRecord` for keys of other kinds (the new group protocol's among them) and no
+    keys.
+    """
     reader = Reader(key)
     version = reader.int16()
     if version in _OFFSET_KEY_VERSIONS:

@@ -1,0 +1,153 @@
+"""A group with its lock, its timer and its outbox: where decisions become effects."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+import structlog
+
+from broker.coordinator.group.group import NEVER_MS, Group, GroupState
+from broker.coordinator.group.messages import Append, Effects, GroupLimits, Moment, Reply
+from broker.coordinator.group.offsets_log import OffsetsLog
+from broker.coordinator.group.rebalance import on_time
+from broker.protocol.errors import Errors
+from broker.utils.clock import Clock
+from broker.utils.timer import Timer, TimerEntry
+
+_log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+class GroupCell:
+    """Owner of one :class:`Group`.
+
+    Invariants: the group is touched only under the lock; replies and appends run without it, one at a time,
+    in the order in which they were decided (so what the log holds last is what the group decided last). One
+    timer entry serves all deadlines of the group; heartbeats only move a deadline back, which needs no new
+    entry.
+    """
+
+    __slots__ = (
+        "_armed_ms",
+        "_clock",
+        "_draining",
+        "_entry",
+        "_limits",
+        "_lock",
+        "_outbox",
+        "_store",
+        "_timer",
+        "group",
+        "partition",
+    )
+
+    def __init__(
+        self, group: Group, partition: int, store: OffsetsLog, timer: Timer, clock: Clock, limits: GroupLimits
+    ) -> None:
+        self.group = group
+        self.partition = partition
+        self._store = store
+        self._timer = timer
+        self._clock = clock
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._outbox: deque[Reply | Append] = deque()
+        self._draining = False
+        self._entry: TimerEntry | None = None
+        self._armed_ms = NEVER_MS
+
+    @property
+    def is_dead(self) -> bool:
+        return self.group.state is GroupState.DEAD
+
+    def run(self, decide: Callable[[Group, Moment], Effects]) -> None:
+        """Decides under the lock, then performs what was decided."""
+        with self._lock:
+            before = self.group.state
+            now = self._now()
+            effects = decide(self.group, now)
+            if self.group.wake_at_ms <= now.monotonic_ms:
+                effects = effects + on_time(self.group, now, self._limits)
+            self._rearm(now)
+            after, generation_id, members = (
+                self.group.state,
+                self.group.generation_id,
+                len(self.group.members),
+            )
+            self._outbox.extend(effects)
+        if before is not after:
+            _log.info(
+                "group_state_changed",
+                group=self.group.group_id,
+                before=before.value,
+                after=after.value,
+                generation=generation_id,
+                members=members,
+            )
+        self._drain()
+
+    def ask(self, question: Callable[[Group, Moment], T]) -> T:
+        """An answer that has no effects: heartbeats, descriptions, offsets."""
+        with self._lock:
+            now = self._now()
+            answer = question(self.group, now)
+            self._rearm(now)
+        return answer
+
+    def _now(self) -> Moment:
+        return Moment(self._clock.monotonic_ms(), self._clock.wall_ms())
+
+    def _rearm(self, now: Moment) -> None:
+        wake_at_ms = self.group.wake_at_ms
+        if wake_at_ms == NEVER_MS:
+            if self._entry is not None:
+                self._entry.cancel()
+                self._entry, self._armed_ms = None, NEVER_MS
+        elif wake_at_ms < self._armed_ms:
+            if self._entry is not None:
+                self._entry.cancel()
+            self._armed_ms = wake_at_ms
+            self._entry = self._timer.add(wake_at_ms - now.monotonic_ms, self._on_timer)
+
+    def _on_timer(self) -> None:
+        with self._lock:
+            self._entry, self._armed_ms = None, NEVER_MS
+        self.run(_only_deadlines)
+
+    def _drain(self) -> None:
+        """Performs the outbox, unless another thread is at it: then that one does it all."""
+        with self._lock:
+            if self._draining or not self._outbox:
+                return
+            self._draining = True
+        while True:
+            with self._lock:
+                if not self._outbox:
+                    self._draining = False
+                    return
+                effect = self._outbox.popleft()
+            try:
+                self._perform(effect)
+            except Exception:  # one peer's answer that fails must not stop the answers to the others
+                _log.exception("group_effect_failed", group=self.group.group_id, effect=type(effect).__name__)
+
+    def _perform(self, effect: Reply | Append) -> None:
+        if isinstance(effect, Reply):
+            effect.respond(effect.result)
+            return
+
+        def appended(error: Errors, offset: int) -> None:
+            self.run(lambda _group, now: effect.then(error, offset, now))
+
+        try:
+            self._store.append(self.partition, effect.records, effect.required_acks, appended)
+        except Exception:
+            _log.exception("group_append_failed", group=self.group.group_id, partition=self.partition)
+            appended(Errors.UNKNOWN_SERVER_ERROR, -1)
+
+
+def _only_deadlines(_group: Group, _now: Moment) -> Effects:
+    return []

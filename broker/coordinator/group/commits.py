@@ -1,0 +1,154 @@
+"""OffsetCommit, and offsets and groups that go: expiry, deleted topics, DeleteGroups. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from broker.coordinator.group.append_errors import commit_error
+from broker.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, NEVER_MS, Group, GroupState
+from broker.coordinator.group.membership import check_commit
+from broker.coordinator.group.messages import Append, AppendDone, Effects, MemberIdentity, Moment, Reply
+from broker.coordinator.group.records import (
+    OffsetAndMetadata,
+    encode_group_key,
+    encode_offset_key,
+    encode_offset_value,
+)
+from broker.protocol.errors import Errors
+from broker.utils.topic_partition import TopicPartition
+
+_TOMBSTONES_PER_APPEND: Final = 1_000
+_MAX_STRING_BYTES: Final = 0x7FFF
+
+CommitErrors = dict[TopicPartition, Errors]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """``generation_id`` -1 and no member: somebody outside the group's management."""
+
+    member: MemberIdentity
+    generation_id: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    respond: Callable[[CommitErrors], None]
+
+
+def commit(group: Group, request: CommitRequest, now: Moment, metadata_max_chars: int) -> Effects:
+    """Stores the offsets; the answer comes when the log has acknowledged them. Metadata that is too long is
+    refused for its partition alone.
+    """
+    member = request.member
+    error = check_commit(group, member.member_id, member.group_instance_id, request.generation_id, now)
+    if error is not Errors.NONE:
+        return [Reply(request.respond, dict.fromkeys(request.offsets, error))]
+    accepted = {p: o for p, o in request.offsets.items() if _fits(o.metadata, metadata_max_chars)}
+    answer: CommitErrors = dict.fromkeys(request.offsets, Errors.OFFSET_METADATA_TOO_LARGE)
+    if not accepted:
+        return [Reply(request.respond, answer)]
+
+    def stored(error: Errors, offset: int, _now: Moment) -> Effects:
+        group.offsets.finish(accepted, offset if error is Errors.NONE else None)
+        return [Reply(request.respond, answer | dict.fromkeys(accepted, commit_error(error)))]
+
+    group.offsets.begin(accepted)
+    records = tuple(
+        (encode_offset_key(group.group_id, partition), encode_offset_value(value))
+        for partition, value in accepted.items()
+    )
+    return [Append(records, stored)]
+
+
+def _fits(metadata: str, max_chars: int) -> bool:
+    return len(metadata) <= max_chars and len(metadata.encode()) <= _MAX_STRING_BYTES
+
+
+def expire(group: Group, now: Moment, retention_ms: int, forget: Callable[[], None]) -> Effects:
+    """Drops offsets past their time (KIP-211) and the group itself when nothing is left of it.
+
+    ``forget`` is called when a dead group's tombstones are written.
+    """
+    return _drop(group, _expired(group, now, retention_ms), now, forget)
+
+
+def _expired(group: Group, now: Moment, retention_ms: int) -> list[TopicPartition]:
+    if group.protocol_type is None:  # offsets without members ever: each has its own time
+        return group.offsets.expired(now.wall_ms, retention_ms)
+    if group.state is GroupState.EMPTY:
+        return group.offsets.expired(now.wall_ms, retention_ms, unused_since_ms=group.state_timestamp_ms)
+    if (
+        group.protocol_type == CONSUMER_PROTOCOL_TYPE
+        and group.state is GroupState.STABLE
+        and group.subscribed_topics is not None
+    ):
+        return group.offsets.expired(now.wall_ms, retention_ms, subscribed=group.subscribed_topics)
+    return []
+
+
+def remove_topic(group: Group, now: Moment, topic: str, forget: Callable[[], None]) -> Effects:
+    """The topic is deleted: its offsets would point into another topic of the same name."""
+    return _drop(group, group.offsets.of_topic(topic), now, forget)
+
+
+def delete_group(
+    group: Group, now: Moment, respond: Callable[[Errors], None], forget: Callable[[], None]
+) -> Effects:
+    """DeleteGroups for one group; it must have no members."""
+    if group.state is GroupState.DEAD:
+        return [Reply(respond, Errors.GROUP_ID_NOT_FOUND)]
+    if group.state is not GroupState.EMPTY:
+        return [Reply(respond, Errors.NON_EMPTY_GROUP)]
+
+    def done(error: Errors, _offset: int, _now: Moment) -> Effects:
+        return [Reply(_call, forget), Reply(respond, commit_error(error))]
+
+    tombstones = _tombstones(group, group.offsets.remove(group.offsets.all()))
+    tombstones += _die(group, now)
+    return _append_all(tombstones, done) or done(Errors.NONE, -1, now)
+
+
+def _drop(
+    group: Group, partitions: Sequence[TopicPartition], now: Moment, forget: Callable[[], None]
+) -> Effects:
+    if group.state is GroupState.DEAD:
+        return []
+    tombstones = _tombstones(group, group.offsets.remove(partitions))
+    if group.state is not GroupState.EMPTY or not group.offsets.is_empty or group.pending_members:
+        return _append_all(tombstones, _nothing_follows)
+    tombstones += _die(group, now)
+
+    def done(_error: Errors, _offset: int, _now: Moment) -> Effects:
+        return [Reply(_call, forget)]
+
+    return _append_all(tombstones, done) or done(Errors.NONE, -1, now)
+
+
+def _die(group: Group, now: Moment) -> list[tuple[bytes, None]]:
+    """A group that never had a generation has no record to take back."""
+    group.transition_to(GroupState.DEAD, now)
+    group.pending_members.clear()
+    group.wake_at_ms = NEVER_MS
+    return [(encode_group_key(group.group_id), None)] if group.generation_id > 0 else []
+
+
+def _tombstones(group: Group, partitions: Sequence[TopicPartition]) -> list[tuple[bytes, None]]:
+    return [(encode_offset_key(group.group_id, partition), None) for partition in partitions]
+
+
+def _append_all(tombstones: Sequence[tuple[bytes, None]], last: AppendDone) -> Effects:
+    chunks = [
+        tuple(tombstones[start : start + _TOMBSTONES_PER_APPEND])
+        for start in range(0, len(tombstones), _TOMBSTONES_PER_APPEND)
+    ]
+    return [
+        Append(chunk, last if chunk is chunks[-1] else _nothing_follows, required_acks=1) for chunk in chunks
+    ]
+
+
+def _call(action: Callable[[], None]) -> None:
+    action()
+
+
+def _nothing_follows(_error: Errors, _offset: int, _now: Moment) -> Effects:
+    return []

@@ -1,0 +1,111 @@
+"""What DescribeGroups, ListGroups and OffsetFetch show of a group: copies, made under its lock. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.records import NO_LEADER_EPOCH, OffsetAndMetadata
+from broker.protocol.errors import Errors
+from broker.utils.topic_partition import TopicPartition
+
+GROUP_TYPE: Final = "classic"
+INVALID_OFFSET: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """``metadata`` and ``assignment`` are empty unless the group is stable."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """``state`` is Kafka's name, empty with an error."""
+
+    error: Errors
+    state: str = ""
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[MemberDescription, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOverview:
+    """One line of ListGroups."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffset:
+    """One partition of OffsetFetch; offset -1 when the group has none."""
+
+    offset: int = INVALID_OFFSET
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    error: Errors = Errors.NONE
+
+
+UNKNOWN_GROUP: Final = GroupDescription(Errors.NONE, GroupState.DEAD.value)
+NO_OFFSET: Final = FetchedOffset()
+
+
+def describe(group: Group) -> GroupDescription:
+    stable = group.state is GroupState.STABLE
+    protocol = group.protocol_name if stable else None
+    return GroupDescription(
+        Errors.NONE,
+        group.state.value,
+        group.protocol_type or "",
+        protocol or "",
+        tuple(
+            MemberDescription(
+                m.member_id,
+                m.group_instance_id,
+                m.client_id,
+                m.client_host,
+                m.metadata(protocol) if stable else b"",
+                m.assignment if stable else b"",
+            )
+            for m in group.members.values()
+        ),
+    )
+
+
+def overview(group: Group) -> GroupOverview:
+    return GroupOverview(group.group_id, group.protocol_type or "", group.state.value)
+
+
+def fetch_offsets(
+    group: Group,
+    partitions: Iterable[TopicPartition] | None,
+    require_stable: bool,
+) -> dict[TopicPartition, FetchedOffset]:
+    """Committed offsets of the partitions (None: all that there are). With ``require_stable`` a partition
+    that an open transaction may change says UNSTABLE_OFFSET_COMMIT (KIP-447).
+    """
+    if group.state is GroupState.DEAD:
+        return dict.fromkeys(partitions or (), NO_OFFSET)
+    offsets = group.offsets
+    found: dict[TopicPartition, FetchedOffset] = {}
+    for partition in offsets.all() if partitions is None else partitions:
+        if require_stable and offsets.is_unstable(partition):
+            found[partition] = FetchedOffset(error=Errors.UNSTABLE_OFFSET_COMMIT)
+        else:
+            found[partition] = _fetched(offsets.get(partition))
+    return found
+
+
+def _fetched(value: OffsetAndMetadata | None) -> FetchedOffset:
+    return NO_OFFSET if value is None else FetchedOffset(value.offset, value.leader_epoch, value.metadata)

@@ -1,0 +1,278 @@
+"""The group coordinator: requests of consumer groups in, answers by callback out. Kafka's GroupCoordinator.
+
+It finds the group, lets the pure modules decide under the group's lock (:mod:`.cell`), and keeps the
+partitions of __consumer_offsets that this broker leads (:mod:`.ownership`). No method blocks; callbacks run
+on any thread with no lock held. The wire is the API modules' business.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from broker.config.broker_config import BrokerConfig
+from broker.coordinator.group import commits, describe, joining, membership
+from broker.coordinator.group.cell import GroupCell
+from broker.coordinator.group.commits import CommitRequest
+from broker.coordinator.group.describe import UNKNOWN_GROUP, FetchedOffset, GroupDescription, GroupOverview
+from broker.coordinator.group.group import Group
+from broker.coordinator.group.group_metrics import register_metrics
+from broker.coordinator.group.loader import ReadableLog
+from broker.coordinator.group.messages import (
+    NO_MEMBER_ID,
+    Effects,
+    JoinRequest,
+    JoinResult,
+    MemberIdentity,
+    Moment,
+    Reply,
+    SyncRequest,
+    SyncResult,
+)
+from broker.coordinator.group.offsets_log import Appender, OffsetsLog
+from broker.coordinator.group.ownership import Ownership
+from broker.coordinator.group.partitioning import partition_for
+from broker.coordinator.group.registry import GroupRegistry
+from broker.coordinator.group.settings import GroupSettings
+from broker.metrics.registry import Metrics
+from broker.protocol.errors import Errors
+from broker.utils.clock import Clock
+from broker.utils.scheduler import KafkaScheduler
+from broker.utils.timer import Timer
+from broker.utils.topic_partition import TopicPartition
+
+_MAX_NAME_BYTES: Final = 0x7FFF
+_UUID_SUFFIX_BYTES: Final = 37
+
+LeaveCallback = Callable[[Errors, list[Errors]], None]
+
+
+class GroupCoordinator:
+    """Thread-safe. ``appender`` is ``ReplicaManager.append_records``; ``log_of`` gives the local log of a
+    partition of __consumer_offsets; ``partition_count`` how many it has, None when the topic is not there
+    yet.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        broker_id: int,
+        appender: Appender,
+        log_of: Callable[[int], ReadableLog | None],
+        partition_count: Callable[[], int | None],
+        timer: Timer,
+        scheduler: KafkaScheduler,
+        clock: Clock,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._broker_id = broker_id
+        self._settings = GroupSettings.from_config(config)
+        self._limits = self._settings.limits
+        self._partition_count = partition_count
+        self._timer = timer
+        self._scheduler = scheduler
+        self._clock = clock
+        self._store = OffsetsLog(appender, self._settings.commit_timeout_ms, clock)
+        self._registry = GroupRegistry(self.partition_for)
+        self._ownership = Ownership(self._registry, log_of, self._make_cell, scheduler, clock, self._limits)
+        self._active = False
+        if metrics is not None:
+            register_metrics(metrics, self._registry)
+
+    # -- life
+
+    def startup(self) -> None:
+        """Serves from here on; elections may have come before."""
+        self._active = True
+        period_ms = self._settings.retention_check_interval_ms
+        self._scheduler.schedule("delete-expired-group-metadata", self.delete_expired, period_ms, period_ms)
+
+    def shutdown(self) -> None:
+        """Answers whoever waits with NOT_COORDINATOR and refuses what comes later."""
+        self._active = False
+        self._ownership.resign_all()
+
+    def on_election(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads the partition now. Its groups are loaded in the background."""
+        self._ownership.on_election(partition, leader_epoch)
+
+    def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
+        """Another broker leads the partition now; ``leader_epoch`` None when the replica is gone."""
+        self._ownership.on_resignation(partition, leader_epoch)
+
+    def on_topic_deleted(self, topic: str) -> None:
+        """Its offsets are removed, in the background."""
+        self._scheduler.schedule("delete-topic-offsets", lambda: self._remove_topic(topic))
+
+    def delete_expired(self) -> None:
+        """Removes offsets past ``offsets.retention.minutes`` and groups that nothing is left of."""
+        retention_ms = self._settings.retention_ms
+        for cell in self._registry.cells():
+            forget = self._forgetting(cell)
+            cell.run(partial(commits.expire, retention_ms=retention_ms, forget=forget))
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of __consumer_offsets that the group lives in."""
+        return partition_for(group_id, self._partition_count() or self._settings.offsets_partitions)
+
+    # -- requests
+
+    def new_member_id(self, client_id: str, group_instance_id: str | None) -> str:
+        """Kafka's form: the instance's or client's name and a random UUID."""
+        name = (group_instance_id or client_id)[: _MAX_NAME_BYTES // 4 - _UUID_SUFFIX_BYTES]
+        return f"{name}-{uuid.uuid4()}"
+
+    def join(self, group_id: str, request: JoinRequest) -> None:
+        error = self._refusal(group_id) or self._join_error(request)
+        if error is not None:
+            request.respond(JoinResult(request.member_id, error))
+            return
+        if request.member_id != NO_MEMBER_ID:
+            found: GroupCell | Errors = self._registry.find(group_id) or Errors.UNKNOWN_MEMBER_ID
+        else:
+            found = self._registry.get_or_create(group_id, self._new_cell)
+        if isinstance(found, Errors):
+            request.respond(JoinResult(request.member_id, found))
+            return
+        found.run(lambda group, now: joining.join(group, request, now, self._limits))
+
+    def sync(self, group_id: str, request: SyncRequest) -> None:
+        error = self._refusal(group_id)
+        if error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
+            # The rebalance was not in the log, so it is lost: the member starts over with JoinGroup.
+            error = Errors.REBALANCE_IN_PROGRESS
+        cell = self._registry.find(group_id)
+        if error is not None or cell is None:
+            request.respond(SyncResult(error or Errors.UNKNOWN_MEMBER_ID))
+            return
+        cell.run(lambda group, now: membership.sync(group, request, now, self._limits))
+
+    def heartbeat(self, group_id: str, identity: MemberIdentity, generation_id: int) -> Errors:
+        """While groups are loaded a heartbeat is taken on trust."""
+        error = self._refusal(group_id)
+        if error is not None:
+            return Errors.NONE if error is Errors.COORDINATOR_LOAD_IN_PROGRESS else error
+        cell = self._registry.find(group_id)
+        if cell is None:
+            return Errors.UNKNOWN_MEMBER_ID
+        member_id, instance_id = identity.member_id, identity.group_instance_id
+        return cell.ask(
+            lambda group, now: membership.heartbeat(group, member_id, instance_id, generation_id, now)
+        )
+
+    def leave(self, group_id: str, members: Sequence[MemberIdentity], respond: LeaveCallback) -> None:
+        """``respond`` gets the group's error and, without one, each member's."""
+        error = self._refusal(group_id)
+        cell = self._registry.find(group_id)
+        if error is not None:
+            respond(error, [])
+        elif cell is None:
+            respond(Errors.NONE, [Errors.UNKNOWN_MEMBER_ID] * len(members))
+        elif cell.is_dead:
+            respond(Errors.COORDINATOR_NOT_AVAILABLE, [])
+        else:
+            cell.run(lambda group, now: self._leave(group, members, respond, now))
+
+    def commit(self, group_id: str, request: CommitRequest) -> None:
+        found = self._refusal(group_id, allow_empty=True) or self._committing_cell(group_id, request)
+        if isinstance(found, Errors):
+            request.respond(dict.fromkeys(request.offsets, found))
+            return
+        max_chars = self._settings.metadata_max_chars
+        found.run(lambda group, now: commits.commit(group, request, now, max_chars))
+
+    def fetch_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+    ) -> tuple[Errors, dict[TopicPartition, FetchedOffset]]:
+        """The group's error and its offsets; ``partitions`` None asks for all."""
+        error = self._refusal(group_id, allow_empty=True)
+        if error is not None:
+            return error, {}
+        cell = self._registry.find(group_id)
+        if cell is None:
+            return Errors.NONE, dict.fromkeys(partitions or (), describe.NO_OFFSET)
+        return Errors.NONE, cell.ask(
+            lambda group, _now: describe.fetch_offsets(group, partitions, require_stable)
+        )
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """A group that does not exist is described as Dead, as in Kafka."""
+        error = self._refusal(group_id, allow_empty=True)
+        if error is not None:
+            return GroupDescription(error)
+        cell = self._registry.find(group_id)
+        return UNKNOWN_GROUP if cell is None else cell.ask(lambda group, _now: describe.describe(group))
+
+    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> tuple[Errors, list[GroupOverview]]:
+        """Groups coordinated here; empty filters let everything through, case does not matter."""
+        if not self._active:
+            return Errors.COORDINATOR_NOT_AVAILABLE, []
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {kind.lower() for kind in types}
+        error = Errors.COORDINATOR_LOAD_IN_PROGRESS if self._registry.is_loading else Errors.NONE
+        if wanted_types and describe.GROUP_TYPE not in wanted_types:
+            return error, []
+        overviews = [
+            cell.ask(lambda group, _now: describe.overview(group)) for cell in self._registry.cells()
+        ]
+        return error, [o for o in overviews if not wanted_states or o.state.lower() in wanted_states]
+
+    def delete(self, group_id: str, respond: Callable[[Errors], None]) -> None:
+        error = self._refusal(group_id, allow_empty=True)
+        cell = self._registry.find(group_id)
+        if error is not None or cell is None:
+            respond(error or Errors.GROUP_ID_NOT_FOUND)
+            return
+        forget = self._forgetting(cell)
+        cell.run(lambda group, now: commits.delete_group(group, now, respond, forget))
+
+    # -- inside
+
+    def _refusal(self, group_id: str, *, allow_empty: bool = False) -> Errors | None:
+        if (not group_id and not allow_empty) or not _fits(group_id):
+            return Errors.INVALID_GROUP_ID
+        if not self._active:
+            return Errors.COORDINATOR_NOT_AVAILABLE
+        return self._registry.refusal(group_id)
+
+    def _join_error(self, request: JoinRequest) -> Errors | None:
+        limits = self._limits
+        if not limits.min_session_timeout_ms <= request.session_timeout_ms <= limits.max_session_timeout_ms:
+            return Errors.INVALID_SESSION_TIMEOUT
+        names = [request.protocol_type, request.group_instance_id or "", *(n for n, _ in request.protocols)]
+        return None if all(map(_fits, names)) else Errors.INVALID_REQUEST  # it could not be stored
+
+    def _committing_cell(self, group_id: str, request: CommitRequest) -> GroupCell | Errors:
+        """Who commits without a generation needs no group to be there; who has one comes from an older time."""
+        cell = self._registry.find(group_id)
+        if cell is not None:
+            return cell
+        if request.generation_id >= 0:
+            return Errors.ILLEGAL_GENERATION
+        return self._registry.get_or_create(group_id, self._new_cell)
+
+    def _leave(
+        self, group: Group, members: Sequence[MemberIdentity], respond: LeaveCallback, now: Moment
+    ) -> Effects:
+        errors, effects = membership.leave(group, members, now, self._limits)
+        return [*effects, Reply(lambda result: respond(Errors.NONE, result), errors)]
+
+    def _remove_topic(self, topic: str) -> None:
+        for cell in self._registry.cells():
+            cell.run(partial(commits.remove_topic, topic=topic, forget=self._forgetting(cell)))
+
+    def _forgetting(self, cell: GroupCell) -> Callable[[], None]:
+        return lambda: self._registry.remove(cell)
+
+    def _new_cell(self, group_id: str, partition: int) -> GroupCell:
+        now = Moment(self._clock.monotonic_ms(), self._clock.wall_ms())
+        return self._make_cell(Group(group_id, now), partition)
+
+    def _make_cell(self, group: Group, partition: int) -> GroupCell:
+        return GroupCell(group, partition, self._store, self._timer, self._clock, self._limits)
+
+
+def _fits(name: str) -> bool:
+    return len(name) * 4 <= _MAX_NAME_BYTES or len(name.encode()) <= _MAX_NAME_BYTES

@@ -1,0 +1,32 @@
+"""Gauges of the group coordinator, named after Kafka's GroupMetadataManager (``kafka.coordinator.group``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.coordinator.group.group import GroupState
+from broker.coordinator.group.registry import GroupRegistry
+from broker.metrics.registry import Metrics
+
+_PREFIX: Final = "kafka_coordinator_group_groupmetadatamanager_"
+
+
+def register_metrics(metrics: Metrics, registry: GroupRegistry) -> None:
+    """Counted when they are asked for; nothing is kept for them."""
+
+    def offsets() -> float:
+        return sum(len(cell.group.offsets) for cell in registry.cells())
+
+    def groups() -> float:
+        return len(registry.cells())
+
+    metrics.gauge(_PREFIX + "numgroups", "Groups coordinated here.", groups)
+    metrics.gauge(_PREFIX + "numoffsets", "Committed offsets kept here.", offsets)
+    for state in GroupState:
+        name = _PREFIX + "numgroups" + state.value.lower()
+        metrics.gauge(name, f"Groups in state {state.value}.", _count_of(registry, state))
+
+
+def _count_of(registry: GroupRegistry, state: GroupState) -> Callable[[], float]:
+    return lambda: sum(cell.group.state is state for cell in registry.cells())

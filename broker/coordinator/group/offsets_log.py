@@ -1,0 +1,63 @@
+"""Writing to __consumer_offsets: one batch per append, handed to the ReplicaManager, answered by callback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from broker.protocol.errors import Errors
+from broker.protocol.produce_messages import PartitionResponse
+from broker.record.batch import Record, build_batch
+from broker.record.validator import AppendOrigin
+from broker.utils.clock import Clock
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
+
+AppendCallback = Callable[[Mapping[TopicPartition, PartitionResponse]], None]
+AppendedCallback = Callable[[Errors, int], None]
+
+
+class Appender(Protocol):
+    """``ReplicaManager.append_records``."""
+
+    def __call__(
+        self,
+        *,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicPartition, memoryview],
+        callback: AppendCallback,
+        origin: AppendOrigin,
+    ) -> None: ...
+
+
+class OffsetsLog:
+    """Has no state: order is the caller's business."""
+
+    def __init__(self, appender: Appender, timeout_ms: int, clock: Clock) -> None:
+        self._appender = appender
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+
+    def append(
+        self,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        required_acks: int,
+        callback: AppendedCallback,
+    ) -> None:
+        """``callback`` gets the error and the first record's offset, once, on any thread."""
+        now_ms = self._clock.wall_ms()
+        batch = build_batch([Record(key, value, timestamp=now_ms) for key, value in records])
+        topic_partition = TopicPartition(GROUP_METADATA_TOPIC, partition)
+
+        def appended(responses: Mapping[TopicPartition, PartitionResponse]) -> None:
+            response = responses[topic_partition]
+            callback(response.error, response.base_offset)
+
+        self._appender(
+            timeout_ms=self._timeout_ms,
+            required_acks=required_acks,
+            entries={topic_partition: memoryview(bytearray(batch))},
+            callback=appended,
+            origin=AppendOrigin.COORDINATOR,
+        )

@@ -1,0 +1,142 @@
+"""Becoming and ceasing to be the coordinator of a partition of __consumer_offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from broker.coordinator.group.cell import GroupCell
+from broker.coordinator.group.group import Group
+from broker.coordinator.group.loader import Offsets, ReadableLog, Replay, replay
+from broker.coordinator.group.messages import Effects, GroupLimits, Moment
+from broker.coordinator.group.rebalance import prepare_rebalance, unload
+from broker.coordinator.group.records import GroupRecord
+from broker.coordinator.group.registry import GroupRegistry
+from broker.utils.clock import Clock
+from broker.utils.scheduler import KafkaScheduler
+
+_FIRST_RETRY_MS: Final = 500
+_LAST_RETRY_MS: Final = 30_000
+_log = structlog.get_logger(__name__)
+
+
+class Ownership:
+    """Loads on election, on the scheduler's threads, and unloads on resignation. All state is the registry's.
+
+    A log that cannot be read is tried again while this broker leads the partition: to serve what was read so
+    far would tell consumers that their offsets are gone.
+    """
+
+    def __init__(
+        self,
+        registry: GroupRegistry,
+        log_of: Callable[[int], ReadableLog | None],
+        make_cell: Callable[[Group, int], GroupCell],
+        scheduler: KafkaScheduler,
+        clock: Clock,
+        limits: GroupLimits,
+    ) -> None:
+        self._registry = registry
+        self._log_of = log_of
+        self._make_cell = make_cell
+        self._scheduler = scheduler
+        self._clock = clock
+        self._limits = limits
+
+    def on_election(self, partition: int, leader_epoch: int) -> None:
+        former = self._registry.begin_loading(partition, leader_epoch)
+        if former is None:
+            _log.info("group_election_is_stale", partition=partition, leader_epoch=leader_epoch)
+            return
+        self._unload(former)
+        self._schedule_load(partition, leader_epoch, 0, _FIRST_RETRY_MS)
+
+    def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
+        cells = self._registry.resign(partition, leader_epoch)
+        if cells is None:
+            _log.info("group_resignation_is_stale", partition=partition, leader_epoch=leader_epoch)
+        elif cells:
+            self._unload(cells)
+            _log.info("group_metadata_unloaded", partition=partition, groups=len(cells))
+
+    def resign_all(self) -> None:
+        self._unload(self._registry.cells())
+
+    def _unload(self, cells: list[GroupCell]) -> None:
+        for cell in cells:
+            cell.run(unload)
+
+    def _schedule_load(self, partition: int, leader_epoch: int, delay_ms: int, retry_ms: int) -> None:
+        def load() -> None:
+            try:
+                self._load(partition, leader_epoch)
+            except Exception as error:  # the disk's errors and the log's, tried again below
+                _log.exception(
+                    "group_metadata_load_failed", partition=partition, retry_ms=retry_ms, reason=str(error)
+                )
+                self._schedule_load(partition, leader_epoch, retry_ms, min(2 * retry_ms, _LAST_RETRY_MS))
+
+        if self._registry.is_current(partition, leader_epoch):
+            self._scheduler.schedule(f"load-groups-{partition}", load, delay_ms)
+
+    def _load(self, partition: int, leader_epoch: int) -> None:
+        started_ms = self._clock.monotonic_ms()
+        log = self._log_of(partition)
+        if log is None:
+            raise LookupError(f"__consumer_offsets-{partition} is led here but has no log")
+        loaded = replay(log, partition, lambda: self._registry.is_current(partition, leader_epoch))
+        if loaded is None:
+            return
+        cells = [self._make_cell(group, partition) for group in self._groups(loaded)]
+        if not self._registry.publish(partition, leader_epoch, cells):
+            return
+        for cell in cells:
+            cell.run(self._start)
+        _log.info(
+            "group_metadata_loaded",
+            partition=partition,
+            leader_epoch=leader_epoch,
+            groups=len(cells),
+            offsets=sum(len(cell.group.offsets) for cell in cells),
+            took_ms=self._clock.monotonic_ms() - started_ms,
+        )
+
+    def _start(self, group: Group, now: Moment) -> Effects:
+        """Sessions run from now; a group that ``group.max.size`` has become too small for rebalances."""
+        if len(group.members) > self._limits.max_size:
+            return prepare_rebalance(group, now, self._limits)
+        return []
+
+    def _groups(self, loaded: Replay) -> list[Group]:
+        now = Moment(self._clock.monotonic_ms(), self._clock.wall_ms())
+        group_ids = loaded.groups.keys() | {g for g, offsets in loaded.offsets.items() if offsets}
+        for open_offsets in loaded.transactions.values():
+            group_ids = group_ids | open_offsets.keys()
+        groups = []
+        for group_id in sorted(group_ids):
+            group = _restore(group_id, loaded.groups.get(group_id), now)
+            group.offsets.load(loaded.offsets.get(group_id, {}))
+            _load_transactions(group, loaded.transactions)
+            groups.append(group)
+        return groups
+
+
+def _restore(group_id: str, record: GroupRecord | None, now: Moment) -> Group:
+    if record is None:
+        return Group(group_id, now)
+    try:
+        return Group.from_record(group_id, record, now)
+    except ValueError as error:
+        _log.warning(
+            "group_record_skipped", group=group_id, reason=str(error), action="its members join again"
+        )
+        return Group(group_id, now)
+
+
+def _load_transactions(group: Group, transactions: Mapping[int, Mapping[str, Offsets]]) -> None:
+    for producer_id, by_group in transactions.items():
+        offsets = by_group.get(group.group_id)
+        if offsets:
+            group.offsets.load_transaction(producer_id, offsets)

@@ -1,0 +1,24 @@
+"""Which partition of __consumer_offsets a group lives in: Kafka's rule, or clients of a mixed cluster get
+lost.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+_MIN_INT = -(1 << 31)
+
+
+@lru_cache(maxsize=4096)
+def java_hash(text: str) -> int:
+    """``String.hashCode``: signed 32 bits over UTF-16 code units."""
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def partition_for(group_id: str, partitions: int) -> int:
+    hashed = java_hash(group_id)
+    return 0 if hashed == _MIN_INT else abs(hashed) % partitions

@@ -1,0 +1,116 @@
+"""Which partitions of __consumer_offsets this broker coordinates, and the groups in them.
+
+One lock for both, so that no group appears in a partition that was just given up. Loading itself is the
+coordinator's; elections are told apart by leader epoch, since they may be announced late or out of order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from broker.coordinator.group.cell import GroupCell
+from broker.protocol.errors import Errors
+
+_UNKNOWN_EPOCH = -1
+
+
+class GroupRegistry:
+    """Owner of its lock, which is never held while a group's is taken.
+
+    Invariant: a cell is found here only while its partition is owned; ``loading`` and ``owned`` are disjoint.
+    """
+
+    def __init__(self, partition_for: Callable[[str], int]) -> None:
+        self._partition_for = partition_for
+        self._lock = threading.Lock()
+        self._cells: dict[str, GroupCell] = {}
+        self._epochs: dict[int, int] = {}
+        self._loading: set[int] = set()
+        self._owned: set[int] = set()
+
+    def find(self, group_id: str) -> GroupCell | None:
+        return self._cells.get(group_id)
+
+    def cells(self) -> list[GroupCell]:
+        with self._lock:
+            return list(self._cells.values())
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._loading)
+
+    def refusal(self, group_id: str) -> Errors | None:
+        """Why the group's requests are not for this broker (now); None when they are."""
+        if group_id in self._cells:
+            return None
+        return self._refusal_for(self._partition_for(group_id))
+
+    def get_or_create(self, group_id: str, make: Callable[[str, int], GroupCell]) -> GroupCell | Errors:
+        """The group's cell, a new one when there is none; an error when it is not for this broker."""
+        partition = self._partition_for(group_id)
+        with self._lock:
+            refusal = self._refusal_for(partition)
+            if refusal is not None:
+                return refusal
+            cell = self._cells.get(group_id)
+            if cell is None:
+                cell = self._cells[group_id] = make(group_id, partition)
+            return cell
+
+    def remove(self, cell: GroupCell) -> None:
+        """Forgets a dead group, unless another one took its name."""
+        with self._lock:
+            if self._cells.get(cell.group.group_id) is cell:
+                del self._cells[cell.group.group_id]
+
+    def begin_loading(self, partition: int, leader_epoch: int) -> list[GroupCell] | None:
+        """An election. Returns the cells of an older one, to be unloaded, or None when this one is stale."""
+        with self._lock:
+            if leader_epoch <= self._epochs.get(partition, _UNKNOWN_EPOCH):
+                return None
+            self._epochs[partition] = leader_epoch
+            self._owned.discard(partition)
+            self._loading.add(partition)
+            return self._take(partition)
+
+    def is_current(self, partition: int, leader_epoch: int) -> bool:
+        """Whether the loading begun with this epoch is still wanted."""
+        return partition in self._loading and self._epochs.get(partition) == leader_epoch
+
+    def publish(self, partition: int, leader_epoch: int, cells: Iterable[GroupCell]) -> bool:
+        """Loading is done: from here on requests are served. False when it came too late."""
+        with self._lock:
+            if not self.is_current(partition, leader_epoch):
+                return False
+            self._loading.discard(partition)
+            self._owned.add(partition)
+            self._cells.update((cell.group.group_id, cell) for cell in cells)
+            return True
+
+    def resign(self, partition: int, leader_epoch: int | None) -> list[GroupCell] | None:
+        """The partition is led elsewhere (or gone, without an epoch); its cells, None when this is stale."""
+        with self._lock:
+            known = self._epochs.get(partition, _UNKNOWN_EPOCH)
+            if leader_epoch is None:
+                self._epochs.pop(partition, None)  # a topic of the same name would count from 0 again
+            elif leader_epoch < known:
+                return None
+            else:
+                self._epochs[partition] = leader_epoch
+            self._owned.discard(partition)
+            self._loading.discard(partition)
+            return self._take(partition)
+
+    def _refusal_for(self, partition: int) -> Errors | None:
+        if partition in self._owned:
+            return None
+        if partition in self._loading:
+            return Errors.COORDINATOR_LOAD_IN_PROGRESS
+        return Errors.NOT_COORDINATOR
+
+    def _take(self, partition: int) -> list[GroupCell]:
+        taken = [cell for cell in self._cells.values() if cell.partition == partition]
+        for cell in taken:
+            del self._cells[cell.group.group_id]
+        return taken

@@ -1,0 +1,36 @@
+"""The coordinator's configuration, read once: Kafka 3.9 keeps all of it read-only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.config.broker_config import BrokerConfig
+from broker.coordinator.group.messages import GroupLimits
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """``group.*`` and ``offsets.*`` in milliseconds and characters."""
+
+    limits: GroupLimits
+    offsets_partitions: int = 50
+    commit_timeout_ms: int = 5_000
+    retention_ms: int = 7 * 24 * 3_600_000
+    retention_check_interval_ms: int = 600_000
+    metadata_max_chars: int = 4_096
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> GroupSettings:
+        return cls(
+            limits=GroupLimits(
+                min_session_timeout_ms=config.int("group.min.session.timeout.ms"),
+                max_session_timeout_ms=config.int("group.max.session.timeout.ms"),
+                max_size=config.int("group.max.size"),
+                initial_rebalance_delay_ms=config.int("group.initial.rebalance.delay.ms"),
+            ),
+            offsets_partitions=config.int("offsets.topic.num.partitions"),
+            commit_timeout_ms=config.int("offsets.commit.timeout.ms"),
+            retention_ms=config.int("offsets.retention.minutes") * 60_000,
+            retention_check_interval_ms=config.int("offsets.retention.check.interval.ms"),
+            metadata_max_chars=config.int("offset.metadata.max.bytes"),
+        )
