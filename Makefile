@@ -1,0 +1,154 @@
+# `make` lists the verbs. Everything runs from one virtual environment, .venv, that `make setup` keeps as
+# requirements.lock says; Debian packages a verb needs are installed when it runs as root, else named.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+.DELETE_ON_ERROR:
+
+# The lab's name; several may be up at once.
+LAB ?= default
+# What cluster-up was last asked for, so that the other verbs mean the same cluster.
+-include build/lab/$(LAB).mk
+HOSTS ?= 3
+BROKERS_PER_HOST ?= 1
+# An inventory of real hosts; empty: the lab's.
+INVENTORY ?=
+# More arguments of ansible-playbook, for example ANSIBLE_ARGS="--check --diff".
+ANSIBLE_ARGS ?=
+# More arguments of pytest, for example TEST_ARGS="-k isr -x".
+TEST_ARGS ?=
+
+BIN := $(CURDIR)/.venv/bin
+PY := $(BIN)/python
+PYSPARK := $(CURDIR)/.venv/lib/python3.11/site-packages/pyspark
+SHARED := /srv/landline/$(LAB)
+
+export PATH := $(BIN):$(PATH)
+export LANDLINE_LAB := $(LAB)
+export BROKERS_PER_HOST
+export PYTHONUNBUFFERED := 1
+
+LAB_PACKAGES := systemd-container mmdebstrap nftables iproute2 openssh-client e2fsprogs util-linux
+JAVA_PACKAGES := openjdk-17-jre-headless maven
+TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) zookeeper libslf4j-java kcat procps
+
+# Ansible, pytest, Spark's driver reach a lab's hosts only from inside its network.
+INSIDE = $(if $(INVENTORY),,$(PY) -m lab enter $(LAB) --)
+WITH_INVENTORY = $(if $(INVENTORY),ANSIBLE_INVENTORY=$(INVENTORY))
+
+say = printf '\033[1;36m==> %s\033[0m\n' "$(1)"
+
+.PHONY: help
+help: ## List the verbs
+	@printf '\033[1mLandline\033[0m: a Kafka-compatible broker on hosts of its own. Start with \033[1;32mmake cluster-up\033[0m.\n\n'
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  \033[1;32m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nSettings: HOSTS=%s BROKERS_PER_HOST=%s LAB=%s INVENTORY=(the lab) ANSIBLE_ARGS= TEST_ARGS=\n' \
+		'$(HOSTS)' '$(BROKERS_PER_HOST)' '$(LAB)'
+
+.PHONY: setup
+setup: ## Make .venv from the locked, hashed requirements (does nothing when it is there)
+	@scripts/setup
+
+# A cluster
+
+.PHONY: cluster-up
+cluster-up: setup ## Bring up HOSTS real systemd hosts with the whole cluster on them, check it, show it
+	@scripts/apt-ensure $(LAB_PACKAGES) $(JAVA_PACKAGES)
+	@$(PY) tools/wheelhouse.py
+	@$(PY) -m pipeline.jars >/dev/null
+	@mkdir -p build/lab $(SHARED)
+	@$(PY) -m lab up --name $(LAB) --hosts $(HOSTS) --bind-ro $(PYSPARK):/opt/spark --bind $(SHARED):$(SHARED)
+	@printf 'HOSTS ?= %s\nBROKERS_PER_HOST ?= %s\n' '$(HOSTS)' '$(BROKERS_PER_HOST)' >build/lab/$(LAB).mk
+	@$(call say,deploying)
+	@$(INSIDE) ansible-playbook deploy.yml $(ANSIBLE_ARGS)
+	@$(call say,checking)
+	@$(MAKE) smoke
+	@$(MAKE) status
+
+.PHONY: cluster-down
+cluster-down: setup ## Destroy the lab: no process, mount, cgroup, namespace or file of it stays
+	@$(PY) -m lab down --name $(LAB)
+	@rm -rf --one-file-system build/lab/$(LAB).mk $(SHARED)
+
+.PHONY: deploy
+deploy: setup wheelhouse ## Run deploy.yml on the lab, or on INVENTORY's hosts; rolls what runs
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook deploy.yml $(ANSIBLE_ARGS)
+
+.PHONY: restart
+restart: setup ## Restart all brokers one at a time, with the ISRs watched
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/restart.yml $(ANSIBLE_ARGS)
+
+.PHONY: status
+status: setup ## Show hosts, brokers, controller, listeners and start-up times
+	@$(WITH_INVENTORY) $(INSIDE) $(PY) tools/cluster_status.py
+
+.PHONY: smoke
+smoke: setup ## Check every service, port, unit, file and znode of the running cluster, and a round trip per broker
+	@LANDLINE_SMOKE=1 $(WITH_INVENTORY) $(INSIDE) $(BIN)/pytest tests/smoke -q -p no:cacheprovider $(TEST_ARGS)
+
+# Building and checking
+
+.PHONY: wheelhouse
+wheelhouse: setup ## Build the wheel and the offline wheelhouse that hosts are installed from
+	@$(PY) tools/wheelhouse.py
+
+.PHONY: spark-archive
+spark-archive: setup ## Pack pyspark for hosts that have none (spark_archive)
+	@mkdir -p build
+	@[ build/spark.tar.gz -nt $(PYSPARK)/version.py ] || tar -C $(PYSPARK)/.. -czf build/spark.tar.gz pyspark
+	@echo build/spark.tar.gz
+
+.PHONY: lint
+lint: setup ## ruff, mypy, import contracts, ansible-lint, yamllint
+	@$(call say,ruff)
+	@ruff check .
+	@ruff format --check --quiet . || { echo "run \`make fmt\`"; exit 1; }
+	@$(call say,mypy)
+	@mypy
+	@mypy tools/*.py
+	@$(call say,import-linter)
+	@lint-imports --no-logo 2>/dev/null || lint-imports
+	@$(call say,ansible-lint and yamllint)
+	@ansible-lint --offline --quiet
+	@yamllint --strict .
+	@$(PY) tools/role_docs.py --check
+
+.PHONY: fmt
+fmt: setup ## Format the code and write generated documentation anew
+	@ruff check --fix-only --quiet .
+	@ruff format --quiet .
+	@$(PY) tools/role_docs.py
+
+.PHONY: test
+test: setup ## Everything: lint, unit and property, integration, then real hosts (20 minutes on 2 cores)
+	@scripts/apt-ensure $(TEST_PACKAGES)
+	@scripts/test-all $(TEST_ARGS)
+
+.PHONY: unit
+unit: setup ## Unit and property tests
+	@pytest tests/unit tests/property -q -n 2 $(TEST_ARGS)
+
+.PHONY: integration
+integration: setup ## Tests with real ZooKeeper, brokers and clients on this machine
+	@scripts/apt-ensure $(TEST_PACKAGES)
+	@pytest tests/integration -q $(TEST_ARGS)
+
+.PHONY: cluster-test
+cluster-test: setup ## Tests on real hosts, in labs of their own
+	@scripts/apt-ensure $(TEST_PACKAGES)
+	@pytest tests/cluster -q $(TEST_ARGS)
+
+.PHONY: bench
+bench: setup ## Start-up, memory, throughput, CPU per GiB, beside Apache Kafka in the same run
+	@scripts/apt-ensure $(TEST_PACKAGES)
+	@$(PY) -m bench $(BENCH_ARGS)
+
+.PHONY: docs
+docs: setup ## Write the generated documentation: the roles' variables
+	@$(PY) tools/role_docs.py
+
+.PHONY: clean
+clean: ## Remove what was built; the lab and .venv stay
+	@rm -rf build/dist build/wheelhouse build/spark.tar.gz .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
