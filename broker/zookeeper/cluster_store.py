@@ -1,0 +1,340 @@
+"""The cluster's state in typed operations: what the broker asks of ZooKeeper, or of the embedded store.
+
+Kafka's KafkaZkClient has the same job. Writes that only the active controller may make are in
+``controller_store``. Errors are the store's; a node that holds something strange raises
+:class:`~broker.zookeeper.znodes.BadZnodeError`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from broker.utils.clock import SYSTEM_CLOCK, Clock
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper import znodes
+from broker.zookeeper.store import (
+    BadVersionError,
+    Create,
+    NodeExistsError,
+    NoNodeError,
+    Op,
+    SessionEvent,
+    SetData,
+    Stat,
+    Store,
+    StoreError,
+    Watch,
+)
+from broker.zookeeper.znodes import (
+    BrokerRegistration,
+    ControllerClaim,
+    LeaderAndIsr,
+    LiveBroker,
+    TopicAssignment,
+)
+
+
+class ClusterStore:
+    """Thread-safe, without state of its own."""
+
+    def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.store = store
+        self._clock = clock
+
+    @property
+    def session_id(self) -> int:
+        return self.store.session_id
+
+    def add_session_listener(self, callback: Callable[[SessionEvent], None]) -> None:
+        self.store.add_session_listener(callback)
+
+    # -- the cluster ------------------------------------------------------------------------------------
+
+    def create_top_level_paths(self) -> None:
+        """Creates Kafka's persistent paths where they are missing: one round trip when none is."""
+        wanted = _with_parents(znodes.PERSISTENT_PATHS)
+        found = self.store.get_many(wanted)
+        missing = [path for path, node in zip(wanted, found, strict=True) if node is None]
+        for result in self.store.multi_many([[Create(path)] for path in missing]):
+            if isinstance(result, StoreError) and not isinstance(result, NodeExistsError):
+                raise result
+
+    def cluster_id(self) -> str | None:
+        try:
+            return znodes.decode_cluster_id(self.store.get(znodes.CLUSTER_ID)[0])
+        except NoNodeError:
+            return None
+
+    def get_or_create_cluster_id(self) -> str:
+        """The first broker of a cluster makes it up: 22 characters of base64."""
+        if (found := self.cluster_id()) is not None:
+            return found
+        self.store.ensure_path("/cluster")
+        cluster_id = znodes.encode_uuid(znodes.random_uuid())
+        try:
+            self.store.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
+        except NodeExistsError:
+            return znodes.decode_cluster_id(self.store.get(znodes.CLUSTER_ID)[0])
+        return cluster_id
+
+    # -- brokers ----------------------------------------------------------------------------------------
+
+    def register_broker(self, registration: BrokerRegistration) -> int:
+        """Creates the ephemeral ``/brokers/ids/N`` and returns the broker epoch.
+
+        Raises :class:`NodeExistsError` when the id is registered, be it by an earlier session of ours.
+        """
+        path = znodes.broker_path(registration.broker_id)
+        ops: list[Op] = [Create(path, ephemeral=True), SetData(path, znodes.encode_broker(registration))]
+        try:
+            _, stat = self.store.multi(ops)
+        except NodeExistsError:
+            # Our own first try, whose answer was lost with the connection?
+            live = self.broker(registration.broker_id)
+            if live is None or live.session_id != self.session_id:
+                raise
+            return live.epoch
+        assert isinstance(stat, Stat)
+        return stat.czxid
+
+    def unregister_broker(self, broker_id: int) -> None:
+        try:
+            self.store.delete(znodes.broker_path(broker_id))
+        except NoNodeError:
+            return
+
+    def update_broker(self, registration: BrokerRegistration) -> None:
+        """Changes the advertised listeners of a registered broker; its epoch stays."""
+        self.store.set(znodes.broker_path(registration.broker_id), znodes.encode_broker(registration))
+
+    def broker(self, broker_id: int) -> LiveBroker | None:
+        (found,) = self.store.get_many([znodes.broker_path(broker_id)])
+        return None if found is None else _live_broker(broker_id, *found)
+
+    def broker_ids(self) -> list[int]:
+        return sorted(int(name) for name in self._children(znodes.BROKER_IDS))
+
+    def brokers(self) -> dict[int, LiveBroker]:
+        """The registered brokers by id."""
+        ids = self.broker_ids()
+        found = self.store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
+        return {
+            broker_id: _live_broker(broker_id, *node)
+            for broker_id, node in zip(ids, found, strict=True)
+            if node is not None
+        }
+
+    def next_broker_id(self, reserved_max: int = 1000) -> int:
+        """An id above ``reserved.broker.max.id`` that was never given before."""
+        self.store.ensure_path(znodes.BROKER_SEQUENCE)
+        return self.store.set(znodes.BROKER_SEQUENCE, b"").version + reserved_max
+
+    def watch_brokers(self, callback: Callable[[], None]) -> Watch:
+        return self.store.watch_children(znodes.BROKER_IDS, callback)
+
+    def watch_broker(self, broker_id: int, callback: Callable[[], None]) -> Watch:
+        return self.store.watch_data(znodes.broker_path(broker_id), callback)
+
+    # -- topics and partitions --------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        return sorted(self._children(znodes.TOPICS))
+
+    def topic_exists(self, topic: str) -> bool:
+        return self.store.exists(znodes.topic_path(topic)) is not None
+
+    def topic_assignment(self, topic: str) -> TopicAssignment | None:
+        return self.topic_assignments([topic]).get(topic)
+
+    def topic_assignments(self, topics: Sequence[str]) -> dict[str, TopicAssignment]:
+        """Topics that exist only."""
+        found = self.store.get_many([znodes.topic_path(topic) for topic in topics])
+        return {
+            topic: znodes.decode_topic(topic, node[0], node[1].version)
+            for topic, node in zip(topics, found, strict=True)
+            if node is not None
+        }
+
+    def create_topic(
+        self, topic: str, partitions: Mapping[int, tuple[int, ...]], config: Mapping[str, str]
+    ) -> uuid.UUID:
+        """Writes config and assignment; the controller sees the topic and does the rest. Returns the topic
+        id.
+
+        Raises :class:`NodeExistsError` when the topic is there already.
+        """
+        topic_id = znodes.random_uuid()
+        self.set_entity_config("topics", topic, config)
+        assignment = TopicAssignment(partitions, topic_id)
+        self.store.create(znodes.topic_path(topic), znodes.encode_topic(assignment))
+        return topic_id
+
+    def set_topic_assignment(self, topic: str, assignment: TopicAssignment) -> None:
+        """Replaces the assignment. Raises :class:`BadVersionError` when it changed since
+        ``assignment.version``.
+        """
+        self.store.set(znodes.topic_path(topic), znodes.encode_topic(assignment), assignment.version)
+
+    def partition_states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
+        """Partitions whose state was ever written only."""
+        tps = list(partitions)
+        found = self.store.get_many([znodes.state_path(tp) for tp in tps])
+        return {
+            tp: znodes.decode_state(tp, node[0], node[1].version)
+            for tp, node in zip(tps, found, strict=True)
+            if node is not None
+        }
+
+    def mark_topic_for_deletion(self, topic: str) -> None:
+        try:
+            self.store.create(znodes.delete_topic_path(topic))
+        except NodeExistsError:
+            return
+
+    def is_marked_for_deletion(self, topic: str) -> bool:
+        return self.store.exists(znodes.delete_topic_path(topic)) is not None
+
+    def topics_to_delete(self) -> list[str]:
+        return sorted(self._children(znodes.DELETE_TOPICS))
+
+    def watch_topics(self, callback: Callable[[], None]) -> Watch:
+        return self.store.watch_children(znodes.TOPICS, callback)
+
+    def watch_topic(self, topic: str, callback: Callable[[], None]) -> Watch:
+        return self.store.watch_data(znodes.topic_path(topic), callback)
+
+    def watch_topic_deletions(self, callback: Callable[[], None]) -> Watch:
+        return self.store.watch_children(znodes.DELETE_TOPICS, callback)
+
+    # -- configs ----------------------------------------------------------------------------------------
+
+    def topic_configs(self, topic: str) -> dict[str, str]:
+        return self.entity_config("topics", topic)
+
+    def topics_configs(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Pipelined :meth:`topic_configs`; a topic without config has an empty one."""
+        paths = [znodes.entity_config_path(znodes.entity_path("topics", topic)) for topic in topics]
+        found = self.store.get_many(paths)
+        return {
+            topic: {} if node is None else znodes.decode_config(path, node[0])
+            for topic, path, node in zip(topics, paths, found, strict=True)
+        }
+
+    def entity_config(self, kind: str, name: str) -> dict[str, str]:
+        """``kind`` is topics, brokers, clients, users or ips; ``name`` unsanitized, or ``<default>``."""
+        return self.entity_config_at(znodes.entity_path(kind, name))
+
+    def entity_config_at(self, entity_path: str) -> dict[str, str]:
+        """By the path below ``/config`` that a change notification names. Empty when there is none."""
+        path = znodes.entity_config_path(entity_path)
+        (found,) = self.store.get_many([path])
+        return {} if found is None else znodes.decode_config(path, found[0])
+
+    def entity_names(self, kind: str) -> list[str]:
+        return sorted(znodes.desanitize(name) for name in self._children(f"/config/{kind}"))
+
+    def set_entity_config(self, kind: str, name: str, config: Mapping[str, str]) -> None:
+        """Creates or replaces it; :meth:`create_config_change` tells the brokers."""
+        path = znodes.entity_config_path(znodes.entity_path(kind, name))
+        data = znodes.encode_config(config)
+        try:
+            self.store.set(path, data)
+        except NoNodeError:
+            self.store.ensure_path(f"/config/{kind}")
+            try:
+                self.store.create(path, data)
+            except NodeExistsError:
+                self.store.set(path, data)
+
+    def create_config_change(self, entity_path: str) -> None:
+        """Announces a change: ``topics/t1``, ``brokers/0``, ``brokers/<default>``."""
+        data = znodes.encode_config_change(entity_path)
+        self.store.create(znodes.CONFIG_CHANGE_PREFIX, data, sequence=True)
+
+    def config_changes(self, after: str = "") -> list[tuple[str, str]]:
+        """``(notification name, entity path)`` of the announcements later than ``after``, oldest first."""
+        names = [name for name in sorted(self._children(znodes.CONFIG_CHANGES)) if name > after]
+        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names]
+        found = self.store.get_many(paths)
+        return [
+            (name, znodes.decode_config_change(path, node[0]))
+            for name, path, node in zip(names, paths, found, strict=True)
+            if node is not None
+        ]
+
+    def purge_config_changes(self, older_than_ms: int = 15 * 60 * 1000) -> int:
+        """Deletes announcements that every broker has seen by now; returns how many."""
+        names = self._children(znodes.CONFIG_CHANGES)
+        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names]
+        horizon_ms = self._clock.wall_ms() - older_than_ms
+        purged = 0
+        for path, node in zip(paths, self.store.get_many(paths), strict=True):
+            if node is None or node[1].ctime_ms >= horizon_ms:
+                continue
+            try:
+                self.store.delete(path)
+            except NoNodeError:
+                continue  # another broker purges as well
+            purged += 1
+        return purged
+
+    def watch_config_changes(self, callback: Callable[[], None]) -> Watch:
+        return self.store.watch_children(znodes.CONFIG_CHANGES, callback)
+
+    # -- controller and producer ids --------------------------------------------------------------------
+
+    def controller_id(self) -> int:
+        """The active controller's broker id, -1 when there is none."""
+        claim = self.controller_claim()
+        return -1 if claim is None else claim.broker_id
+
+    def controller_claim(self) -> ControllerClaim | None:
+        (found,) = self.store.get_many([znodes.CONTROLLER])
+        if found is None:
+            return None
+        data, stat = found
+        return ControllerClaim(znodes.decode_controller(data), stat.ephemeral_owner)
+
+    def controller_epoch(self) -> tuple[int, int] | None:
+        """``(epoch, znode version)``, None before the first controller."""
+        (found,) = self.store.get_many([znodes.CONTROLLER_EPOCH])
+        return None if found is None else (int(found[0]), found[1].version)
+
+    def watch_controller(self, callback: Callable[[], None]) -> Watch:
+        return self.store.watch_data(znodes.CONTROLLER, callback)
+
+    def next_producer_id_block(self, broker_id: int) -> tuple[int, int]:
+        """``(first id, how many)``: a block that no other broker gets."""
+        while True:
+            data, stat = self.store.get(znodes.PRODUCER_ID_BLOCK)
+            first = znodes.decode_producer_id_block_end(data) + 1 if data else 0
+            last = first + znodes.PRODUCER_ID_BLOCK_SIZE - 1
+            if last >= 1 << 63:
+                raise StoreError("all producer ids are used up")
+            block = znodes.encode_producer_id_block(broker_id, first, last)
+            try:
+                self.store.set(znodes.PRODUCER_ID_BLOCK, block, stat.version)
+            except BadVersionError:
+                continue  # another broker was faster; a block of our own lost first try is only skipped
+            return first, znodes.PRODUCER_ID_BLOCK_SIZE
+
+    def _children(self, path: str) -> list[str]:
+        try:
+            return self.store.children(path)
+        except NoNodeError:
+            return []
+
+
+def _live_broker(broker_id: int, data: bytes, stat: Stat) -> LiveBroker:
+    return LiveBroker(znodes.decode_broker(broker_id, data), stat.czxid, stat.ephemeral_owner)
+
+
+def _with_parents(paths: Iterable[str]) -> list[str]:
+    """Every path after its parents, each once."""
+    ordered: dict[str, None] = {}
+    for path in paths:
+        parts = path.split("/")
+        for end in range(2, len(parts) + 1):
+            ordered["/".join(parts[:end])] = None
+    return list(ordered)

@@ -1,0 +1,223 @@
+"""What only the active controller writes: every write is a multi that checks ``/controller_epoch``'s version.
+
+A controller that was overtaken therefore changes nothing and learns of it: :class:`ControllerMovedError`.
+Kafka's KafkaZkClient has the same job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from broker.utils.clock import SYSTEM_CLOCK, Clock
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper import znodes
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.store import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    Op,
+    OpResult,
+    SetData,
+    Stat,
+    StoreError,
+)
+from broker.zookeeper.znodes import LeaderAndIsr, TopicAssignment
+
+DELETES_PER_MULTI = 1000
+
+
+class ControllerMovedError(StoreError):
+    """Another broker is controller, or this one's claim is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerEpoch:
+    """``/controller_epoch``: its value, and the version of the znode that every write checks."""
+
+    epoch: int
+    zk_version: int
+
+
+WriteResult = LeaderAndIsr | StoreError
+
+
+class ControllerStore:
+    """The guarded writes of one term of office."""
+
+    def __init__(self, cluster_store: ClusterStore, epoch: ControllerEpoch) -> None:
+        self._store = cluster_store.store
+        self._cluster = cluster_store
+        self.epoch = epoch
+
+    def create_partition_states(
+        self, states: Mapping[TopicPartition, LeaderAndIsr]
+    ) -> dict[TopicPartition, WriteResult]:
+        """Creates the znodes of new partitions. Returns each with its partition epoch, or why it failed."""
+        topics = dict.fromkeys(tp.topic for tp in states)
+        batches: list[list[Op]] = [[Create(znodes.partitions_path(topic))] for topic in topics]
+        for tp, state in states.items():
+            batches.append(
+                [
+                    Create(znodes.partition_path(tp)),
+                    Create(znodes.state_path(tp), znodes.encode_state(state)),
+                ]
+            )
+        results = self._guarded_many(batches)[len(topics) :]
+        return {
+            tp: self._created(tp, state, result)
+            for (tp, state), result in zip(states.items(), results, strict=True)
+        }
+
+    def update_partition_states(
+        self, states: Mapping[TopicPartition, LeaderAndIsr]
+    ) -> dict[TopicPartition, WriteResult]:
+        """Conditional writes: each ``state.partition_epoch`` is the one expected, and the new one is
+        returned.
+
+        :class:`BadVersionError` as a result means that somebody else changed the partition.
+        """
+        batches: list[list[Op]] = [
+            [SetData(znodes.state_path(tp), znodes.encode_state(state), state.partition_epoch)]
+            for tp, state in states.items()
+        ]
+        results = self._guarded_many(batches)
+        return {
+            tp: self._updated(tp, state, result)
+            for (tp, state), result in zip(states.items(), results, strict=True)
+        }
+
+    def set_topic_assignment(self, topic: str, assignment: TopicAssignment) -> None:
+        """Raises :class:`BadVersionError` when the topic changed since ``assignment.version``."""
+        path = znodes.topic_path(topic)
+        self._guarded([SetData(path, znodes.encode_topic(assignment), assignment.version)])
+
+    def delete_topic(self, topic: str, partitions: Sequence[int]) -> None:
+        """Deletes a topic's znodes, its config and its deletion mark, the mark last. Missing ones are no
+        matter.
+        """
+        found = self._store.children_many([znodes.partitions_path(topic)])[0] or []
+        numbers = sorted({*partitions, *(int(name) for name in found)})
+        nodes = [
+            path
+            for tp in (TopicPartition(topic, number) for number in numbers)
+            for path in (znodes.state_path(tp), znodes.partition_path(tp))
+        ]
+        nodes += [znodes.partitions_path(topic), znodes.topic_path(topic)]
+        nodes.append(znodes.entity_config_path(znodes.entity_path("topics", topic)))
+        self._delete_existing(nodes)
+        self.unmark_topic_for_deletion(topic)
+
+    def unmark_topic_for_deletion(self, topic: str) -> None:
+        self._delete_existing([znodes.delete_topic_path(topic)])
+
+    def delete_stale_notifications(self) -> None:
+        """What was announced to the controller before this one: it reads everything anyway."""
+        for parent in (znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS):
+            names = self._store.children_many([parent])[0] or []
+            self._delete_existing([f"{parent}/{name}" for name in names])
+
+    def resign(self) -> None:
+        """Deletes ``/controller`` unless it is another's already."""
+        self._guarded([Delete(znodes.CONTROLLER)])
+
+    def _delete_existing(self, paths: Sequence[str]) -> None:
+        found = self._store.get_many(paths)
+        existing = [path for path, node in zip(paths, found, strict=True) if node is not None]
+        for start in range(0, len(existing), DELETES_PER_MULTI):
+            self._guarded([Delete(path) for path in existing[start : start + DELETES_PER_MULTI]])
+
+    def _created(
+        self, tp: TopicPartition, state: LeaderAndIsr, result: list[OpResult] | StoreError
+    ) -> WriteResult:
+        if isinstance(result, NodeExistsError):
+            return self._read_back(tp, state, result)
+        return result if isinstance(result, StoreError) else replace(state, partition_epoch=0)
+
+    def _updated(
+        self, tp: TopicPartition, state: LeaderAndIsr, result: list[OpResult] | StoreError
+    ) -> WriteResult:
+        if isinstance(result, BadVersionError):
+            return self._read_back(tp, state, result)
+        if isinstance(result, StoreError):
+            return result
+        stat = result[0]
+        assert isinstance(stat, Stat)
+        return replace(state, partition_epoch=stat.version)
+
+    def _read_back(self, tp: TopicPartition, wanted: LeaderAndIsr, error: StoreError) -> WriteResult:
+        """A write repeated over a lost connection meets its own first try: then it is done."""
+        found = self._cluster.partition_states([tp]).get(tp)
+        if found is not None and replace(found, partition_epoch=wanted.partition_epoch) == wanted:
+            return found
+        return error
+
+    def _guarded(self, ops: Sequence[Op]) -> list[OpResult]:
+        (result,) = self._guarded_many([ops])
+        if isinstance(result, StoreError):
+            raise result
+        return result
+
+    def _guarded_many(self, batches: Sequence[Sequence[Op]]) -> list[list[OpResult] | StoreError]:
+        """Results without the check's own; raises :class:`ControllerMovedError` when the check failed."""
+        check = Check(znodes.CONTROLLER_EPOCH, self.epoch.zk_version)
+        results: list[list[OpResult] | StoreError] = []
+        for result in self._store.multi_many([[check, *ops] for ops in batches]):
+            if isinstance(result, StoreError) and result.op_index == 0:
+                raise ControllerMovedError(
+                    f"{znodes.CONTROLLER_EPOCH} is no longer at version {self.epoch.zk_version} "
+                    f"(epoch {self.epoch.epoch}): another broker became controller"
+                ) from result
+            results.append(result if isinstance(result, StoreError) else result[1:])
+        return results
+
+
+def claim_controller(
+    cluster_store: ClusterStore, broker_id: int, clock: Clock = SYSTEM_CLOCK
+) -> ControllerStore:
+    """Becomes controller: creates ``/controller`` and raises ``/controller_epoch`` in one multi.
+
+    Raises :class:`ControllerMovedError` when another broker is, or became so at the same time.
+    """
+    store = cluster_store.store
+    present = cluster_store.controller_epoch()
+    if present is None:
+        present = _create_controller_epoch(cluster_store)
+    epoch, version = present[0] + 1, present[1]
+    ops: list[Op] = [
+        Create(znodes.CONTROLLER, znodes.encode_controller(broker_id, clock.wall_ms()), ephemeral=True),
+        SetData(znodes.CONTROLLER_EPOCH, str(epoch).encode(), version),
+    ]
+    try:
+        stat = store.multi(ops)[1]
+    except (NodeExistsError, BadVersionError) as error:
+        return _after_lost_race(cluster_store, broker_id, epoch, error)
+    assert isinstance(stat, Stat)
+    return ControllerStore(cluster_store, ControllerEpoch(epoch, stat.version))
+
+
+def _create_controller_epoch(cluster_store: ClusterStore) -> tuple[int, int]:
+    with suppress(NodeExistsError):  # another broker starts at the same time
+        cluster_store.store.create(znodes.CONTROLLER_EPOCH, b"0")
+    found = cluster_store.controller_epoch()
+    if found is None:
+        raise NoNodeError(f"{znodes.CONTROLLER_EPOCH} was deleted while it was created")
+    return found
+
+
+def _after_lost_race(
+    cluster_store: ClusterStore, broker_id: int, epoch: int, error: StoreError
+) -> ControllerStore:
+    """Ours after all, when the multi that met the node was a repetition over a lost connection."""
+    claim = cluster_store.controller_claim()
+    found = cluster_store.controller_epoch()
+    ours = claim is not None and (claim.broker_id, claim.session_id) == (broker_id, cluster_store.session_id)
+    if ours and found is not None and found[0] == epoch:
+        return ControllerStore(cluster_store, ControllerEpoch(*found))
+    holder = "nobody" if claim is None else f"broker {claim.broker_id}"
+    raise ControllerMovedError(f"lost the election for epoch {epoch}: {holder} is controller") from error

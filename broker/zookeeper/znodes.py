@@ -1,0 +1,371 @@
+"""The cluster's znodes: their paths and their JSON, exactly Kafka 3.9's (``ZkData``). Pure: values in,
+values out.
+
+Decoding takes what other brokers write, Apache Kafka's among them, with keys in any order and keys of later
+versions; what cannot be understood raises :class:`BadZnodeError` with the path.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+from urllib.parse import quote, unquote
+
+from broker.config.endpoint import Endpoint
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.store import StoreError
+
+CLUSTER_ID = "/cluster/id"
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+DELETE_TOPICS = "/admin/delete_topics"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
+ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+CONFIG_KINDS = ("topics", "clients", "users", "brokers", "ips")
+PERSISTENT_PATHS = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE,
+    ISR_CHANGES,
+    PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENTS,
+    *(f"/config/{kind}" for kind in CONFIG_KINDS),
+)
+
+DEFAULT_ENTITY = "<default>"
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+NO_PARTITION_EPOCH = -1
+PRODUCER_ID_BLOCK_SIZE = 1000
+
+
+class BadZnodeError(StoreError):
+    """A znode holds something else than Kafka writes there."""
+
+
+class LeaderRecoveryState(IntEnum):
+    """KIP-704: RECOVERING from an unclean election until the leader says otherwise."""
+
+    RECOVERED = 0
+    RECOVERING = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """``/brokers/ids/N``. ``timestamp_ms`` is when the broker registered, by its own clock."""
+
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    timestamp_ms: int = 0
+    jmx_port: int = -1
+    features: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        return next((e for e in self.endpoints if e.listener_name == listener_name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A registration with its broker epoch (the znode's czxid) and the session that owns it."""
+
+    registration: BrokerRegistration
+    epoch: int
+    session_id: int = 0
+
+    @property
+    def broker_id(self) -> int:
+        return self.registration.broker_id
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """``/brokers/topics/T``: each partition's replicas, the preferred leader first. ``version`` is the
+    znode's.
+    """
+
+    partitions: Mapping[int, tuple[int, ...]]
+    topic_id: uuid.UUID | None
+    adding_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    removing_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """``.../partitions/P/state``. ``partition_epoch`` is the znode's version, -1 while it is not written."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+    partition_epoch: int = NO_PARTITION_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerClaim:
+    """``/controller``: who is controller, and the session that says so."""
+
+    broker_id: int
+    session_id: int
+
+
+# -- paths ----------------------------------------------------------------------------------------------
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(tp: TopicPartition) -> str:
+    return f"{TOPICS}/{tp.topic}/partitions/{tp.partition}"
+
+
+def state_path(tp: TopicPartition) -> str:
+    return f"{partition_path(tp)}/state"
+
+
+def delete_topic_path(topic: str) -> str:
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def entity_config_path(entity_path: str) -> str:
+    """``entity_path`` is ``topics/t1``, ``brokers/<default>``, ``users/U/clients/C``, names sanitized."""
+    return f"/config/{entity_path}"
+
+
+def entity_path(kind: str, name: str) -> str:
+    return f"{kind}/{sanitize(name)}"
+
+
+def sanitize(name: str) -> str:
+    """Kafka's Sanitizer: URL encoding, but for the literal ``<default>``."""
+    return name if name == DEFAULT_ENTITY else quote(name, safe="")
+
+
+def desanitize(name: str) -> str:
+    return unquote(name)
+
+
+# -- JSON -----------------------------------------------------------------------------------------------
+
+
+def dump(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def load(path: str, data: bytes) -> dict[str, Any]:
+    """Raises :class:`BadZnodeError` when the node holds no JSON object."""
+    try:
+        value = json.loads(data)
+    except ValueError as error:
+        raise BadZnodeError(f"{path} holds no JSON ({error}): {data[:200]!r}") from error
+    if not isinstance(value, dict):
+        raise BadZnodeError(f"{path} holds no JSON object: {data[:200]!r}")
+    return value
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return dump({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    return str(_field(CLUSTER_ID, load(CLUSTER_ID, data), "id"))
+
+
+def encode_broker(broker: BrokerRegistration) -> bytes:
+    plaintext = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
+    protocols = {e.listener_name: e.security_protocol for e in broker.endpoints}
+    value: dict[str, Any] = {
+        "features": broker.features,
+        "listener_security_protocol_map": protocols,
+        "endpoints": [str(e) for e in broker.endpoints],
+    }
+    if broker.rack is not None:
+        value["rack"] = broker.rack
+    value |= {
+        "jmx_port": broker.jmx_port,
+        "port": plaintext.port if plaintext else -1,
+        "host": plaintext.host if plaintext else None,
+        "version": 5,
+        "timestamp": str(broker.timestamp_ms),
+    }
+    return dump(value)
+
+
+def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
+    path = broker_path(broker_id)
+    value = load(path, data)
+    protocols = value.get("listener_security_protocol_map", {})
+    try:
+        endpoints = tuple(_decode_endpoint(text, protocols) for text in _field(path, value, "endpoints"))
+        return BrokerRegistration(
+            broker_id=broker_id,
+            endpoints=endpoints,
+            rack=value.get("rack"),
+            timestamp_ms=int(value.get("timestamp", 0)),
+            jmx_port=int(value.get("jmx_port", -1)),
+            features=value.get("features") or {},
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BadZnodeError(f"{path} holds no broker registration ({error}): {data[:500]!r}") from error
+
+
+def _decode_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+    listener, _, address = text.partition("://")
+    host, _, port = address.rpartition(":")
+    return Endpoint(host.strip("[]"), int(port), listener, protocols.get(listener, listener))
+
+
+def encode_topic(assignment: TopicAssignment) -> bytes:
+    value: dict[str, Any] = {"partitions": _encode_replicas(assignment.partitions)}
+    if assignment.topic_id is not None:
+        value["topic_id"] = encode_uuid(assignment.topic_id)
+    value["adding_replicas"] = _encode_replicas(assignment.adding_replicas)
+    value["removing_replicas"] = _encode_replicas(assignment.removing_replicas)
+    value["version"] = 3
+    return dump(value)
+
+
+def decode_topic(topic: str, data: bytes, version: int = -1) -> TopicAssignment:
+    path = topic_path(topic)
+    value = load(path, data)
+    topic_id = value.get("topic_id")
+    try:
+        return TopicAssignment(
+            partitions=_decode_replicas(_field(path, value, "partitions")),
+            topic_id=None if topic_id is None else decode_uuid(topic_id),
+            adding_replicas=_decode_replicas(value.get("adding_replicas", {})),
+            removing_replicas=_decode_replicas(value.get("removing_replicas", {})),
+            version=version,
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BadZnodeError(f"{path} holds no assignment ({error}): {data[:500]!r}") from error
+
+
+def _encode_replicas(replicas: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]:
+    return {str(partition): list(ids) for partition, ids in sorted(replicas.items())}
+
+
+def _decode_replicas(value: Mapping[str, list[int]]) -> dict[int, tuple[int, ...]]:
+    return {int(partition): tuple(int(i) for i in ids) for partition, ids in value.items()}
+
+
+def encode_state(state: LeaderAndIsr) -> bytes:
+    value: dict[str, Any] = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+    }
+    if state.recovery_state is not LeaderRecoveryState.RECOVERED:
+        value["leader_recovery_state"] = int(state.recovery_state)
+    return dump(value)
+
+
+def decode_state(tp: TopicPartition, data: bytes, version: int) -> LeaderAndIsr:
+    path = state_path(tp)
+    value = load(path, data)
+    try:
+        return LeaderAndIsr(
+            leader=int(_field(path, value, "leader")),
+            leader_epoch=int(_field(path, value, "leader_epoch")),
+            isr=tuple(int(i) for i in _field(path, value, "isr")),
+            controller_epoch=int(_field(path, value, "controller_epoch")),
+            recovery_state=LeaderRecoveryState(value.get("leader_recovery_state", 0)),
+            partition_epoch=version,
+        )
+    except (ValueError, TypeError) as error:
+        raise BadZnodeError(f"{path} holds no partition state ({error}): {data[:200]!r}") from error
+
+
+def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
+    return dump(
+        {"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1}
+    )
+
+
+def decode_controller(data: bytes) -> int:
+    return int(_field(CONTROLLER, load(CONTROLLER, data), "brokerid"))
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return dump({"version": 1, "config": dict(config)})
+
+
+def decode_config(path: str, data: bytes) -> dict[str, str]:
+    """Empty for an empty node: Kafka writes such ones for users and clients."""
+    if not data:
+        return {}
+    config = load(path, data).get("config", {})
+    if not isinstance(config, dict):
+        raise BadZnodeError(f"{path} holds no config map: {data[:200]!r}")
+    return {str(key): str(value) for key, value in config.items()}
+
+
+def encode_config_change(changed_entity_path: str) -> bytes:
+    return dump({"version": 2, "entity_path": changed_entity_path})
+
+
+def decode_config_change(path: str, data: bytes) -> str:
+    """The entity path; version 1 of the notification names kind and entity apart."""
+    value = load(path, data)
+    if "entity_path" in value:
+        return str(value["entity_path"])
+    return f"{_field(path, value, 'entity_type')}/{_field(path, value, 'entity_name')}"
+
+
+def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
+    return dump({"version": 1, "broker": broker_id, "block_start": str(first), "block_end": str(last)})
+
+
+def decode_producer_id_block_end(data: bytes) -> int:
+    return int(_field(PRODUCER_ID_BLOCK, load(PRODUCER_ID_BLOCK, data), "block_end"))
+
+
+def encode_uuid(value: uuid.UUID) -> str:
+    """Kafka's Uuid: 22 characters of URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> uuid.UUID:
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+def random_uuid() -> uuid.UUID:
+    """A random id whose text does not start with a dash, as command lines take that for an option."""
+    while True:
+        value = uuid.uuid4()
+        if not encode_uuid(value).startswith("-"):
+            return value
+
+
+def _field(path: str, value: Mapping[str, Any], name: str) -> Any:
+    try:
+        return value[name]
+    except KeyError:
+        raise BadZnodeError(f"{path} lacks {name!r}: {value}") from None

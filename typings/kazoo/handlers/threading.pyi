@@ -1,0 +1,6 @@
+from typing import Any
+
+class KazooTimeoutError(Exception): ...
+
+class SequentialThreadingHandler:
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any: ...

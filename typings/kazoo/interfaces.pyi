@@ -1,0 +1,9 @@
+from collections.abc import Callable
+from typing import Any
+
+class IAsyncResult:
+    value: Any
+    @property
+    def exception(self) -> Any: ...
+    def get(self, block: bool = ..., timeout: float | None = ...) -> Any: ...
+    def rawlink(self, callback: Callable[[IAsyncResult], None]) -> None: ...

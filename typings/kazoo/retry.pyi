@@ -1,0 +1,9 @@
+class KazooRetry:
+    def __init__(
+        self,
+        max_tries: int = ...,
+        delay: float = ...,
+        backoff: float = ...,
+        max_jitter: float = ...,
+        max_delay: float = ...,
+    ) -> None: ...
