@@ -39,8 +39,7 @@ FLUSH_TIMEOUT_S = 10.0
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 1.0, 10.0
 _CURSOR = re.compile(r"s=[0-9a-f]+;i=[0-9a-f]+;b=[0-9a-f]+;m=[0-9a-f]+;t=[0-9a-f]+;x=[0-9a-f]+")
 
-# Where to begin without a cursor, as arguments of journalctl.
-START_FROM = {"boot": ["--boot", "--no-tail"], "oldest": ["--no-tail"], "now": ["--lines=0"]}
+START_FROM = ("boot", "oldest", "now")
 
 
 class ConfigError(Exception):
@@ -204,11 +203,28 @@ class Systemd:
                 self._socket.sendto("\n".join(lines).encode(), self._address)
 
 
+def first_position(config: Config) -> list[str]:
+    """Where to begin without a cursor, as arguments of journalctl."""
+    if config.start_from == "now":
+        return ["--lines=0"]
+    if config.start_from == "oldest":
+        return ["--no-tail"]
+    # A plain --boot asks the kernel, and in a container's sandboxed service that is another machine's boot.
+    command = [config.journalctl, "--output=json", "--quiet", "--lines=1"]
+    newest = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=30)
+    try:
+        return [f"--boot={json.loads(newest.stdout)['_BOOT_ID']}", "--no-tail"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ShippingError(
+            f"journalctl shows no entry (exit code {newest.returncode}): {newest.stderr!r}"
+        ) from error
+
+
 class Journal:
     """A running ``journalctl -f``. Use as a context: its process ends with it."""
 
     def __init__(self, config: Config, cursor: str | None) -> None:
-        position = [f"--after-cursor={cursor}", "--no-tail"] if cursor else START_FROM[config.start_from]
+        position = [f"--after-cursor={cursor}", "--no-tail"] if cursor else first_position(config)
         command = [config.journalctl, "--output=json", "--follow", "--quiet", *position]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
