@@ -1,0 +1,11 @@
+"""Why log directories cannot be used: for the operator, at start."""
+
+from __future__ import annotations
+
+
+class LogDirError(Exception):
+    """A data directory is not usable. The message says which, why, and what to do."""
+
+
+class LoadCancelled(Exception):
+    """Loading or recovery was told to stop; what was done so far is kept."""

@@ -1,0 +1,177 @@
+"""A file of fixed-size, rising entries: what the offset and the time index have in common.
+
+New entries wait in memory and are written a few at a time, for one write call per entry would cost the append path
+more than the index is worth. That loses nothing: a log that was not closed cleanly rebuilds the indexes past its
+recovery point, and they are written and synced before that point moves. A failed write
+keeps the entries waiting, so a full disk never fails an append here. Look-ups read through a read-only memory map,
+which takes no memory of its own and never reads beyond what was written.
+
+While a segment is active the file is preallocated (sparse), as Kafka does, and trimmed when it rolls or closes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+
+import structlog
+
+_log = structlog.get_logger(__name__)
+_PENDING_ENTRIES = 64
+
+
+class IndexFile:
+    """Entries of one ``struct``. Appends and truncation belong to the log's lock; reads may race with them."""
+
+    def __init__(self, path: Path, entry: Struct, max_bytes: int) -> None:
+        self.path = path
+        self._entry = entry
+        self._size = entry.size
+        self.max_entries = max_bytes // entry.size
+        self._fd = -1
+        self._map: mmap.mmap | None = None
+        self._preallocated = False
+        self._write_failed = False
+        try:
+            stored = path.stat().st_size // entry.size
+        except FileNotFoundError:
+            stored = 0
+        # Entries in the file and the bytes of those after them: replaced together, for a look-up on another thread
+        # reads both at once. Only appends change the bytearray in place.
+        self._state = (stored, bytearray())
+
+    def __len__(self) -> int:
+        stored, pending = self._state
+        return stored + len(pending) // self._size
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):
+            self._close_fd()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self) >= self.max_entries
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """Entry ``number``, counted from 0. Raises IndexError or struct.error when there is none."""
+        stored, pending = self._state
+        if number >= stored:
+            first, second = self._entry.unpack_from(pending, (number - stored) * self._size)
+        else:
+            first, second = self._entry.unpack_from(self._mapped(stored), number * self._size)
+        return first, second
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for number in range(len(self)):
+            yield self.entry(number)
+
+    def last_at_most(self, field: int, target: int) -> tuple[int, int] | None:
+        """The last entry whose ``field`` (0 or 1) is at most ``target``."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[field] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        return self.entry(low - 1) if low else None
+
+    def append(self, first: int, second: int) -> None:
+        """Adds an entry; the caller sees to it that entries rise."""
+        pending = self._state[1]
+        pending += self._entry.pack(first, second)
+        if len(pending) >= _PENDING_ENTRIES * self._size:
+            self._try_write()
+
+    def truncate(self, entries: int) -> None:
+        """Keeps the first ``entries``. The file shrinks when it is trimmed."""
+        stored, pending = self._state
+        if entries >= stored:
+            self._state = (stored, pending[: (entries - stored) * self._size])
+        else:
+            self._state = (entries, bytearray())
+
+    def preallocate(self) -> None:
+        """Makes the file as long as it may become (sparse)."""
+        os.ftruncate(self._open(), self.max_entries * self._size)
+        self._preallocated = True
+
+    def write_pending(self) -> None:
+        """Writes what waits. Raises OSError."""
+        self._write(preallocate=True)
+
+    def sync(self) -> None:
+        """Makes what is written durable; may run beside appends. Raises OSError."""
+        sync_file(self.path)
+
+    def trim(self) -> None:
+        """Writes what waits and cuts the file to its entries. Raises OSError."""
+        self._write(preallocate=False)
+        # A look-up on another thread may still read through the map, but never past the entries: what is cut off
+        # here lies behind them.
+        os.ftruncate(self._open(), self._state[0] * self._size)
+        self._preallocated = False
+        self._map = None
+        self._close_fd()
+
+    def reset(self) -> None:
+        """Forgets all entries, in memory and on disk."""
+        self._state = (0, bytearray())
+        self._map = None
+        os.ftruncate(self._open(), 0)
+        self._preallocated = False
+
+    def _try_write(self) -> None:
+        try:
+            self._write(preallocate=True)
+            self._write_failed = False
+        except OSError as error:
+            if not self._write_failed:
+                self._write_failed = True
+                _log.warning("index_write_failed", file=str(self.path), error=str(error), kept="in memory")
+
+    def _write(self, *, preallocate: bool) -> None:
+        stored, pending = self._state
+        if not pending:
+            return
+        if preallocate and not self._preallocated:
+            self.preallocate()
+        written = os.pwrite(self._open(), pending, stored * self._size)
+        whole = written // self._size
+        self._state = (stored + whole, pending[whole * self._size :])
+        if self._state[1]:
+            raise OSError(f"only {written} of {len(pending)} bytes could be written to {self.path}")
+
+    def _mapped(self, entries: int) -> mmap.mmap:
+        mapped = self._map
+        if mapped is None or len(mapped) < entries * self._size:
+            fd = self._open()
+            mapped = self._map = mmap.mmap(fd, os.fstat(fd).st_size, prot=mmap.PROT_READ)
+            if not self._preallocated:
+                self._close_fd()
+        return mapped
+
+    def _open(self) -> int:
+        if self._fd < 0:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return self._fd
+
+    def _close_fd(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    """Syncs the file at ``path`` when there is one: through a descriptor of its own. Raises OSError."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,130 @@
+"""Which leader epoch began at which offset (KIP-101): the truth by which followers truncate.
+
+Kept in ``leader-epoch-checkpoint``, a checkpoint of ``epoch startOffset`` lines.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from pathlib import Path
+
+import structlog
+
+from broker.log.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
+from broker.log.results import EpochEndOffset
+
+FILE_NAME = "leader-epoch-checkpoint"
+UNDEFINED = -1
+_log = structlog.get_logger(__name__)
+
+
+class LeaderEpochCache:
+    """Kafka's LeaderEpochFileCache.
+
+    Invariant: epochs and start offsets both rise from entry to entry. Owner of its lock; the lists are replaced,
+    never changed, so readers need none. Changes reach the file at once and the disk with :meth:`flush`, which the log
+    calls before its recovery point moves: what a power loss can take is read from the batches again.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE_NAME
+        self._lock = threading.Lock()
+        self._dirty = False
+        self.file_was_corrupt = False
+        self._entries: tuple[tuple[int, int], ...] = self._load()
+
+    def _load(self) -> tuple[tuple[int, int], ...]:
+        try:
+            entries = tuple((int(epoch), int(start)) for epoch, start in read_checkpoint(self._path))
+        except (CheckpointError, ValueError) as error:
+            _log.warning("leader_epoch_checkpoint_unreadable", file=str(self._path), error=str(error))
+            entries = ()
+            self.file_was_corrupt = True
+        if any(a[0] >= b[0] or a[1] > b[1] for a, b in zip(entries, entries[1:], strict=False)):
+            _log.warning("leader_epoch_checkpoint_unordered", file=str(self._path))
+            self.file_was_corrupt = True
+            return ()
+        return entries
+
+    @property
+    def entries(self) -> tuple[tuple[int, int], ...]:
+        """``(epoch, start offset)``, rising."""
+        return self._entries
+
+    @property
+    def latest_epoch(self) -> int:
+        """The highest epoch known, -1 when none is."""
+        entries = self._entries
+        return entries[-1][0] if entries else UNDEFINED
+
+    def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
+        """Notes that ``epoch`` begins at ``start_offset``, unless it is known.
+
+        Entries that contradict it (a higher epoch, or one that starts later) are dropped, as in Kafka.
+        """
+        entries = self._entries
+        if epoch < 0 or (entries and entries[-1][0] == epoch and entries[-1][1] <= start_offset):
+            return
+        with self._lock:
+            kept = tuple(entry for entry in self._entries if entry[0] < epoch and entry[1] < start_offset)
+            self._set((*kept, (epoch, start_offset)), write=write)
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
+        """Where ``epoch`` ends: the largest known epoch that is not above it, and that one's end offset.
+
+        Both -1 when the log knows no epoch above or at it; the asked epoch with the first known start when it is
+        below all (KIP-101, KIP-279).
+        """
+        entries = self._entries
+        if not entries or epoch == UNDEFINED or epoch > entries[-1][0]:
+            return EpochEndOffset(UNDEFINED, UNDEFINED)
+        if epoch == entries[-1][0]:
+            return EpochEndOffset(epoch, log_end_offset)
+        above = bisect_right(entries, epoch, key=lambda entry: entry[0])
+        floor = entries[above - 1][0] if above else epoch
+        return EpochEndOffset(floor, entries[above][1])
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch that ``offset`` belongs to, -1 when it is before all."""
+        entries = self._entries
+        above = bisect_right(entries, offset, key=lambda entry: entry[1])
+        return entries[above - 1][0] if above else UNDEFINED
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forgets epochs that begin at ``end_offset`` or later."""
+        entries = self._entries
+        if entries and entries[-1][1] >= end_offset:
+            with self._lock:
+                self._set(tuple(entry for entry in self._entries if entry[1] < end_offset))
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Lets the log begin at ``start_offset``: what ended before is forgotten, what covers it begins there."""
+        entries = self._entries
+        if not entries or entries[0][1] >= start_offset:
+            return
+        with self._lock:
+            above = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
+            covering = self._entries[above - 1][0]
+            self._set(((covering, start_offset), *self._entries[above:]))
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        with self._lock:
+            self._set(())
+
+    def flush(self) -> None:
+        """Makes the file durable if it changed since. Raises OSError."""
+        if self._dirty:
+            with self._lock:
+                self._write(sync=True)
+                self._dirty = False
+
+    def _set(self, entries: tuple[tuple[int, int], ...], *, write: bool = True) -> None:
+        self._entries = entries
+        self._dirty = True
+        if write:
+            self._write(sync=False)
+
+    def _write(self, *, sync: bool) -> None:
+        write_checkpoint(self._path, (f"{epoch} {start}" for epoch, start in self._entries), sync=sync)

@@ -1,0 +1,508 @@
+"""The files under one partition's log, and what happens to them but appending: roll, flush, truncate, retention, end.
+
+:class:`broker.log.log.Log` adds what clients and replicas do. Loading is :mod:`.loader`'s.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import structlog
+
+from broker.config.log_config import LONG_MAX, LogConfig
+from broker.log.leader_epochs import LeaderEpochCache
+from broker.log.partition_metadata import write_topic_id
+from broker.log.producer_snapshot import read_snapshot, snapshot_offsets, snapshot_path, write_snapshot
+from broker.log.producer_state import ProducerStateManager, read_marker
+from broker.log.retention import Reason, RetentionRules, SegmentFacts, segments_to_delete
+from broker.log.segment import Segment
+from broker.protocol.errors import Errors, KafkaError
+from broker.record.header import BatchHeader
+from broker.utils.clock import Clock
+from broker.utils.scheduler import KafkaScheduler
+from broker.utils.topic_partition import TopicPartition
+
+_log = structlog.get_logger(__name__)
+
+DELETED_SUFFIX = ".deleted"
+DELETE_DIR_SUFFIX = "-delete"
+_MAX_NAME_BYTES = 255
+
+
+class LocalLog:
+    """Segments, leader epochs and producers' state of one partition, and the lock over them.
+
+    Invariants: ``log_start_offset <= high_watermark <= log_end_offset``; ``recovery_point <= log_end_offset``, and all
+    below it is durable with its index entries. ``generation`` is odd while segments are being taken away; a read that
+    saw it change has to be done again.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: Path,
+        config: LogConfig,
+        segments: Sequence[Segment],
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        topic_id: UUID | None,
+        leader_epochs: LeaderEpochCache,
+        producer_state: ProducerStateManager,
+        clock: Clock,
+        scheduler: KafkaScheduler | None = None,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.dir = directory
+        self.topic_id = topic_id
+        self.leader_epochs = leader_epochs
+        self.producer_state = producer_state
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        # Called when truncation takes the recovery point back, which must reach the checkpoint (see LogManager).
+        self.on_recovery_point_lowered: Callable[[LocalLog], None] | None = None
+        # Whether appends sync themselves when flush.messages asks for it; False when the caller sees to it.
+        self.sync_on_append = True
+        self.last_flush_ms = clock.wall_ms()
+        self.lock = threading.RLock()
+        self._flush_lock = threading.Lock()
+        self._clock = clock
+        self._scheduler = scheduler
+        self._high_watermark = log_start_offset
+        self._generation = 0
+        self._closed = False
+        self._set_segments(segments)
+        self.update_config(config)
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self.topic_partition} start={self.log_start_offset} hw={self._high_watermark} "
+            f"end={self.log_end_offset} segments={len(self._segments)}>"
+        )
+
+    # -- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        """Below it everything is replicated; told by the partition, kept between the log's start and end."""
+        return self._high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, offset: int) -> None:
+        self._high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments of this moment, by offset; the last is the active one."""
+        return self._segments
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def num_segments(self) -> int:
+        return len(self._segments)
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether ``flush.messages`` asks for a sync now."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    def update_config(self, config: LogConfig) -> None:
+        """Takes a changed topic config; what is on disk already stays as it is."""
+        self.config = config
+        jitter_limit = min(config.segment_jitter_ms, config.segment_ms)
+        self._segment_ms = config.segment_ms - (random.randrange(jitter_limit) if jitter_limit > 0 else 0)
+
+    def assign_topic_id(self, topic_id: UUID) -> None:
+        """Gives the directory its topic id. Raises KafkaError(INCONSISTENT_TOPIC_ID) when it has another."""
+        if self.topic_id is None:
+            write_topic_id(self.dir, topic_id)
+            self.topic_id = topic_id
+        elif self.topic_id != topic_id:
+            raise KafkaError(
+                Errors.INCONSISTENT_TOPIC_ID,
+                f"{self.topic_partition} has topic id {self.topic_id} in {self.dir}, not {topic_id}",
+            )
+
+    def _set_segments(self, segments: Sequence[Segment]) -> None:
+        """``_tail`` is the active segment with the positions of its latest batch boundaries, the end included."""
+        self._segments = tuple(segments)
+        active = self._segments[-1]
+        self._active = active
+        self._tail: tuple[Segment, dict[int, int]] = (active, {self.log_end_offset: active.size})
+
+    # -- rolling -------------------------------------------------------------------------------------------------
+
+    def roll(self) -> Segment:
+        """Begins a new segment at the log's end, unless the active one is empty; the active segment.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR).
+        """
+        with self.lock:
+            old = self._active
+            if old.size == 0:
+                return old
+            base_offset = self.log_end_offset
+            segment = self._new_segment(base_offset)
+            try:
+                old.become_inactive()
+            except OSError as error:
+                _log.warning("index_trim_failed", file=str(old.path(".index")), error=str(error))
+            self._take_snapshot(base_offset)
+            self._set_segments((*self._segments, segment))
+        if self._scheduler is not None and self._scheduler.is_started:
+            self._scheduler.schedule("flush-log", lambda: self._flush_quietly(base_offset))
+        return segment
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        try:
+            segment = Segment.create(
+                self.dir, base_offset, self.config.segment_index_bytes, self._clock.wall_ms()
+            )
+            segment.preallocate_indexes()
+        except OSError as error:
+            _log.error(
+                "log_roll_failed", partition=str(self.topic_partition), dir=str(self.dir), error=str(error)
+            )
+            raise self._storage_error("begin a segment of", error) from error
+        return segment
+
+    def _replace_active(self, base_offset: int) -> None:
+        """Puts an empty segment at ``base_offset`` in the place of an empty active one."""
+        segment = self._new_segment(base_offset)
+        empty = self._active
+        self._set_segments((*self._segments[:-1], segment))
+        if empty.base_offset != base_offset:
+            empty.delete_files()
+
+    def _take_snapshot(self, offset: int) -> None:
+        try:
+            write_snapshot(
+                snapshot_path(self.dir, offset), self.producer_state.producers.values(), sync=False
+            )
+        except OSError as error:
+            # The state is rebuilt from an older snapshot and the batches since.
+            _log.warning("producer_snapshot_failed", partition=str(self.topic_partition), error=str(error))
+
+    # -- flushing ------------------------------------------------------------------------------------------------
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Makes all below ``up_to`` (the log's end when None) durable and moves the recovery point there.
+
+        Does not hold the log's lock while the disk works. Raises KafkaError(KAFKA_STORAGE_ERROR); the recovery point
+        then stays, for after a failed sync nothing is known of the pages.
+        """
+        with self._flush_lock:
+            with self.lock:
+                generation = self._generation
+                target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
+                if target <= self.recovery_point:
+                    return
+                segments = self._segments_between(self.recovery_point, target)
+            try:
+                for segment in segments:
+                    with self.lock:
+                        segment.write_indexes()
+                    segment.sync()
+                self.leader_epochs.flush()
+            except OSError as error:
+                if generation != self._generation:
+                    return
+                _log.error("log_flush_failed", partition=str(self.topic_partition), error=str(error))
+                raise self._storage_error("sync", error) from error
+            with self.lock:
+                self.last_flush_ms = self._clock.wall_ms()
+                if generation == self._generation:
+                    self.recovery_point = max(self.recovery_point, target)
+
+    def _segments_between(self, first_offset: int, end_offset: int) -> list[Segment]:
+        segments = self._segments
+        ends = [segment.base_offset for segment in segments[1:]] + [self.log_end_offset + 1]
+        return [
+            segment
+            for segment, end in zip(segments, ends, strict=True)
+            if segment.base_offset < end_offset and end > first_offset
+        ]
+
+    def _flush_quietly(self, up_to: int) -> None:
+        try:
+            self.flush(up_to)
+        except KafkaError:
+            return  # it has been logged, and the next flush tries again
+
+    # -- truncating ----------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> bool:
+        """Removes every batch that reaches ``offset`` or further; False when there is none.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR).
+        """
+        with self.lock:
+            if offset >= self.log_end_offset:
+                self.leader_epochs.truncate_from_end(offset)
+                return False
+            if offset < self._segments[0].base_offset:
+                self.truncate_fully_and_start_at(offset)
+                return True
+            before = self.log_end_offset
+            self._generation += 1
+            try:
+                self._truncate_segments(offset)
+            except OSError as error:
+                raise self._storage_error("truncate", error) from error
+            finally:
+                self._generation += 1
+            self._after_truncation()
+            _log.info(
+                "log_truncated", partition=str(self.topic_partition), before=before, after=self.log_end_offset
+            )
+            return True
+
+    def _truncate_segments(self, offset: int) -> None:
+        segments = self._segments
+        kept = [segment for segment in segments if segment.base_offset <= offset]
+        for segment in segments[len(kept) :]:
+            self._discard(segment, at_once=True)
+        active = kept[-1]
+        self.log_end_offset = min(self.log_end_offset, active.truncate_to(offset))
+        self._set_segments(kept)
+        for snapshot in snapshot_offsets(self.dir):
+            if snapshot > self.log_end_offset:
+                snapshot_path(self.dir, snapshot).unlink(missing_ok=True)
+        self.leader_epochs.truncate_from_end(self.log_end_offset)
+        self.rebuild_producer_state()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Removes everything; the log begins and ends at ``offset``. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        with self.lock:
+            before = self.log_end_offset
+            self._generation += 1
+            try:
+                for segment in self._segments:
+                    self._discard(segment, at_once=True)
+                for snapshot in snapshot_offsets(self.dir):
+                    snapshot_path(self.dir, snapshot).unlink(missing_ok=True)
+                segment = self._new_segment(offset)
+                self.log_start_offset = self.log_end_offset = self._high_watermark = offset
+                self._set_segments([segment])
+                self.leader_epochs.clear()
+                self.producer_state.clear()
+            except OSError as error:
+                raise self._storage_error("truncate", error) from error
+            finally:
+                self._generation += 1
+            self._after_truncation()
+            _log.info("log_truncated_fully", partition=str(self.topic_partition), before=before, after=offset)
+
+    def _after_truncation(self) -> None:
+        self._high_watermark = max(min(self._high_watermark, self.log_end_offset), self.log_start_offset)
+        if self.recovery_point > self.log_end_offset:
+            self.recovery_point = self.log_end_offset
+            if self.on_recovery_point_lowered is not None:
+                self.on_recovery_point_lowered(self)
+
+    def rebuild_producer_state(self, reindex_from: int = LONG_MAX) -> None:
+        """Reads the producers' state again: the latest snapshot, then the batches after it.
+
+        Aborts whose markers stand at ``reindex_from`` or later are noted in the transaction index. Raises OSError.
+        """
+        start = self._load_snapshot()
+        for segment in self._segments_between(start, self.log_end_offset):
+            for position, header in segment.headers_from(segment.offset_index.lookup(start)):
+                if header.base_offset >= start and header.producer_id >= 0:
+                    end = position + header.size_bytes
+                    view = segment.read_batches(position, end) if header.is_control else memoryview(b"")
+                    self.note_producer(view, 0, header, segment, indexed=header.base_offset < reindex_from)
+
+    def _load_snapshot(self) -> int:
+        for offset in reversed(snapshot_offsets(self.dir)):
+            path = snapshot_path(self.dir, offset)
+            if offset <= self.log_end_offset:
+                try:
+                    self.producer_state.load(read_snapshot(path), self._clock.wall_ms())
+                    return offset
+                except ValueError as error:
+                    _log.warning("producer_snapshot_unreadable", file=str(path), error=str(error))
+            path.unlink(missing_ok=True)
+        self.producer_state.clear()
+        return self.log_start_offset
+
+    def note_producer(
+        self, view: memoryview, position: int, header: BatchHeader, segment: Segment, *, indexed: bool = False
+    ) -> None:
+        """Updates the producers' state by a batch that stands in ``segment``; ``indexed``: its abort is noted."""
+        if not header.is_control:
+            self.producer_state.update(header, header.base_offset)
+            return
+        marker = read_marker(view, position, header)
+        if marker is not None:
+            aborted = self.producer_state.update_marker(header, marker)
+            if aborted is not None and not indexed:
+                segment.txn_index.append(aborted)
+
+    # -- retention -----------------------------------------------------------------------------------------------
+
+    def increment_log_start_offset(self, offset: int) -> bool:
+        """Lets the log begin at ``offset``; what lies before is deleted by retention. False when it is no advance.
+
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) past the high watermark.
+        """
+        with self.lock:
+            if offset > self._high_watermark:
+                raise KafkaError(
+                    Errors.OFFSET_OUT_OF_RANGE,
+                    f"{self.topic_partition}: cannot begin at {offset}, the high watermark is {self._high_watermark}",
+                )
+            if offset <= self.log_start_offset:
+                return False
+            self.log_start_offset = offset
+            self.leader_epochs.truncate_from_start(offset)
+            return True
+
+    def delete_old_segments(self, high_watermark: int | None = None) -> int:
+        """Deletes segments that the log start offset, time or size lets go, up to the high watermark; how many."""
+        with self.lock:
+            if high_watermark is not None:
+                self.high_watermark = max(high_watermark, self._high_watermark)
+            total = 0
+            while (choice := self._choose_deletable()) is not None:
+                count, reason = choice
+                if count == len(self._segments):
+                    self.roll()
+                gone = self._segments[:count]
+                self._remove_oldest(count)
+                total += count
+                _log.info(
+                    "log_segments_deleted",
+                    partition=str(self.topic_partition),
+                    segments=[segment.base_offset for segment in gone],
+                    bytes=sum(segment.size for segment in gone),
+                    reason=reason.value,
+                    log_start_offset=self.log_start_offset,
+                )
+            return total
+
+    def _choose_deletable(self) -> tuple[int, Reason] | None:
+        segments, config = self._segments, self.config
+        ends = [segment.base_offset for segment in segments[1:]] + [self.log_end_offset]
+        facts = [
+            SegmentFacts(end, segment.size, segment.largest_timestamp, segment is self._active)
+            for segment, end in zip(segments, ends, strict=True)
+        ]
+        return segments_to_delete(
+            facts,
+            RetentionRules(config.retention_ms, config.retention_bytes, by_policy=config.delete),
+            now_ms=self._clock.wall_ms(),
+            log_start_offset=self.log_start_offset,
+            high_watermark=self._high_watermark,
+        )
+
+    def _remove_oldest(self, count: int) -> None:
+        gone, kept = self._segments[:count], self._segments[count:]
+        self._generation += 1
+        try:
+            self.log_start_offset = max(self.log_start_offset, kept[0].base_offset)
+            self._high_watermark = max(self._high_watermark, self.log_start_offset)
+            self._segments = kept
+            for segment in gone:
+                self._discard(segment, at_once=False)
+            for snapshot in snapshot_offsets(self.dir):
+                if snapshot < kept[0].base_offset:
+                    snapshot_path(self.dir, snapshot).unlink(missing_ok=True)
+            self.leader_epochs.truncate_from_start(self.log_start_offset)
+        except OSError as error:
+            raise self._storage_error("delete segments of", error) from error
+        finally:
+            self._generation += 1
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment) -> bool:
+        """Puts a compacted segment, which bears the suffix ``.swap``, in the place of ``old``.
+
+        False, with nothing done, when one of ``old`` is no longer there. Raises KafkaError(KAFKA_STORAGE_ERROR).
+        """
+        with self.lock:
+            if self._closed or not set(old) <= set(self._segments[:-1]):
+                return False
+            self._generation += 1
+            try:
+                kept = [segment for segment in self._segments if segment not in old]
+                for segment in old:
+                    self._discard(segment, at_once=False)
+                new.change_suffix("")
+                self._segments = tuple(sorted([*kept, new], key=lambda segment: segment.base_offset))
+            except OSError as error:
+                raise self._storage_error("replace segments of", error) from error
+            finally:
+                self._generation += 1
+            return True
+
+    def _discard(self, segment: Segment, *, at_once: bool) -> None:
+        """Renames the files away and unlinks them, by and by when somebody may still read them."""
+        segment.change_suffix(DELETED_SUFFIX)
+        delay_ms = self.config.file_delete_delay_ms
+        if at_once or delay_ms <= 0 or self._scheduler is None or not self._scheduler.is_started:
+            segment.delete_files()
+        else:
+            self._scheduler.schedule("delete-file", segment.delete_files, delay_ms=delay_ms)
+
+    def expire_producers(self) -> int:
+        """Forgets producers silent for ``producer.id.expiration.ms``; how many."""
+        with self.lock:
+            return self.producer_state.remove_expired(self._clock.wall_ms())
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Snapshots the producers, finishes and trims the indexes, lets go of the files. No more appends.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR) when the files cannot be left clean.
+        """
+        with self.lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._take_snapshot(self.log_end_offset)
+            try:
+                self._active.cut_back()
+                self._active.become_inactive()
+                self.leader_epochs.flush()
+            except OSError as error:
+                _log.error("log_close_failed", partition=str(self.topic_partition), error=str(error))
+                raise self._storage_error("close", error) from error
+
+    def mark_deleted(self) -> Path:
+        """Renames the directory to ``….<uuid>-delete`` and ends the log. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        with self.lock:
+            self._closed = True
+            tail = f".{uuid4().hex}{DELETE_DIR_SUFFIX}"
+            new = self.dir.with_name(self.dir.name[: _MAX_NAME_BYTES - len(tail)] + tail)
+            self._generation += 1
+            try:
+                self.dir.rename(new)
+            except OSError as error:
+                raise self._storage_error("delete", error) from error
+            finally:
+                self._generation += 1
+            self.dir = new
+            for segment in self._segments:
+                segment.dir = new
+            return new
+
+    def delete_files(self) -> None:
+        """Removes the directory and all in it."""
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def _storage_error(self, what: str, error: OSError) -> KafkaError:
+        return KafkaError(
+            Errors.KAFKA_STORAGE_ERROR,
+            f"cannot {what} {self.topic_partition} in {self.dir}: {error.strerror or error}",
+        )

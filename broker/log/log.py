@@ -1,0 +1,355 @@
+"""One partition's log: its segments and all that happens to them.
+
+Appends take one lock; reads take none. ``log_end_offset`` moves after the write, and a read goes by offsets that were
+there before it began, so no one sees half an append. A truncation bumps a generation number: a read that it disturbed
+is done again under the lock. Loading and recovery are :mod:`.loader`'s, look-ups :mod:`.reader`'s, compaction
+:mod:`.cleaner`'s. Knows nothing of replicas: the high watermark is told.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+import structlog
+
+from broker.config.log_config import LogConfig
+from broker.log import reader
+from broker.log.local_log import LocalLog
+from broker.log.results import AbortedTransaction, AppendInfo, EpochEndOffset, LogRead, TimestampOffset
+from broker.log.segment import INT32_MAX, AppendedBatch, Segment
+from broker.protocol.errors import Errors, KafkaError
+from broker.record import validator
+from broker.record.header import LOG_OVERHEAD_BYTES, BatchHeader, iter_batches, set_offset_and_epoch
+from broker.record.validator import AppendOrigin, BatchRules
+from broker.utils.file_region import FileRegion
+
+_log = structlog.get_logger(__name__)
+
+LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, MAX_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP = -1, -2, -3, -4
+_RECENT_BATCHES = 256
+_INSPECT_INLINE_BYTES = 64 * 1024
+
+
+def rules_of(config: LogConfig) -> BatchRules:
+    """What a topic's config asks of an appended batch."""
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return BatchRules(
+        max_message_bytes=config.max_message_bytes,
+        log_append_time=config.message_timestamp_type == "LogAppendTime",
+        before_max_ms=config.message_timestamp_before_max_ms,
+        after_max_ms=config.message_timestamp_after_max_ms,
+        keys_required=config.compact,
+        target_codec=validator.codec_for(config.compression_type),
+        level=levels.get(config.compression_type),
+    )
+
+
+class Log(LocalLog):
+    """Kafka's UnifiedLog. Made by :func:`broker.log.loader.load_log`; invariants as :class:`LocalLog` has them."""
+
+    def update_config(self, config: LogConfig) -> None:
+        """Takes a changed topic config; what is on disk already stays as it is."""
+        super().update_config(config)
+        self._rules = rules_of(config)
+
+    # -- appending -----------------------------------------------------------------------------------------------
+
+    def needs_recompression(self, records: memoryview) -> bool:
+        """Whether appending ``records`` means work on the records themselves: for a handler thread, not inline."""
+        rules = self._rules
+        if rules.target_codec is None and not rules.looks_inside:
+            return False
+        headers = list(iter_batches(records))
+        if validator.needs_recompression(headers, rules):
+            return True
+        return rules.looks_inside and (
+            len(records) > _INSPECT_INLINE_BYTES or any(header.codec_id for header in headers)
+        )
+
+    def append_as_leader(
+        self, records: memoryview, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendInfo:
+        """Appends whole v2 batches, which get their offsets and ``leader_epoch`` here, in place.
+
+        All or nothing. Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
+        UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KAFKA_STORAGE_ERROR. A retried batch is not written again: ``duplicate`` is set.
+        """
+        rules = self._rules
+        now_ms = self._clock.wall_ms()
+        headers = validator.check_batches(records, rules, origin, now_ms, self.topic_partition)
+        if rules.target_codec is not None and validator.needs_recompression(headers, rules):
+            records, headers = validator.recompress(records, headers, rules)
+        elif records.readonly:
+            records = memoryview(bytearray(records))
+        if rules.log_append_time:
+            headers = validator.stamp_append_time(records, headers, now_ms)
+        if len(records) > self.config.segment_bytes:
+            raise KafkaError(
+                Errors.RECORD_LIST_TOO_LARGE,
+                f"{self.topic_partition}: {len(records)} bytes exceed segment.bytes={self.config.segment_bytes}",
+            )
+        with self.lock:
+            has_producer = any(header.producer_id >= 0 for header in headers)
+            if has_producer:
+                known = self.producer_state.check(headers, origin)
+                if known is not None:
+                    return self._duplicate_info(
+                        headers, known.first_offset, known.last_offset, known.timestamp
+                    )
+            first_offset = offset = self.log_end_offset
+            batches: list[AppendedBatch] = []
+            position = 0
+            for header in headers:
+                set_offset_and_epoch(records, position, offset, header.length, leader_epoch)
+                size = header.length + LOG_OVERHEAD_BYTES
+                last_offset = offset + header.last_offset_delta
+                batches.append((offset, last_offset, size, header.max_timestamp))
+                position += size
+                offset = last_offset + 1
+            if leader_epoch > self.leader_epochs.latest_epoch:
+                self.leader_epochs.assign(leader_epoch, first_offset)
+            self._write(records, batches, now_ms)
+            if has_producer:
+                self._note_producers(records, headers, batches)
+            if offset - self.recovery_point >= self.config.flush_messages and self.sync_on_append:
+                self.flush()
+        return self._info(
+            headers, batches, leader_epoch, now_ms if rules.log_append_time else -1, len(records)
+        )
+
+    def append_as_follower(self, records: memoryview) -> AppendInfo:
+        """Appends fetched batches as they are; an incomplete last one is left out.
+
+        Raises KafkaError: CORRUPT_MESSAGE (nothing is appended), OFFSET_OUT_OF_RANGE when they begin below the log's
+        end, KAFKA_STORAGE_ERROR.
+        """
+        headers = validator.check_fetched(records, self.topic_partition)
+        if not headers:
+            return AppendInfo(-1, -1, -1, -1, self.log_start_offset, False, 0, 0, -1)
+        batches = [
+            (header.base_offset, header.last_offset, header.length + LOG_OVERHEAD_BYTES, header.max_timestamp)
+            for header in headers
+        ]
+        total = sum(batch[2] for batch in batches)
+        with self.lock:
+            validator.check_follows(headers, self.log_end_offset, self.topic_partition)
+            now_ms = self._clock.wall_ms()
+            for header in headers:
+                if header.leader_epoch > self.leader_epochs.latest_epoch:
+                    self.leader_epochs.assign(header.leader_epoch, header.base_offset)
+            position = 0
+            for group in _groups(batches, self.config.segment_bytes):
+                size = sum(batch[2] for batch in group)
+                self._write(records[position : position + size], group, now_ms)
+                position += size
+            if any(header.producer_id >= 0 for header in headers):
+                self._note_producers(records, headers, batches)
+            if self.flush_due and self.sync_on_append:
+                self.flush()
+        return self._info(headers, batches, headers[-1].leader_epoch, -1, total)
+
+    def _write(self, data: memoryview, batches: Sequence[AppendedBatch], now_ms: int) -> None:
+        if self._closed:
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, f"the log of {self.topic_partition} is closed")
+        segment = self._segment_for(len(data), batches, now_ms)
+        position = segment.size
+        try:
+            segment.append(data, batches, self.config.index_interval_bytes)
+        except OSError as error:
+            raise self._write_failure(segment, len(data), error) from error
+        recent = self._tail[1]
+        for _, last_offset, size, _ in batches:
+            position += size
+            recent[last_offset + 1] = position
+        while len(recent) > _RECENT_BATCHES:
+            del recent[next(iter(recent))]
+        self.log_end_offset = batches[-1][1] + 1
+
+    def _segment_for(self, size: int, batches: Sequence[AppendedBatch], now_ms: int) -> Segment:
+        segment = self._active
+        max_timestamp = max(batch[3] for batch in batches) if len(batches) > 1 else batches[0][3]
+        too_far = batches[-1][1] - segment.base_offset > INT32_MAX
+        if segment.size and (
+            segment.size + size > self.config.segment_bytes
+            or too_far
+            or segment.age_ms(now_ms, max_timestamp) > self._segment_ms
+            or segment.offset_index.is_full
+            or segment.time_index.is_full
+        ):
+            self.roll()
+        elif too_far:
+            self._replace_active(batches[0][0])
+        return self._active
+
+    def _write_failure(self, segment: Segment, size: int, error: OSError) -> KafkaError:
+        try:
+            segment.cut_back()
+        except OSError as cut_error:
+            # Harmless while the broker lives: the next write goes to the same position.
+            _log.warning("log_cut_back_failed", partition=str(self.topic_partition), error=str(cut_error))
+        _log.error(
+            "log_write_failed",
+            partition=str(self.topic_partition),
+            file=str(segment.path(".log")),
+            bytes=size,
+            error=error.strerror or str(error),
+            do="free space on the disk or replace it; nothing was appended",
+        )
+        return self._storage_error("append to", error)
+
+    def _note_producers(
+        self, records: memoryview, headers: Sequence[BatchHeader], batches: Sequence[AppendedBatch]
+    ) -> None:
+        position = 0
+        for header, batch in zip(headers, batches, strict=True):
+            if header.producer_id >= 0:
+                self.note_producer(records, position, header._replace(base_offset=batch[0]), self._active)
+            position += batch[2]
+
+    def _info(
+        self,
+        headers: Sequence[BatchHeader],
+        batches: Sequence[AppendedBatch],
+        leader_epoch: int,
+        append_time: int,
+        size: int,
+    ) -> AppendInfo:
+        if len(headers) == 1:
+            count, max_timestamp = headers[0].record_count, headers[0].max_timestamp
+        else:
+            count = sum(header.record_count for header in headers)
+            max_timestamp = max(header.max_timestamp for header in headers)
+        return AppendInfo(
+            batches[0][0],
+            batches[-1][1],
+            max_timestamp,
+            append_time,
+            self.log_start_offset,
+            False,
+            size,
+            count,
+            leader_epoch,
+        )
+
+    def _duplicate_info(
+        self, headers: Sequence[BatchHeader], first_offset: int, last_offset: int, timestamp: int
+    ) -> AppendInfo:
+        append_time = timestamp if self._rules.log_append_time else -1
+        epoch = self.leader_epochs.epoch_for_offset(last_offset)
+        count = sum(header.record_count for header in headers)
+        return AppendInfo(
+            first_offset, last_offset, timestamp, append_time, self.log_start_offset, True, 0, count, epoch
+        )
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool) -> LogRead:
+        """A stretch of whole or cut batches from ``offset`` on, none of them at or above ``end_offset``.
+
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) outside of ``log_start_offset``..``log_end_offset``,
+        KAFKA_STORAGE_ERROR when the disk does.
+        """
+        generation = self._generation
+        if not generation & 1:
+            try:
+                result = self._read(offset, max_bytes, end_offset, min_one_batch)
+            except (OSError, struct.error, IndexError):
+                if generation == self._generation:
+                    return self._read_locked(offset, max_bytes, end_offset, min_one_batch)
+            else:
+                if generation == self._generation:
+                    return result
+        return self._read_locked(offset, max_bytes, end_offset, min_one_batch)
+
+    def _read_locked(self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool) -> LogRead:
+        with self.lock:
+            try:
+                return self._read(offset, max_bytes, end_offset, min_one_batch)
+            except OSError as error:
+                _log.error(
+                    "log_read_failed", partition=str(self.topic_partition), offset=offset, error=str(error)
+                )
+                raise self._storage_error("read", error) from error
+
+    def _read(self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool) -> LogRead:
+        log_end_offset = self.log_end_offset
+        if offset < self.log_start_offset or offset > log_end_offset:
+            raise KafkaError(
+                Errors.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: offset {offset} is not in {self.log_start_offset}..{log_end_offset}",
+            )
+        end_offset = min(end_offset, log_end_offset)
+        if offset >= end_offset:
+            return LogRead(None, offset, 0)
+        segment, recent = self._tail
+        position, end = recent.get(offset), recent.get(end_offset)
+        if position is not None and end is not None:
+            return reader.slice_of(segment, offset, position, end, max_bytes, min_one_batch)
+        return reader.read_scanning(self._segments, offset, end_offset, max_bytes, min_one_batch)
+
+    def read_bytes(self, offset: int, max_bytes: int, *, end_offset: int | None = None) -> memoryview:
+        """Whole batches from ``offset`` on (at least one when there is any), up to the log's end or ``end_offset``.
+
+        Empty at the end. Raises as :meth:`read`.
+        """
+        end_offset = self.log_end_offset if end_offset is None else end_offset
+        result = self.read(offset, max_bytes, end_offset=end_offset, min_one_batch=True)
+        if result.region is None:
+            return memoryview(b"")
+        view = memoryview(reader.read_region(result.region))
+        return view[: sum(header.size_bytes for header in iter_batches(view))]
+
+    @staticmethod
+    def is_cached(region: FileRegion) -> bool:
+        """Whether ``region`` can be sent without waiting for the disk (its first and last page decide)."""
+        return reader.is_cached(region)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record as late as ``timestamp`` (ms), or what Kafka's special timestamps ask for.
+
+        -2 earliest, -4 earliest local, -1 the log's end, -3 the record with the highest timestamp. None: no such.
+        """
+        with self.lock:
+            if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+                return self._position_only(self.log_start_offset)
+            if timestamp == LATEST_TIMESTAMP:
+                return TimestampOffset(-1, self.log_end_offset, self.leader_epochs.latest_epoch)
+            if timestamp == MAX_TIMESTAMP:
+                return reader.offset_of_max_timestamp(self._segments)
+            return reader.offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+
+    def _position_only(self, offset: int) -> TimestampOffset:
+        return TimestampOffset(-1, offset, self.leader_epochs.epoch_for_offset(offset))
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
+        """Where leader epoch ``epoch`` ends in this log; both -1 when unknown."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is undecided: what read_committed may read up to."""
+        if not self.producer_state.has_transactions:
+            return self._high_watermark
+        with self.lock:
+            unstable = self.producer_state.first_unstable_offset(self._high_watermark)
+            return self._high_watermark if unstable is None else min(unstable, self._high_watermark)
+
+    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in the range, by first offset."""
+        return reader.aborted_transactions(self._segments, first_offset, end_offset)
+
+
+def _groups(batches: Sequence[AppendedBatch], max_bytes: int) -> Iterator[Sequence[AppendedBatch]]:
+    """``batches`` in runs that fit a segment each."""
+    start = size = 0
+    for number, batch in enumerate(batches):
+        if size and size + batch[2] > max_bytes:
+            yield batches[start:number]
+            start, size = number, 0
+        size += batch[2]
+    yield batches[start:]

@@ -1,0 +1,50 @@
+"""``meta.properties``: whose data a log directory holds. ZooKeeper mode's version 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.log.checkpoints import replace_file
+from broker.log.errors import LogDirError
+
+FILE_NAME = "meta.properties"
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """None where the file does not say."""
+
+    broker_id: int | None
+    cluster_id: str | None
+
+
+def read_meta_properties(directory: Path) -> MetaProperties | None:
+    """What the directory says, None without a file. Raises LogDirError when it cannot be understood."""
+    path = directory / FILE_NAME
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    properties = {}
+    for line in text.splitlines():
+        if line.strip() and not line.startswith(("#", "!")):
+            key, _, value = line.partition("=")
+            properties[key.strip()] = value.strip()
+    version = properties.get("version")
+    if version != "0":
+        raise LogDirError(
+            f"{path} has version {version!r}; this broker reads version 0, as Kafka writes it in ZooKeeper mode"
+        )
+    broker_id = properties.get("broker.id")
+    if broker_id is not None and not broker_id.lstrip("-").isdigit():
+        raise LogDirError(f"{path} has broker.id={broker_id!r}, which is not a number")
+    return MetaProperties(
+        int(broker_id) if broker_id is not None else None, properties.get("cluster.id") or None
+    )
+
+
+def write_meta_properties(directory: Path, broker_id: int, cluster_id: str) -> None:
+    """Replaces the directory's file, durably. Raises OSError."""
+    text = f"#\nbroker.id={broker_id}\nversion=0\ncluster.id={cluster_id}\n"
+    replace_file(directory / FILE_NAME, text.encode())

@@ -1,0 +1,72 @@
+"""The ``.index`` file: from an offset to a position in the segment.
+
+Entries are an int32 offset relative to the segment's base and an int32 position. The offset is the *last* one of the
+batch that starts at the position (so Kafka's DumpLogSegments checks it), about one entry per ``index.interval.bytes``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import Struct
+
+from broker.log.index_file import IndexFile
+
+_ENTRY = Struct(">ii")
+ENTRY_BYTES = _ENTRY.size
+
+
+class OffsetIndex:
+    """Kafka's OffsetIndex. Invariant: offsets and positions of the entries both rise."""
+
+    def __init__(self, path: Path, base_offset: int, max_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.file = IndexFile(path, _ENTRY, max_bytes)
+
+    @property
+    def is_full(self) -> bool:
+        return self.file.is_full
+
+    def append(self, last_offset: int, position: int) -> None:
+        """Notes that the batch at ``position`` ends with ``last_offset``."""
+        if not self.file.is_full:
+            self.file.append(last_offset - self.base_offset, position)
+
+    def lookup(self, offset: int) -> int:
+        """A position at or before the batch that holds ``offset``: where to start scanning (0: the beginning)."""
+        entry = self.file.last_at_most(0, offset - self.base_offset)
+        return entry[1] if entry is not None else 0
+
+    def last(self) -> tuple[int, int] | None:
+        """Last entry as ``(offset, position)``; None when empty."""
+        entries = len(self.file)
+        if not entries:
+            return None
+        relative, position = self.file.entry(entries - 1)
+        return self.base_offset + relative, position
+
+    def truncate_to(self, position: int) -> None:
+        """Drops entries of batches at ``position`` or after."""
+        file = self.file
+        keep = len(file)
+        while keep and file.entry(keep - 1)[1] >= position:
+            keep -= 1
+        file.truncate(keep)
+
+    def truncate_to_offset(self, offset: int) -> None:
+        """Drops entries of batches whose last offset is ``offset`` or higher."""
+        file = self.file
+        keep = len(file)
+        while keep and file.entry(keep - 1)[0] >= offset - self.base_offset:
+            keep -= 1
+        file.truncate(keep)
+
+    def is_sane(self, log_bytes: int) -> bool:
+        """Whether the file can be what it should: whole entries, the last of which points into the log."""
+        file = self.file
+        if not len(file):
+            return True
+        if file.path.stat().st_size % ENTRY_BYTES or len(file) > file.max_entries:
+            return False
+        relative, position = file.entry(len(file) - 1)
+        first = file.entry(0)
+        return relative > 0 and 0 < position < log_bytes and first[0] <= relative and first[1] <= position

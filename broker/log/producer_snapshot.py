@@ -1,0 +1,86 @@
+"""Kafka's ``.snapshot`` files: the producers' state at the offset in the file's name.
+
+int16 version 1, uint32 CRC32C of all that follows it, int32 count, then 46 bytes a producer: int64 id, int16 epoch,
+int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch, int64 first
+offset of the open transaction (-1 none).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from struct import Struct
+
+from crc32c import crc32c
+
+from broker.log.checkpoints import replace_file
+from broker.log.producer_state import BatchMetadata, ProducerEntry
+from broker.record.header import NO_SEQUENCE
+
+SUFFIX = ".snapshot"
+VERSION = 1
+_HEAD = Struct(">hIi")
+_ENTRY = Struct(">qhiqiqiq")
+_CRC_END = 6
+
+
+class SnapshotError(ValueError):
+    """The file is no snapshot, or a damaged one."""
+
+
+def snapshot_path(directory: Path, offset: int) -> Path:
+    return directory / f"{offset:020d}{SUFFIX}"
+
+
+def snapshot_offsets(directory: Path) -> list[int]:
+    """The offsets of all snapshots in ``directory``, rising."""
+    names = (path.name.removesuffix(SUFFIX) for path in directory.glob(f"*{SUFFIX}"))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def write_snapshot(path: Path, entries: Iterable[ProducerEntry], *, sync: bool) -> None:
+    """Replaces the file at ``path``. Raises OSError."""
+    body = b"".join(_encode(entry) for entry in entries)
+    rest = (len(body) // _ENTRY.size).to_bytes(4, "big") + body
+    replace_file(path, VERSION.to_bytes(2, "big") + crc32c(rest).to_bytes(4, "big") + rest, sync=sync)
+
+
+def read_snapshot(path: Path) -> Iterator[ProducerEntry]:
+    """The producers in the file. Raises SnapshotError, OSError."""
+    data = path.read_bytes()
+    if len(data) < _HEAD.size:
+        raise SnapshotError(f"{path} is too short for a snapshot: {len(data)} bytes")
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise SnapshotError(f"{path} has version {version}, known is {VERSION}")
+    if crc != crc32c(data[_CRC_END:]):
+        raise SnapshotError(f"{path} fails its checksum")
+    if count * _ENTRY.size != len(data) - _HEAD.size:
+        raise SnapshotError(f"{path} announces {count} producers in {len(data)} bytes")
+    return (_decode(fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :]))
+
+
+def _encode(entry: ProducerEntry) -> bytes:
+    last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, -1, 0, entry.last_timestamp)
+    first_offset = entry.current_txn_first_offset
+    return _ENTRY.pack(
+        entry.producer_id,
+        entry.epoch,
+        last.last_sequence,
+        last.last_offset,
+        last.offset_delta,
+        entry.last_timestamp,
+        entry.coordinator_epoch,
+        -1 if first_offset is None else first_offset,
+    )
+
+
+def _decode(fields: tuple[int, ...]) -> ProducerEntry:
+    producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, txn_first = fields
+    entry = ProducerEntry(producer_id, epoch)
+    if offset >= 0:
+        entry.batches.append(BatchMetadata(sequence, offset, delta, timestamp))
+    entry.last_timestamp = timestamp
+    entry.coordinator_epoch = coordinator_epoch
+    entry.current_txn_first_offset = None if txn_first < 0 else txn_first
+    return entry

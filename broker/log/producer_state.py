@@ -1,0 +1,259 @@
+"""What the log knows of each producer: epoch, the last five batches, an open transaction.
+
+By it a leader tells a retried batch from a new one and refuses what comes out of order (KIP-98). Pure in memory;
+:mod:`.producer_snapshot` keeps it on disk and the log says when. Sequences wrap from 2^31 - 1 to 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker.log.results import AbortedTransaction
+from broker.protocol.errors import Errors, KafkaError
+from broker.record.batch import iter_records
+from broker.record.header import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader, increment_sequence
+from broker.record.validator import AppendOrigin
+
+BATCHES_KEPT = 5
+_MARKER_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+_ABORT, _COMMIT = 0, 1
+
+
+class BatchMetadata(NamedTuple):
+    """A batch that was appended: sequences and offsets of its ends, its highest timestamp (ms)."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        return increment_sequence(self.last_sequence, -self.offset_delta)
+
+
+class ProducerEntry:
+    """Kafka's ProducerStateEntry: one producer id."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "epoch",
+        "last_timestamp",
+        "producer_id",
+    )
+
+    def __init__(self, producer_id: int, epoch: int = NO_PRODUCER_EPOCH) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_KEPT)
+        self.last_timestamp = -1
+        self.coordinator_epoch = -1
+        self.current_txn_first_offset: int | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = epoch
+
+    def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
+        """The remembered batch that ``header`` repeats."""
+        if header.producer_epoch != self.epoch:
+            return None
+        last_sequence = header.last_sequence
+        for batch in self.batches:
+            if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
+                return batch
+        return None
+
+
+class TransactionMarker(NamedTuple):
+    """A control record's content: how a transaction ended."""
+
+    committed: bool
+    coordinator_epoch: int
+
+
+def read_marker(view: memoryview, position: int, header: BatchHeader) -> TransactionMarker | None:
+    """The end of a transaction that a control batch holds; None for other control records.
+
+    Raises KafkaError(CORRUPT_MESSAGE).
+    """
+    for record in iter_records(view, header, position):
+        if record.key is not None and record.value is not None:
+            try:
+                _, kind = _MARKER_KEY.unpack_from(record.key)
+                _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+            except struct.error as error:
+                raise KafkaError(
+                    Errors.CORRUPT_MESSAGE, f"control batch at offset {header.base_offset} is cut short"
+                ) from error
+            if kind in (_ABORT, _COMMIT):
+                return TransactionMarker(kind == _COMMIT, coordinator_epoch)
+    return None
+
+
+class ProducerStateManager:
+    """Kafka's ProducerStateManager. Belongs to the log and its lock."""
+
+    def __init__(self, expiration_ms: int) -> None:
+        self.expiration_ms = expiration_ms
+        self.producers: dict[int, ProducerEntry] = {}
+        self._ongoing: dict[int, int] = {}
+        self._unreplicated: list[AbortedTransaction] = []
+
+    # -- a leader's checks ---------------------------------------------------------------------------------------
+
+    def check(self, headers: list[BatchHeader], origin: AppendOrigin) -> BatchMetadata | None:
+        """Checks epochs and sequences of batches about to be appended, in this order.
+
+        Returns the earlier batch when all of them repeat remembered ones (the first's start to the last's end), None
+        when they are new. Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, and
+        DUPLICATE_SEQUENCE_NUMBER when only some repeat.
+        """
+        duplicates = [found for header in headers if (found := self._duplicate(header, origin)) is not None]
+        if len(duplicates) == len(headers):
+            first, last = duplicates[0], duplicates[-1]
+            return last._replace(offset_delta=last.last_offset - first.first_offset)
+        if duplicates:
+            raise KafkaError(
+                Errors.DUPLICATE_SEQUENCE_NUMBER,
+                f"{len(duplicates)} of {len(headers)} batches were appended before",
+            )
+        after: dict[int, tuple[int, int]] = {}
+        for header in headers:
+            if header.producer_id >= 0:
+                self._check_one(header, origin, after)
+        return None
+
+    def _duplicate(self, header: BatchHeader, origin: AppendOrigin) -> BatchMetadata | None:
+        if header.producer_id < 0 or origin is not AppendOrigin.CLIENT:
+            return None
+        entry = self.producers.get(header.producer_id)
+        return entry.find_duplicate(header) if entry is not None else None
+
+    def _check_one(
+        self, header: BatchHeader, origin: AppendOrigin, after: dict[int, tuple[int, int]]
+    ) -> None:
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        entry = self.producers.get(producer_id)
+        known_epoch, last_sequence = (
+            (entry.epoch, entry.last_sequence) if entry is not None else (NO_PRODUCER_EPOCH, NO_SEQUENCE)
+        )
+        known_epoch, last_sequence = after.get(producer_id, (known_epoch, last_sequence))
+        if epoch < known_epoch:
+            raise KafkaError(
+                Errors.INVALID_PRODUCER_EPOCH,
+                f"epoch {epoch} of producer {producer_id} is smaller than the last seen epoch {known_epoch}",
+            )
+        if origin is AppendOrigin.CLIENT and not header.is_control:
+            expected = self._expected_sequence(epoch, known_epoch, last_sequence)
+            if expected is not None and header.base_sequence != expected:
+                raise KafkaError(
+                    Errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"out of order sequence number for producer {producer_id}: {header.base_sequence} "
+                    f"(incoming seq. number), {last_sequence} (current end sequence number), epoch {epoch}",
+                )
+        after[producer_id] = (epoch, header.last_sequence)
+
+    @staticmethod
+    def _expected_sequence(epoch: int, known_epoch: int, last_sequence: int) -> int | None:
+        """The sequence that must come next; None: any may, for nothing is known of the producer."""
+        if known_epoch == NO_PRODUCER_EPOCH:
+            return None
+        if epoch != known_epoch:
+            return 0
+        return increment_sequence(last_sequence, 1)
+
+    # -- what was appended ---------------------------------------------------------------------------------------
+
+    def update(self, header: BatchHeader, base_offset: int) -> None:
+        """Notes a data batch of a producer that now stands at ``base_offset``."""
+        entry = self._entry(header)
+        last_offset = base_offset + header.last_offset_delta
+        entry.batches.append(
+            BatchMetadata(header.last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
+        )
+        entry.last_timestamp = header.max_timestamp
+        if header.is_transactional and entry.current_txn_first_offset is None:
+            entry.current_txn_first_offset = base_offset
+            self._ongoing[base_offset] = header.producer_id
+
+    def update_marker(self, header: BatchHeader, marker: TransactionMarker) -> AbortedTransaction | None:
+        """Notes a control batch; the transaction, if it was aborted by it, for the transaction index."""
+        entry = self._entry(header)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = header.max_timestamp
+        first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, None
+        if first_offset is None:
+            return None
+        self._ongoing.pop(first_offset, None)
+        stable = min(self._ongoing, default=header.last_offset + 1)
+        ended = AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable)
+        self._unreplicated.append(ended)
+        return None if marker.committed else ended
+
+    def _entry(self, header: BatchHeader) -> ProducerEntry:
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            entry = self.producers[header.producer_id] = ProducerEntry(
+                header.producer_id, header.producer_epoch
+            )
+        else:
+            entry.set_epoch(header.producer_epoch)
+        return entry
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether a transaction is open, or was when last looked."""
+        return bool(self._ongoing or self._unreplicated)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the first transaction begins that is open, or ended by a marker not below the high watermark."""
+        if self._unreplicated:
+            self._unreplicated = [
+                ended for ended in self._unreplicated if ended.last_offset >= high_watermark
+            ]
+        starts = [*self._ongoing, *(ended.first_offset for ended in self._unreplicated)]
+        return min(starts, default=None)
+
+    # -- forgetting ----------------------------------------------------------------------------------------------
+
+    def remove_expired(self, now_ms: int) -> int:
+        """Forgets producers that wrote nothing for ``expiration_ms`` and have no open transaction; how many."""
+        expired = [
+            entry.producer_id
+            for entry in self.producers.values()
+            if entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= self.expiration_ms
+        ]
+        for producer_id in expired:
+            del self.producers[producer_id]
+        return len(expired)
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self.producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+
+    def load(self, entries: Iterator[ProducerEntry], now_ms: int) -> None:
+        """Starts again from a snapshot's entries, but for the expired."""
+        self.clear()
+        for entry in entries:
+            self.producers[entry.producer_id] = entry
+            if entry.current_txn_first_offset is not None:
+                self._ongoing[entry.current_txn_first_offset] = entry.producer_id
+        self.remove_expired(now_ms)

@@ -1,0 +1,145 @@
+"""Finding things in a list of segments: a stretch to read, the offset of a timestamp, aborted transactions.
+
+Works without the log's lock on a snapshot of its segments; the log repeats a look-up that a truncation disturbed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from broker.log.results import AbortedTransaction, LogRead, TimestampOffset
+from broker.log.segment import Segment
+from broker.record.batch import iter_records
+from broker.record.header import LOG_OVERHEAD_BYTES, BatchHeader, batch_size_at
+from broker.utils.file_region import FileRegion
+
+Segments = Sequence[Segment]
+
+
+def floor_index(segments: Segments, offset: int) -> int:
+    """Index of the segment whose range holds ``offset``; -1 when it is before all."""
+    return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+
+
+def read_scanning(
+    segments: Segments, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool
+) -> LogRead:
+    """Reads from the batch that holds ``offset``, or the next one after a gap; found by index and scan."""
+    number = max(floor_index(segments, offset), 0)
+    while number < len(segments):
+        segment = segments[number]
+        found = segment.find(offset)
+        if found is not None:
+            position, header = found
+            if header.base_offset >= end_offset:
+                break
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            end = end_position(segment, following, end_offset)
+            return slice_of(segment, header.base_offset, position, end, max_bytes, min_one_batch, header)
+        number += 1
+    return LogRead(None, offset, 0)
+
+
+def end_position(segment: Segment, following: Segment | None, end_offset: int) -> int:
+    """Where in ``segment`` the batches end that lie wholly below ``end_offset``."""
+    if following is not None and end_offset >= following.base_offset:
+        return segment.size
+    size = segment.size
+    found = segment.find(end_offset)
+    return found[0] if found is not None else size
+
+
+def slice_of(
+    segment: Segment,
+    base_offset: int,
+    position: int,
+    end: int,
+    max_bytes: int,
+    min_one_batch: bool,
+    header: BatchHeader | None = None,
+) -> LogRead:
+    """The region from ``position`` to ``end``, at most ``max_bytes`` unless the first batch alone is larger."""
+    size = end - position
+    if size <= 0:
+        return LogRead(None, base_offset, 0)
+    file = segment.file
+    if size > max_bytes:
+        size = max_bytes
+        first = header.size_bytes if header is not None else _batch_size(file.fileno(), position)
+        if first > max_bytes:
+            if not min_one_batch:
+                return LogRead(None, base_offset, 0, True)
+            size = first
+    return LogRead(FileRegion(file, position, size), base_offset, size)
+
+
+def _batch_size(fd: int, position: int) -> int:
+    return batch_size_at(os.pread(fd, LOG_OVERHEAD_BYTES, position))
+
+
+def read_region(region: FileRegion) -> bytes:
+    """The bytes of ``region``, less where the file is shorter. Raises OSError."""
+    return os.pread(region.file.fileno(), region.size, region.position)
+
+
+def is_cached(region: FileRegion) -> bool:
+    """Whether the first and last byte of ``region`` are in the page cache; True where the kernel cannot say."""
+    fd = region.file.fileno()
+    byte = bytearray(1)
+    try:
+        for position in (region.position, region.position + region.size - 1):
+            os.preadv(fd, [byte], position, os.RWF_NOWAIT)
+    except OSError as error:
+        return error.errno != errno.EAGAIN
+    return True
+
+
+def offset_for_timestamp(segments: Segments, timestamp: int, start_offset: int) -> TimestampOffset | None:
+    """The first record at or after ``start_offset`` that is as late as ``timestamp`` (ms); None without one."""
+    for segment in segments:
+        if segment.size == 0 or segment.largest_noted_timestamp < timestamp:
+            continue
+        first = max(segment.time_index.lookup(timestamp), start_offset)
+        for position, header in segment.headers_from(segment.offset_index.lookup(first)):
+            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+                found = _record_at(segment, position, header, timestamp, start_offset)
+                if found is not None:
+                    return found
+    return None
+
+
+def offset_of_max_timestamp(segments: Segments) -> TimestampOffset | None:
+    """The first record with the highest timestamp of all; None when no record has one."""
+    best = max(segments, key=lambda segment: segment.largest_noted_timestamp, default=None)
+    if best is None or best.largest_noted_timestamp < 0:
+        return None
+    return offset_for_timestamp([best], best.largest_noted_timestamp, best.base_offset)
+
+
+def _record_at(
+    segment: Segment, position: int, header: BatchHeader, timestamp: int, start_offset: int
+) -> TimestampOffset | None:
+    if header.is_log_append_time or header.is_control:
+        return TimestampOffset(
+            header.max_timestamp, max(header.base_offset, start_offset), header.leader_epoch
+        )
+    view = segment.read_batches(position, position + header.size_bytes)
+    for record in iter_records(view, header):
+        if record.timestamp >= timestamp and record.offset >= start_offset:
+            return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
+    return None
+
+
+def aborted_transactions(segments: Segments, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """Aborted transactions with records in the range, by first offset: what a read_committed fetch is told."""
+    found: list[AbortedTransaction] = []
+    for segment in segments[max(floor_index(segments, first_offset), 0) :]:
+        entries = segment.txn_index.entries()
+        found += [t for t in entries if t.last_offset >= first_offset and t.first_offset < end_offset]
+        # Transactions that end later began later than this point: the range is covered.
+        if any(entry.last_stable_offset >= end_offset for entry in entries):
+            break
+    return sorted(found, key=lambda transaction: transaction.first_offset)

@@ -1,0 +1,170 @@
+"""Verifying a segment's batches and making its indexes again from them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from broker.config.log_config import LONG_MAX
+from broker.log.errors import LoadCancelled, LogDirError
+from broker.log.leader_epochs import LeaderEpochCache
+from broker.log.segment import LOG_SUFFIX, Segment
+from broker.record.header import CRC_START, HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader
+
+_BUFFER_BYTES = 1024 * 1024
+_LEGACY_HEADER_BYTES = 26
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryResult:
+    """What was done: from which offset on, where the log continues, and what was cut off, why."""
+
+    first_offset: int
+    next_offset: int
+    truncated_bytes: int
+    problem: str | None
+
+
+class _Fault(Exception):
+    """The batch at this place is not whole or not what was written."""
+
+
+def recover_segment(
+    segment: Segment,
+    trusted_offset: int,
+    index_interval_bytes: int,
+    *,
+    epochs: LeaderEpochCache | None = None,
+    cancel: threading.Event | None = None,
+) -> RecoveryResult:
+    """Verifies the batches from ``trusted_offset`` on, rebuilds the indexes there, cuts off what is wrong.
+
+    Batches and index entries below ``trusted_offset`` are durable and taken as they are. Raises LoadCancelled,
+    LogDirError on batches of an older message format, OSError.
+    """
+    position = _rewind(segment, trusted_offset)
+    next_offset = segment.base_offset
+    first_offset: int | None = None
+    problem = None
+    try:
+        for header in _verified(segment, position, cancel):
+            if header.base_offset < next_offset:
+                raise _Fault(f"offset {header.base_offset} follows {next_offset - 1}")
+            if first_offset is None:
+                first_offset = header.base_offset
+            _note(segment, header, position, index_interval_bytes)
+            if epochs is not None and header.leader_epoch > epochs.latest_epoch:
+                epochs.assign(header.leader_epoch, header.base_offset, write=False)
+            next_offset = header.next_offset
+            position += header.size_bytes
+    except _Fault as fault:
+        problem = str(fault)
+    truncated = segment.size - position
+    if truncated:
+        _refuse_legacy(segment, position)
+        segment.size = position
+        segment.cut_back()
+    segment.become_inactive()
+    return RecoveryResult(
+        next_offset if first_offset is None else first_offset, next_offset, truncated, problem
+    )
+
+
+def _rewind(segment: Segment, trusted_offset: int) -> int:
+    """Takes the indexes back to what is durable; the position to verify from."""
+    segment.max_timestamp = None
+    segment.first_timestamp = None
+    segment.bytes_since_index_entry = 0
+    offset_index, time_index = segment.offset_index, segment.time_index
+    if trusted_offset > segment.base_offset and offset_index.is_sane(segment.size) and time_index.is_sane():
+        offset_index.truncate_to_offset(trusted_offset)
+        last = offset_index.last()
+        if last is not None:
+            time_index.truncate_to(last[0] + 1)
+            segment.txn_index.truncate_to(last[0])
+            position = last[1]
+            offset_index.truncate_to(position)
+            segment.bytes_since_index_entry = LONG_MAX  # so that this batch gets its entry again
+            return position
+    offset_index.file.reset()
+    time_index.reset()
+    segment.txn_index.reset()
+    segment.max_timestamp = -1
+    return 0
+
+
+def _note(segment: Segment, header: BatchHeader, position: int, index_interval_bytes: int) -> None:
+    if header.max_timestamp > segment.largest_noted_timestamp:
+        segment.max_timestamp = header.max_timestamp
+        segment.max_timestamp_offset = header.last_offset
+    if segment.bytes_since_index_entry > index_interval_bytes:
+        segment.offset_index.append(header.last_offset, position)
+        segment.time_index.maybe_append(segment.largest_noted_timestamp, segment.max_timestamp_offset)
+        segment.bytes_since_index_entry = 0
+    segment.bytes_since_index_entry += header.size_bytes
+
+
+def _verified(segment: Segment, position: int, cancel: threading.Event | None) -> Iterator[BatchHeader]:
+    """Headers of the batches from ``position`` on, checksums verified; raises _Fault at the first wrong one."""
+    fd = segment.file.fileno()
+    buffer = bytearray(_BUFFER_BYTES)
+    start = filled = 0  # the buffer holds the file's bytes from ``start``, ``filled`` of them
+    while position < segment.size:
+        left = segment.size - position
+        if left < HEADER_BYTES:
+            raise _Fault(f"{left} bytes are no whole batch header")
+        if position + HEADER_BYTES > start + filled:
+            start, filled = position, _fill(fd, buffer, position, cancel)
+        header = _plausible(memoryview(buffer), position - start, left)
+        size = header.size_bytes
+        if position + size > start + filled:
+            if size > len(buffer):
+                buffer = bytearray(size)
+            start, filled = position, _fill(fd, buffer, position, cancel)
+        at = position - start
+        if filled - at < size or crc32c(memoryview(buffer)[at + CRC_START : at + size]) != header.crc:
+            raise _Fault(f"batch at offset {header.base_offset} fails its checksum")
+        yield header
+        position += size
+
+
+def _fill(fd: int, buffer: bytearray, position: int, cancel: threading.Event | None) -> int:
+    if cancel is not None and cancel.is_set():
+        raise LoadCancelled("recovery was told to stop")
+    return os.preadv(fd, [buffer], position)
+
+
+def _plausible(view: memoryview, at: int, left: int) -> BatchHeader:
+    header = BatchHeader._make(HEADER.unpack_from(view, at))
+    size = header.length + LOG_OVERHEAD_BYTES
+    if header.magic != MAGIC:
+        raise _Fault(f"magic {header.magic} instead of {MAGIC}")
+    if size < HEADER_BYTES or size > left:
+        raise _Fault(f"batch claims {size} bytes, {left} are left")
+    if header.last_offset_delta < 0:
+        raise _Fault(f"last offset delta is {header.last_offset_delta}")
+    return header
+
+
+def _refuse_legacy(segment: Segment, position: int) -> None:
+    """Rather than cut off sound messages of an old format (magic 0 and 1), refuses the directory."""
+    head = os.pread(segment.file.fileno(), _LEGACY_HEADER_BYTES, position)
+    if len(head) < _LEGACY_HEADER_BYTES or head[16] > 1:
+        return
+    size = int.from_bytes(head[8:12], "big", signed=True)
+    if (
+        size < _LEGACY_HEADER_BYTES - LOG_OVERHEAD_BYTES
+        or size > segment.size - position - LOG_OVERHEAD_BYTES
+    ):
+        return
+    message = os.pread(segment.file.fileno(), size, position + LOG_OVERHEAD_BYTES)
+    if zlib.crc32(message[4:]) == int.from_bytes(message[:4], "big"):
+        raise LogDirError(
+            f"{segment.path(LOG_SUFFIX)} holds messages of format version {head[16]}, which this broker does not "
+            "read; let Apache Kafka 3 rewrite or expire them first, nothing was changed"
+        )

@@ -1,0 +1,88 @@
+"""Which old segments may go: the choice alone, pure.
+
+Kafka's order of reasons: behind the log start offset, older than ``retention.ms``, beyond ``retention.bytes``. Always
+from the oldest on, never past the high watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Reason(Enum):
+    """Why segments are deleted, as the log line says it."""
+
+    LOG_START = "log_start_offset"
+    TIME = "retention.ms"
+    SIZE = "retention.bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What the choice needs to know of a segment. ``end_offset``: the next one's base, the log's end for the last."""
+
+    end_offset: int
+    size_bytes: int
+    largest_timestamp: int
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRules:
+    """-1 means no limit. ``by_policy`` is whether cleanup.policy has ``delete``."""
+
+    retention_ms: int
+    retention_bytes: int
+    by_policy: bool
+
+
+_MayGo = Callable[[SegmentFacts, int], bool]
+
+
+def segments_to_delete(
+    segments: Sequence[SegmentFacts],
+    rules: RetentionRules,
+    *,
+    now_ms: int,
+    log_start_offset: int,
+    high_watermark: int,
+) -> tuple[int, Reason] | None:
+    """How many of the oldest segments to delete, and why; None: none."""
+    behind = _leading(
+        segments,
+        high_watermark,
+        lambda segment, _: not segment.active and segment.end_offset <= log_start_offset,
+    )
+    if behind:
+        return behind, Reason.LOG_START
+    if not rules.by_policy:
+        return None
+    if rules.retention_ms >= 0:
+        old = _leading(
+            segments,
+            high_watermark,
+            lambda segment, _: now_ms - segment.largest_timestamp > rules.retention_ms,
+        )
+        if old:
+            return old, Reason.TIME
+    if rules.retention_bytes >= 0:
+        excess = sum(segment.size_bytes for segment in segments) - rules.retention_bytes
+        too_much = _leading(
+            segments, high_watermark, lambda segment, before: excess - before >= segment.size_bytes
+        )
+        if too_much:
+            return too_much, Reason.SIZE
+    return None
+
+
+def _leading(segments: Sequence[SegmentFacts], high_watermark: int, may_go: _MayGo) -> int:
+    count = size_before = 0
+    for segment in segments:
+        empty_active = segment.active and segment.size_bytes == 0
+        if empty_active or segment.end_offset > high_watermark or not may_go(segment, size_before):
+            break
+        count += 1
+        size_before += segment.size_bytes
+    return count

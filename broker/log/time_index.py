@@ -1,0 +1,85 @@
+"""The ``.timeindex`` file: from a timestamp to an offset in the segment.
+
+Entries are an int64 timestamp in ms, the highest so far, and an int32 relative offset: the last one of the batch that
+carries it. Timestamps rise strictly. A last entry is forced when the segment rolls or closes, so that the segment's
+highest timestamp is known without reading it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import Struct
+
+from broker.log.index_file import IndexFile
+
+_ENTRY = Struct(">qi")
+ENTRY_BYTES = _ENTRY.size
+
+
+class TimeIndex:
+    """Kafka's TimeIndex. Invariant: timestamps rise strictly, offsets do not fall."""
+
+    def __init__(self, path: Path, base_offset: int, max_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.file = IndexFile(path, _ENTRY, max_bytes)
+        self._last_timestamp: int | None = None
+
+    @property
+    def is_full(self) -> bool:
+        # One place is kept for the entry that rolling forces.
+        return len(self.file) >= self.file.max_entries - 1
+
+    def maybe_append(self, timestamp: int, offset: int, *, force: bool = False) -> None:
+        """Adds an entry if ``timestamp`` is higher than the last one's. ``force`` may use the reserved place."""
+        file = self.file
+        if timestamp < 0 or timestamp <= self.last_timestamp or len(file) >= file.max_entries:
+            return
+        if not force and self.is_full:
+            return
+        file.append(timestamp, offset - self.base_offset)
+        self._last_timestamp = timestamp
+
+    @property
+    def last_timestamp(self) -> int:
+        """Highest timestamp noted, -1 when none is."""
+        if self._last_timestamp is None:
+            last = self.last()
+            self._last_timestamp = last[0] if last is not None else -1
+        return self._last_timestamp
+
+    def last(self) -> tuple[int, int] | None:
+        """Last entry as ``(timestamp, offset)``; None when empty."""
+        entries = len(self.file)
+        if not entries:
+            return None
+        timestamp, relative = self.file.entry(entries - 1)
+        return timestamp, self.base_offset + relative
+
+    def lookup(self, timestamp: int) -> int:
+        """An offset at or before the first record that is as late as ``timestamp``."""
+        entry = self.file.last_at_most(0, timestamp - 1)
+        return self.base_offset + entry[1] if entry is not None else self.base_offset
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops entries of batches whose last offset is ``offset`` or higher."""
+        file = self.file
+        relative = offset - self.base_offset
+        keep = len(file)
+        while keep and file.entry(keep - 1)[1] >= relative:
+            keep -= 1
+        file.truncate(keep)
+        self._last_timestamp = None
+
+    def reset(self) -> None:
+        self.file.reset()
+        self._last_timestamp = None
+
+    def is_sane(self) -> bool:
+        """Whether the file can be what it should: whole entries, the last of which is the latest."""
+        file = self.file
+        if not len(file):
+            return True
+        if file.path.stat().st_size % ENTRY_BYTES or len(file) > file.max_entries:
+            return False
+        timestamp, relative = file.entry(len(file) - 1)
+        return relative >= 0 and timestamp > 0 and timestamp >= file.entry(0)[0]

@@ -1,0 +1,63 @@
+"""The ``.txnindex`` file: the aborted transactions whose markers stand in a segment.
+
+34 bytes an entry: int16 version 0, int64 producer id, first offset, last offset (the marker's), last stable offset at
+that time. The file is made with the first abort; most segments have none.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from struct import Struct
+
+from broker.log.index_file import sync_file
+from broker.log.results import AbortedTransaction
+
+_ENTRY = Struct(">hqqqq")
+VERSION = 0
+
+
+class TransactionIndex:
+    """Kafka's TransactionIndex. Entries rise by their last offset. Small, so it is read whole when asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def entries(self) -> list[AbortedTransaction]:
+        """All entries; a torn last one is left out. Raises OSError but for a missing file."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        whole = len(data) - len(data) % _ENTRY.size
+        return [AbortedTransaction._make(fields[1:]) for fields in _ENTRY.iter_unpack(data[:whole])]
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        """Adds an entry; on a torn end it continues after the last whole one."""
+        with self.path.open("ab") as file:
+            size = file.tell()
+            if size % _ENTRY.size:
+                file.truncate(size - size % _ENTRY.size)
+            file.write(_ENTRY.pack(VERSION, *aborted))
+
+    def overlapping(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Transactions with a record in ``[first_offset, end_offset)``."""
+        return [
+            aborted
+            for aborted in self.entries()
+            if aborted.last_offset >= first_offset and aborted.first_offset < end_offset
+        ]
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops entries whose marker stands at ``offset`` or later."""
+        entries = self.entries()
+        keep = [aborted for aborted in entries if aborted.last_offset < offset]
+        if len(keep) < len(entries):
+            os.truncate(self.path, len(keep) * _ENTRY.size)
+
+    def reset(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        """Makes it durable. Raises OSError."""
+        sync_file(self.path)

@@ -1,0 +1,162 @@
+"""The header of a record batch (magic 2): reading it, and setting in place what the broker may set.
+
+Works on memoryviews and never touches the records themselves. Layout, big endian, 61 bytes::
+
+     0 base_offset      int64    23 last_offset_delta int32    51 producer_epoch int16
+     8 length           int32    27 base_timestamp    int64    53 base_sequence  int32
+    12 leader_epoch     int32    35 max_timestamp     int64    57 record_count   int32
+    16 magic            int8     43 producer_id       int64    61 records ...
+    17 crc              uint32      (CRC32C of everything from ``attributes`` on)
+    21 attributes       int16
+
+``length`` counts what follows it, so a batch takes ``length + 12`` bytes. The base offset and the leader epoch stand
+outside the CRC: setting them costs no checksum. Source: Kafka 3.9, message format v2 (KIP-98, KIP-534).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size
+LOG_OVERHEAD_BYTES = 12  # base_offset and length, which ``length`` does not count
+CRC_START = 21
+MAGIC = 2
+MIN_RECORD_BYTES = 7  # length, attributes, timestamp and offset deltas, key and value lengths, header count
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+
+_OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
+_CRC_ATTRIBUTES = struct.Struct(">Ih")
+_INT64 = struct.Struct(">q")
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+
+
+class BatchHeader(NamedTuple):
+    """One batch's header as read. Offsets are the partition's, timestamps milliseconds, -1 means none."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return self.length + LOG_OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec_id(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME_FLAG)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the tombstones of a compacted batch may go; it then stands in ``base_timestamp`` (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; sequences wrap from 2^31 - 1 to 0. -1 without a producer id."""
+        if self.producer_id == NO_PRODUCER_ID:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """``sequence + increment``, wrapped from 2^31 - 1 to 0."""
+    return (sequence + increment) & 0x7FFFFFFF
+
+
+def read_header(view: memoryview | bytes, position: int = 0) -> BatchHeader:
+    """The header at ``position``. Raises struct.error when fewer than 61 bytes follow."""
+    return BatchHeader._make(HEADER.unpack_from(view, position))
+
+
+def batch_size_at(view: memoryview | bytes, position: int = 0) -> int:
+    """Bytes that the batch at ``position`` claims to take, its first 12 included."""
+    size: int = _OFFSET_AND_LENGTH.unpack_from(view, position)[1] + LOG_OVERHEAD_BYTES
+    return size
+
+
+def iter_batches(view: memoryview | bytes) -> Iterator[BatchHeader]:
+    """The headers of the whole batches in ``view``, one after another.
+
+    Stops before a trailing incomplete batch, and before one whose claimed length cannot be a batch's. Checks nothing
+    else: see :func:`crc_is_valid`.
+    """
+    position = 0
+    end = len(view)
+    while end - position >= HEADER_BYTES:
+        header = BatchHeader._make(HEADER.unpack_from(view, position))
+        size = header.length + LOG_OVERHEAD_BYTES
+        if size < HEADER_BYTES or size > end - position:
+            return
+        yield header
+        position += size
+
+
+def compute_crc(view: memoryview, position: int, size: int) -> int:
+    """CRC32C of the batch of ``size`` bytes at ``position``, over what its ``crc`` field covers."""
+    return crc32c(view[position + CRC_START : position + size])
+
+
+def crc_is_valid(view: memoryview, header: BatchHeader, position: int = 0) -> bool:
+    """Whether the batch at ``position``, wholly inside ``view``, carries the right checksum."""
+    return compute_crc(view, position, header.length + LOG_OVERHEAD_BYTES) == header.crc
+
+
+def set_offset_and_epoch(view: memoryview, position: int, base_offset: int, length: int, epoch: int) -> None:
+    """Writes the base offset and leader epoch in place (``length`` stays as it is; it lies between them)."""
+    _OFFSET_LENGTH_EPOCH.pack_into(view, position, base_offset, length, epoch)
+
+
+def set_log_append_time(view: memoryview, position: int, header: BatchHeader, now_ms: int) -> BatchHeader:
+    """Stamps the batch with the broker's time, renews the CRC, and returns the header as it now is."""
+    attributes = header.attributes | LOG_APPEND_TIME_FLAG
+    _CRC_ATTRIBUTES.pack_into(view, position + 17, 0, attributes)
+    _INT64.pack_into(view, position + 35, now_ms)
+    crc = compute_crc(view, position, header.size_bytes)
+    _CRC_ATTRIBUTES.pack_into(view, position + 17, crc, attributes)
+    return header._replace(attributes=attributes, max_timestamp=now_ms, crc=crc)

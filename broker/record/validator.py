@@ -1,0 +1,261 @@
+"""What a leader accepts: the checks of Kafka's LogValidator, made on batch headers and checksums alone.
+
+The records inside are looked at only where a config demands it: keys on a compacted topic, a lower bound of
+timestamps, another codec than the producer's. Knows no files and no producers' sequences (see ``log.producer_state``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from crc32c import crc32c
+
+from broker.protocol.errors import Errors, KafkaError
+from broker.record.batch import records_body, replace_body
+from broker.record.compression import CODEC_IDS, CODEC_NAMES
+from broker.record.header import (
+    CONTROL_FLAG,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    MIN_RECORD_BYTES,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    batch_size_at,
+    crc_is_valid,
+    iter_batches,
+    set_log_append_time,
+)
+from broker.record.records import RecordFormatError, scan_keys
+
+LONG_MAX = (1 << 63) - 1
+_HIGHEST_CODEC = len(CODEC_NAMES) - 1
+
+
+class AppendOrigin(Enum):
+    """Who wrote the records. A client is trusted with nothing, a coordinator is this broker itself."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRules:
+    """What a topic's config asks of a batch. ``target_codec`` None keeps the producer's."""
+
+    max_message_bytes: int
+    log_append_time: bool = False
+    before_max_ms: int = LONG_MAX
+    after_max_ms: int = LONG_MAX
+    keys_required: bool = False
+    target_codec: int | None = None
+    level: int | None = None
+
+    @property
+    def looks_inside(self) -> bool:
+        return self.keys_required or self.before_max_ms < LONG_MAX
+
+
+def codec_for(compression_type: str) -> int | None:
+    """The codec id of a ``compression.type``; None for ``producer``."""
+    return None if compression_type == "producer" else CODEC_IDS[compression_type]
+
+
+def check_batches(
+    records: memoryview, rules: BatchRules, origin: AppendOrigin, now_ms: int, where: object
+) -> list[BatchHeader]:
+    """The headers of all batches in ``records``, each of them valid.
+
+    ``where`` names the partition in messages. Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE,
+    UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP, INVALID_TXN_STATE.
+    """
+    end = len(records)
+    headers = []
+    position = 0
+    while position < end:
+        header = _checked_header(records, position, end, rules.max_message_bytes, where)
+        if origin is AppendOrigin.CLIENT:
+            _check_client_batch(header, where)
+        if header.attributes & LOG_APPEND_TIME_FLAG and not rules.log_append_time:
+            raise KafkaError(
+                Errors.INVALID_TIMESTAMP,
+                f"{where}: a producer must not set the timestamp type LogAppendTime on a CreateTime topic",
+            )
+        if header.max_timestamp > now_ms + rules.after_max_ms and not rules.log_append_time:
+            raise KafkaError(
+                Errors.INVALID_TIMESTAMP,
+                f"{where}: timestamp {header.max_timestamp} is later than now ({now_ms}) by more than "
+                f"message.timestamp.after.max.ms={rules.after_max_ms}",
+            )
+        if rules.looks_inside and origin is not AppendOrigin.COORDINATOR:
+            _check_inside(records, position, header, rules, now_ms, where)
+        headers.append(header)
+        position += header.length + LOG_OVERHEAD_BYTES
+    if not headers:
+        raise KafkaError(Errors.INVALID_RECORD, f"{where}: there is no record batch to append")
+    return headers
+
+
+def _checked_header(
+    records: memoryview, position: int, end: int, max_message_bytes: int, where: object
+) -> BatchHeader:
+    if end - position < HEADER_BYTES:
+        raise KafkaError(
+            Errors.CORRUPT_MESSAGE,
+            f"{where}: {end - position} bytes are too few for a record batch's header of {HEADER_BYTES}",
+        )
+    header = BatchHeader._make(HEADER.unpack_from(records, position))
+    size = header.length + LOG_OVERHEAD_BYTES
+    if header.magic != MAGIC:
+        code = Errors.INVALID_RECORD if 0 <= header.magic < MAGIC else Errors.CORRUPT_MESSAGE
+        raise KafkaError(code, f"{where}: record batch has magic {header.magic}, only {MAGIC} is accepted")
+    if size < HEADER_BYTES or size > end - position:
+        raise KafkaError(
+            Errors.CORRUPT_MESSAGE,
+            f"{where}: record batch claims {size} bytes where {end - position} are left",
+        )
+    if size > max_message_bytes:
+        raise KafkaError(
+            Errors.MESSAGE_TOO_LARGE,
+            f"{where}: record batch of {size} bytes exceeds max.message.bytes={max_message_bytes}",
+        )
+    if crc32c(records[position + CRC_START : position + size]) != header.crc:
+        raise KafkaError(Errors.CORRUPT_MESSAGE, f"{where}: record batch fails its CRC")
+    if header.attributes & 0x07 > _HIGHEST_CODEC:
+        raise KafkaError(
+            Errors.UNSUPPORTED_COMPRESSION_TYPE,
+            f"{where}: record batch has compression codec {header.codec_id}, known are 0 to {_HIGHEST_CODEC}",
+        )
+    return header
+
+
+def _check_client_batch(header: BatchHeader, where: object) -> None:
+    """A client's batch is made from scratch: offsets 0..n-1, no markers, a sequence where there is a producer."""
+    problem = None
+    if header.base_offset != 0:
+        problem = f"base offset must be 0, is {header.base_offset}"
+    elif header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
+        problem = f"{header.record_count} records but last offset delta {header.last_offset_delta}"
+    elif (
+        not header.attributes & 0x07
+        and header.record_count * MIN_RECORD_BYTES > header.length + LOG_OVERHEAD_BYTES - HEADER_BYTES
+    ):
+        problem = f"{header.record_count} records cannot fit in {header.size_bytes} bytes"
+    elif header.attributes & CONTROL_FLAG:
+        problem = "clients are not allowed to write control records"
+    elif header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        problem = (
+            f"producer id {header.producer_id} with sequence {header.base_sequence} "
+            f"and epoch {header.producer_epoch}"
+        )
+    if problem is not None:
+        raise KafkaError(Errors.INVALID_RECORD, f"{where}: invalid record batch: {problem}")
+    if header.attributes & TRANSACTIONAL_FLAG:
+        raise KafkaError(
+            Errors.INVALID_TXN_STATE, f"{where}: record batch was not part of an ongoing transaction"
+        )
+
+
+def _check_inside(
+    records: memoryview, position: int, header: BatchHeader, rules: BatchRules, now_ms: int, where: object
+) -> None:
+    body = records_body(records, header, position)
+    earliest = now_ms - rules.before_max_ms
+    try:
+        for offset_delta, timestamp_delta, key_length in scan_keys(body, header.record_count):
+            if rules.keys_required and key_length < 0:
+                raise KafkaError(
+                    Errors.INVALID_RECORD,
+                    f"{where}: a compacted topic cannot accept a message without key (record {offset_delta})",
+                )
+            timestamp = header.base_timestamp + timestamp_delta
+            if timestamp < earliest and timestamp >= 0 and not rules.log_append_time:
+                raise KafkaError(
+                    Errors.INVALID_TIMESTAMP,
+                    f"{where}: timestamp {timestamp} of record {offset_delta} is earlier than now ({now_ms}) by "
+                    f"more than message.timestamp.before.max.ms={rules.before_max_ms}",
+                )
+    except RecordFormatError as error:
+        raise KafkaError(Errors.INVALID_RECORD, f"{where}: {error}") from error
+
+
+def check_fetched(records: memoryview, where: object) -> list[BatchHeader]:
+    """The headers of the whole batches that a follower fetched, checksums verified.
+
+    Raises KafkaError(CORRUPT_MESSAGE).
+    """
+    position = 0
+    headers = []
+    for header in iter_batches(records):
+        if header.magic != MAGIC or not crc_is_valid(records, header, position):
+            raise KafkaError(
+                Errors.CORRUPT_MESSAGE,
+                f"{where}: fetched batch at offset {header.base_offset} (magic {header.magic}) fails its checksum",
+            )
+        headers.append(header)
+        position += header.length + LOG_OVERHEAD_BYTES
+    rest = len(records) - position
+    if rest >= LOG_OVERHEAD_BYTES and batch_size_at(records, position) < HEADER_BYTES:
+        raise KafkaError(Errors.CORRUPT_MESSAGE, f"{where}: fetched batch claims an impossible length")
+    return headers
+
+
+def check_follows(headers: Iterable[BatchHeader], log_end_offset: int, where: object) -> None:
+    """Raises KafkaError(OFFSET_OUT_OF_RANGE) unless the batches continue the log, each after the one before."""
+    expected = log_end_offset
+    for header in headers:
+        if header.base_offset < expected or header.last_offset_delta < 0:
+            raise KafkaError(
+                Errors.OFFSET_OUT_OF_RANGE,
+                f"{where}: fetched batch begins at offset {header.base_offset}, the log continues at {expected}",
+            )
+        expected = header.last_offset + 1
+
+
+def needs_recompression(headers: list[BatchHeader], rules: BatchRules) -> bool:
+    """Whether a batch has another codec than the topic wants."""
+    target = rules.target_codec
+    return target is not None and any(header.attributes & 0x07 != target for header in headers)
+
+
+def recompress(
+    records: memoryview, headers: list[BatchHeader], rules: BatchRules
+) -> tuple[memoryview, list[BatchHeader]]:
+    """All batches again, compressed by the topic's codec. The records inside stay byte for byte."""
+    assert rules.target_codec is not None
+    out = bytearray()
+    position = 0
+    for header in headers:
+        if header.codec_id == rules.target_codec:
+            out += records[position : position + header.size_bytes]
+        else:
+            body = records_body(records, header, position)
+            out += replace_body(header, body, rules.target_codec, rules.level)
+        position += header.size_bytes
+    view = memoryview(out)
+    return view, _headers(view)
+
+
+def stamp_append_time(records: memoryview, headers: list[BatchHeader], now_ms: int) -> list[BatchHeader]:
+    """Sets the broker's time in every batch, in place; the headers as they now are."""
+    stamped = []
+    position = 0
+    for header in headers:
+        stamped.append(set_log_append_time(records, position, header, now_ms))
+        position += header.size_bytes
+    return stamped
+
+
+def _headers(view: memoryview) -> list[BatchHeader]:
+    headers = []
+    position = 0
+    while position < len(view):
+        headers.append(BatchHeader._make(HEADER.unpack_from(view, position)))
+        position += headers[-1].size_bytes
+    return headers
