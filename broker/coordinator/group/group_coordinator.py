@@ -245,7 +245,7 @@ class GroupCoordinator:
         return None if all(map(_fits, names)) else Errors.INVALID_REQUEST  # it could not be stored
 
     def _committing_cell(self, group_id: str, request: CommitRequest) -> GroupCell | Errors:
-        """Who commits without a generation needs no group to be there; who has one comes from an older time."""
+        """Without a generation no group need be there; one with a generation comes from an older time."""
         cell = self._registry.find(group_id)
         if cell is not None:
             return cell

@@ -1,0 +1,43 @@
+"""DeleteGroups, versions 0 to 2."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from broker.network.request_channel import Request
+from broker.protocol.errors import Errors, KafkaError
+from broker.server.apis.context import ApiContext
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+    """Answered when the last of the groups has its tombstones, or its refusal."""
+    group_ids = list(dict.fromkeys(message.groups_names))
+    if not group_ids:
+        return _fields({})
+    results: dict[str, Errors] = {}
+    lock = threading.Lock()
+
+    def deleted(group_id: str, error: Errors) -> None:
+        with lock:
+            results[group_id] = error
+            complete = len(results) == len(group_ids)
+        if complete:
+            ctx.respond(request, _fields(results))
+
+    for group_id in group_ids:
+        ctx.group_coordinator.delete(group_id, partial(deleted, group_id))
+    return None
+
+
+def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+    return _fields(dict.fromkeys(message.groups_names, error.error_code))
+
+
+def _fields(results: Mapping[str, Errors]) -> Mapping[str, Any]:
+    return {
+        "throttle_time": 0,
+        "results": [{"group_id": group_id, "error_code": error} for group_id, error in results.items()],
+    }

@@ -1,0 +1,73 @@
+"""FindCoordinator: which broker leads the partition of __consumer_offsets that a group lives in. Versions 0
+to 6.
+
+Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: there is no transaction coordinator,
+and of the codes that clients know here it is the one that all of them take as final, where
+COORDINATOR_NOT_AVAILABLE would have them ask until their time is up. Share groups are no part of Kafka 3.9's
+ZooKeeper mode: INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.errors import Errors, KafkaError
+from broker.server.apis.context import ApiContext
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
+
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+_SHARE: Final = 2
+_REFUSED: Final[Mapping[int, tuple[Errors, str]]] = {
+    _TRANSACTION: (
+        Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "this broker has no transaction coordinator: produce without transactional.id (idempotence works)",
+    ),
+    _SHARE: (Errors.INVALID_REQUEST, "share groups are not supported"),
+}
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+    """One coordinator, or from version 4 on one for each key."""
+    key_type = codec.get(message, "key_type", _GROUP)
+    listener = request.connection.listener_name
+    keys = codec.get(message, "coordinator_keys")
+    if keys is None:
+        return {"throttle_time": 0, **_coordinator(message.key, key_type, listener, ctx)}
+    coordinators = [{"key": key, **_coordinator(key, key_type, listener, ctx)} for key in keys]
+    return {"throttle_time": 0, "coordinators": coordinators}
+
+
+def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+    """The same refusal for every key."""
+    refusal = _refusal(error.error_code, error.message)
+    keys = codec.get(message, "coordinator_keys", ())
+    return {"throttle_time": 0, **refusal, "coordinators": [{"key": key, **refusal} for key in keys]}
+
+
+def _coordinator(key: str, key_type: int, listener: str, ctx: ApiContext) -> Mapping[str, Any]:
+    if key_type != _GROUP:
+        return _refusal(*_REFUSED.get(key_type, (Errors.INVALID_REQUEST, f"unknown key type {key_type}")))
+    if not ctx.metadata_cache.contains(GROUP_METADATA_TOPIC):
+        ctx.auto_topics.ensure_internal(GROUP_METADATA_TOPIC)
+        return _refusal(Errors.COORDINATOR_NOT_AVAILABLE, f"{GROUP_METADATA_TOPIC} is being created")
+    partition = TopicPartition(GROUP_METADATA_TOPIC, ctx.group_coordinator.partition_for(key))
+    info = ctx.metadata_cache.partition_info(partition)
+    endpoint = None if info is None else ctx.metadata_cache.endpoint(info.leader, listener)
+    if info is None or endpoint is None:
+        return _refusal(Errors.COORDINATOR_NOT_AVAILABLE, f"{partition} has no live leader")
+    host, port = endpoint
+    return {
+        "error_code": Errors.NONE,
+        "error_message": None,
+        "node_id": info.leader,
+        "host": host,
+        "port": port,
+    }
+
+
+def _refusal(error: Errors, reason: str) -> Mapping[str, Any]:
+    return {"error_code": error, "error_message": reason, "node_id": -1, "host": "", "port": -1}

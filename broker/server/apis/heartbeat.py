@@ -1,0 +1,22 @@
+"""Heartbeat, versions 0 to 4: the most frequent request of a consumer, answered at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.coordinator.group.messages import MemberIdentity
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.errors import KafkaError
+from broker.server.apis.context import ApiContext
+
+
+def handle(_request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+    identity = MemberIdentity(message.member_id, codec.get(message, "group_instance_id"))
+    error = ctx.group_coordinator.heartbeat(message.group_id, identity, message.generation_id)
+    return {"throttle_time": 0, "error_code": error}
+
+
+def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
+    return {"throttle_time": 0, "error_code": error.error_code}

@@ -1,0 +1,32 @@
+"""ListGroups, versions 0 to 5: the groups that this broker coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.coordinator.group.describe import GROUP_TYPE
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.errors import KafkaError
+from broker.server.apis.context import ApiContext
+
+
+def handle(_request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+    error, overviews = ctx.group_coordinator.list_groups(
+        codec.get(message, "states_filter", ()), codec.get(message, "types_filter", ())
+    )
+    groups = [
+        {
+            "group_id": overview.group_id,
+            "protocol_type": overview.protocol_type,
+            "group_state": overview.state,
+            "group_type": GROUP_TYPE,
+        }
+        for overview in overviews
+    ]
+    return {"throttle_time": 0, "error_code": error, "groups": groups}
+
+
+def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
+    return {"throttle_time": 0, "error_code": error.error_code, "groups": []}

@@ -1,0 +1,79 @@
+"""OffsetCommit, versions 0 to 9. Version 0, which Kafka kept in ZooKeeper, commits to the group like the
+others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from broker.coordinator.group.commits import CommitErrors, CommitRequest
+from broker.coordinator.group.messages import NO_GENERATION, NO_MEMBER_ID, MemberIdentity
+from broker.coordinator.group.records import NO_LEADER_EPOCH, NO_TIMESTAMP, OffsetAndMetadata
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.errors import Errors, KafkaError
+from broker.server.apis.context import ApiContext
+from broker.utils.topic_partition import TopicPartition
+
+_DEFAULT_RETENTION_MS: Final = -1
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+    """Answered when the offsets are stored; partitions that do not exist are refused one by one."""
+    now_ms = ctx.clock.wall_ms()
+    expire_ms = _expire_timestamp_ms(message, now_ms)
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    answer: CommitErrors = {}
+    for topic in message.topics:
+        for committed in topic.partitions:
+            partition = TopicPartition(topic.name, committed.partition_index)
+            if ctx.metadata_cache.contains_partition(partition):
+                offsets[partition] = _offset(committed, now_ms, expire_ms)
+            else:
+                answer[partition] = Errors.UNKNOWN_TOPIC_OR_PARTITION
+    if answer and not offsets:
+        return _fields(answer)
+    member = MemberIdentity(
+        codec.get(message, "member_id", NO_MEMBER_ID), codec.get(message, "group_instance_id")
+    )
+    generation_id = codec.get(message, "generation_id_or_member_epoch", NO_GENERATION)
+
+    def stored(errors: CommitErrors) -> None:
+        ctx.respond(request, _fields(answer | errors))
+
+    ctx.group_coordinator.commit(message.group_id, CommitRequest(member, generation_id, offsets, stored))
+    return None
+
+
+def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+    partitions = [TopicPartition(t.name, p.partition_index) for t in message.topics for p in t.partitions]
+    return _fields(dict.fromkeys(partitions, error.error_code))
+
+
+def _expire_timestamp_ms(message: Any, now_ms: int) -> int | None:
+    """Versions 2 to 4 may say how long the offsets are to be kept."""
+    retention = codec.get(message, "retention_time")
+    retention_ms = _DEFAULT_RETENTION_MS if retention is None else codec.to_ms(retention)
+    return None if retention_ms == _DEFAULT_RETENTION_MS else now_ms + retention_ms
+
+
+def _offset(committed: Any, now_ms: int, expire_ms: int | None) -> OffsetAndMetadata:
+    timestamp_ms = codec.get(committed, "commit_timestamp", NO_TIMESTAMP)
+    return OffsetAndMetadata(
+        committed.committed_offset,
+        codec.get(committed, "committed_leader_epoch", NO_LEADER_EPOCH),
+        committed.committed_metadata or "",
+        now_ms if timestamp_ms == NO_TIMESTAMP else timestamp_ms,
+        expire_ms,
+    )
+
+
+def _fields(errors: CommitErrors) -> Mapping[str, Any]:
+    topics: dict[str, list[Mapping[str, Any]]] = {}
+    for (topic, partition), error in errors.items():
+        topics.setdefault(topic, []).append({"partition_index": partition, "error_code": error})
+    return {
+        "throttle_time": 0,
+        "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
+    }

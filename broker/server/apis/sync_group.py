@@ -1,0 +1,47 @@
+"""SyncGroup, versions 0 to 5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from broker.coordinator.group.messages import SyncRequest, SyncResult
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.errors import Errors, KafkaError
+from broker.server.apis.context import ApiContext
+
+_PROTOCOL_NEEDED_FROM: Final = 5  # KIP-559
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+    """Answered when the leader's assignment is stored."""
+    protocol_type = codec.get(message, "protocol_type")
+    protocol_name = codec.get(message, "protocol_name")
+    if request.api_version >= _PROTOCOL_NEEDED_FROM and (protocol_type is None or protocol_name is None):
+        return _fields(SyncResult(Errors.INCONSISTENT_GROUP_PROTOCOL))
+    sync = SyncRequest(
+        member_id=message.member_id,
+        generation_id=message.generation_id,
+        group_instance_id=codec.get(message, "group_instance_id"),
+        protocol_type=protocol_type,
+        protocol_name=protocol_name,
+        assignments={one.member_id: one.assignment for one in message.assignments},
+        respond=lambda result: ctx.respond(request, _fields(result)),
+    )
+    ctx.group_coordinator.sync(message.group_id, sync)
+    return None
+
+
+def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
+    return _fields(SyncResult(error.error_code))
+
+
+def _fields(result: SyncResult) -> Mapping[str, Any]:
+    return {
+        "throttle_time": 0,
+        "error_code": result.error,
+        "protocol_type": result.protocol_type,
+        "protocol_name": result.protocol_name,
+        "assignment": result.assignment,
+    }
