@@ -1,22 +1,23 @@
-"""The scenario of faults that clients must survive, whatever stops the brokers: systemd on hosts, or signals here.
+"""The scenario of faults that clients must survive, whatever stops the brokers: systemd on hosts, or signals.
 
-It tells in which order brokers fall and return; how to do it is a ``FaultTarget``'s, what clients see meanwhile is
-the checker's.
+It tells in which order brokers fall and return; how that is done is a ``FaultTarget``'s business, and whether what
+clients saw meanwhile is right is the checker's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from tests.support.brokers import Cluster
 from tests.support.checker import check, summary
 from tests.support.clients.driver import Workload
 from tests.support.history import Acked, Failed, History
-from tests.support.topics import create_topic, isr_sizes, record_count
+from tests.support.topics import create_topic, delete_topics, isr_sizes, record_count
 from tests.support.wait import wait_until
 from tests.support.workloads import DRIVERS, WorkloadProcess, audit, new_gate
 
@@ -30,11 +31,21 @@ class FaultTarget(Protocol):
 
     bootstrap: str
 
-    def broker_ids(self) -> Sequence[int]: ...
-    def controller_id(self) -> int: ...
-    def stop(self, broker_id: int) -> None: ...
-    def start(self, broker_id: int) -> None: ...
-    def kill(self, broker_id: int) -> None: ...
+    def broker_ids(self) -> Sequence[int]:
+        """All brokers, running or not."""
+
+    def controller_id(self) -> int:
+        """The broker that controls now."""
+
+    def stop(self, broker_id: int) -> None:
+        """Stops it orderly and returns when it has ended."""
+
+    def start(self, broker_id: int) -> None:
+        """Starts a stopped broker and returns when it serves."""
+
+    def kill(self, broker_id: int) -> None:
+        """Ends it by SIGKILL."""
+
     def await_return(self, broker_id: int) -> None:
         """Brings a killed broker back, or waits until its supervisor did."""
 
@@ -75,73 +86,83 @@ class LoopbackTarget:
         self._cluster.brokers[broker_id].start()
 
 
-def histories_of_all_clients(target: FaultTarget, scenario: Scenario, logs: Path) -> dict[str, History]:
-    """All four clients at once through the faults; their histories by client name.
+class FaultRun:
+    """All four clients through the faults of one scenario, on topics of this run, deleted when it passed."""
 
-    First one broker that does not control is stopped and started again, then the controller is killed; between and
-    after, all replicas are back in sync. The last tenth of the records is written when the faults are over.
-    """
-    gate = new_gate()
-    topics = {client: f"faults-{client}" for client in DRIVERS}
-    for topic in topics.values():
+    def __init__(self, target: FaultTarget, scenario: Scenario, log_dir: Path) -> None:
+        self._target = target
+        self._scenario = scenario
+        self._log_dir = log_dir
+        run = uuid.uuid4().hex[:6]
+        self._topics = {client: f"faults-{run}-{client}" for client in DRIVERS}
+
+    def __enter__(self) -> Self:
         config = {"min.insync.replicas": str(MIN_INSYNC_REPLICAS)}
-        create_topic(target.bootstrap, topic, scenario.partitions, REPLICATION_FACTOR, config)
-    with ExitStack() as stack:
-        running = [
-            stack.enter_context(WorkloadProcess(_workload(target, scenario, client, topic), gate, logs / f"{client}.log"))
-            for client, topic in topics.items()
-        ]
-        wait_until(
-            lambda: all(record_count(target.bootstrap, topic) for topic in topics.values()),
-            timeout=RECOVERY_TIMEOUT_S,
-            interval=0.5,
-            what="every client has written",
-        )
-        _inject(target, topics)
-        gate.set()
-        return {each.workload.client: each.result(scenario.result_timeout_s) for each in running}
+        for topic in self._topics.values():
+            create_topic(self._target.bootstrap, topic, self._scenario.partitions, REPLICATION_FACTOR, config)
+        return self
 
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            delete_topics(self._target.bootstrap, self._topics.values())
 
-def assert_nothing_wrong(histories: Mapping[str, History], scenario: Scenario, bootstrap: str) -> None:
-    """Every client's every record acknowledged, read, in order, and in the log once; a second reading agrees."""
-    for client, history in histories.items():
+    def histories(self) -> dict[str, History]:
+        """Runs the scenario; the clients' histories by name.
+
+        First a broker that does not control is stopped and started again, then the controller is killed; between
+        and after, all replicas are back in sync. The last tenth of the records is written after the faults.
+        """
+        gate = new_gate()
+        with ExitStack() as stack:
+            running = [
+                stack.enter_context(WorkloadProcess(workload, gate, self._log_dir / f"{workload.client}.log"))
+                for workload in self._workloads()
+            ]
+            self._inject()
+            gate.set()
+            return {each.workload.client: each.result(self._scenario.result_timeout_s) for each in running}
+
+    def verify(self, client: str, history: History) -> None:
+        """Every record acknowledged, read, in order, in the log once; and a second reading agrees."""
         failed = [event.reason for event in history.of_type(Failed)]
         assert not failed, f"{client}: {len(failed)} records failed: {failed[0]}"
-        assert sum(1 for _ in history.of_type(Acked)) == scenario.records, f"{client}: not all acknowledged"
+        acked = sum(1 for _ in history.of_type(Acked))
+        assert acked == self._scenario.records, f"{client}: {acked} acknowledged"
         assert not (found := check(history)), f"{client}: {summary(found)}"
-        again = check(audit(bootstrap, f"faults-{client}", history))
+        again = check(audit(self._target.bootstrap, self._topics[client], history))
         assert not again, f"{client}, read once more: {summary(again)}"
 
+    def _workloads(self) -> Iterable[Workload]:
+        for client, topic in self._topics.items():
+            yield Workload(
+                client=client,
+                bootstrap=self._target.bootstrap,
+                topic=topic,
+                partitions=self._scenario.partitions,
+                records=self._scenario.records,
+                records_per_s=self._scenario.records_per_s,
+                held_back=self._scenario.records // 10,
+            )
 
-def _workload(target: FaultTarget, scenario: Scenario, client: str, topic: str) -> Workload:
-    return Workload(
-        client=client,
-        bootstrap=target.bootstrap,
-        topic=topic,
-        partitions=scenario.partitions,
-        records=scenario.records,
-        records_per_s=scenario.records_per_s,
-        held_back=scenario.records // 10,
-    )
+    def _inject(self) -> None:
+        target = self._target
+        self._wait("every client has written", self._everybody_has_written)
+        bystander = next(each for each in target.broker_ids() if each != target.controller_id())
+        target.stop(bystander)
+        target.start(bystander)
+        # min.insync.replicas 2 of 3 allows one broker at a time to be away.
+        self._wait("all replicas are in sync after the stop", self._all_in_sync)
+        controller = target.controller_id()
+        target.kill(controller)
+        target.await_return(controller)
+        self._wait("all replicas are in sync after the kill", self._all_in_sync)
 
+    def _wait(self, what: str, condition: Callable[[], bool]) -> None:
+        wait_until(condition, timeout=RECOVERY_TIMEOUT_S, interval=0.5, what=what)
 
-def _inject(target: FaultTarget, topics: Mapping[str, str]) -> None:
-    bystander = next(each for each in target.broker_ids() if each != target.controller_id())
-    target.stop(bystander)
-    target.start(bystander)
-    _wait_for_full_isr(target.bootstrap, topics)
-    controller = target.controller_id()
-    target.kill(controller)
-    target.await_return(controller)
-    _wait_for_full_isr(target.bootstrap, topics)
+    def _everybody_has_written(self) -> bool:
+        return all(record_count(self._target.bootstrap, topic) for topic in self._topics.values())
 
-
-def _wait_for_full_isr(bootstrap: str, topics: Mapping[str, str]) -> None:
-    """A broker may fall only when the others are in sync: min.insync.replicas 2 of 3 allows one at a time."""
-
-    def all_in_sync() -> bool:
-        return all(
-            size == REPLICATION_FACTOR for topic in topics.values() for size in isr_sizes(bootstrap, topic).values()
-        )
-
-    wait_until(all_in_sync, timeout=RECOVERY_TIMEOUT_S, interval=0.5, what="all replicas are in sync again")
+    def _all_in_sync(self) -> bool:
+        sizes = [isr_sizes(self._target.bootstrap, topic) for topic in self._topics.values()]
+        return all(size == REPLICATION_FACTOR for each in sizes for size in each.values())

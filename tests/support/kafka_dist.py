@@ -69,7 +69,9 @@ def classpath() -> str:
     return f"{jar_dir()}:{jar_dir()}/*"
 
 
-def java_command(main_class: str, *args: str, jvm: Sequence[str] = (), log_target: str = "System.out") -> list[str]:
+def java_command(
+    main_class: str, *args: str, jvm: Sequence[str] = (), log_target: str = "System.out"
+) -> list[str]:
     """Returns the command line that runs ``main_class``; ``jvm`` holds its flags, such as ``-Xmx256m``."""
     level = "INFO" if log_target == "System.out" else "WARN"
     log_flags = [f"-Dlandline.log.level={level}", f"-Dlandline.log.target={log_target}"]
@@ -119,10 +121,23 @@ def _download_into(target: Path) -> None:
         jars = Path(building) / "jars"
         pom = Path(building) / "pom.xml"
         pom.write_text(_pom())
-        command = ["mvn", "-q", "-B", "-f", str(pom), COPY_GOAL, f"-DoutputDirectory={jars}", "-DincludeScope=runtime"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False)
+        command = [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            str(pom),
+            COPY_GOAL,
+            f"-DoutputDirectory={jars}",
+            "-DincludeScope=runtime",
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False
+        )
         if done.returncode != 0:
-            raise KafkaDistUnavailableError(f"mvn could not get Kafka {KAFKA_VERSION}: {_first_error(done.stdout)}")
+            raise KafkaDistUnavailableError(
+                f"mvn could not get Kafka {KAFKA_VERSION}: {_first_error(done.stdout)}"
+            )
         (jars / "log4j.properties").write_text(_LOG4J)
         jars.rename(target)
 

@@ -74,7 +74,9 @@ class LandlineBroker(_LandlineProcess):
 class LandlineStandalone(_LandlineProcess):
     """One Landline broker without ZooKeeper (``landline standalone``), on a port chosen here."""
 
-    def __init__(self, data_dir: Path, config: dict[str, object] | None = None, port: int | None = None) -> None:
+    def __init__(
+        self, data_dir: Path, config: dict[str, object] | None = None, port: int | None = None
+    ) -> None:
         self.broker_id = 0
         self.log_dir = data_dir
         self.port = port or unused_port()
@@ -92,7 +94,9 @@ class LandlineStandalone(_LandlineProcess):
         )
 
     def _command(self) -> list[str]:
-        overrides = [word for key, value in self._overrides.items() for word in ("--override", f"{key}={value}")]
+        overrides = [
+            word for key, value in self._overrides.items() for word in ("--override", f"{key}={value}")
+        ]
         return [*COMMAND, "standalone", "--port", str(self.port), "--data-dir", str(self.log_dir), *overrides]
 
     def _prepare(self) -> None:

@@ -48,7 +48,9 @@ class Peer:
         base = CLUSTER_CONFIG if len(broker_ids) >= 3 else {}
         root = self._root / zk_connect.rpartition("/")[2]
         brokers = {
-            broker_id: self.broker(broker_id, zk_connect, root / f"broker-{broker_id}", {**base, **(config or {})})
+            broker_id: self.broker(
+                broker_id, zk_connect, root / f"broker-{broker_id}", {**base, **(config or {})}
+            )
             for broker_id in broker_ids
         }
         return Cluster(brokers, zk_connect)

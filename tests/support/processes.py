@@ -108,7 +108,9 @@ class ManagedProcess:
                 f"{self.title} was not ready within {timeout_s} s\n{self.log_tail()}"
             ) from error
         if not self.running:
-            raise ProcessFailedError(f"{self.title} ended with {self.exit_code} while starting\n{self.log_tail()}")
+            raise ProcessFailedError(
+                f"{self.title} ended with {self.exit_code} while starting\n{self.log_tail()}"
+            )
 
     def stop(self, timeout_s: float = 60.0) -> int:
         """Sends SIGTERM and returns the exit code; raises ``ProcessFailedError`` (and kills) after the time."""

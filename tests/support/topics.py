@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.support.wait import wait_until
 
@@ -11,7 +14,11 @@ CALL_TIMEOUT_S = 30.0
 
 
 def create_topic(
-    bootstrap: str, topic: str, partitions: int, replication_factor: int = 1, config: dict[str, str] | None = None
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    replication_factor: int = 1,
+    config: dict[str, str] | None = None,
 ) -> None:
     """Creates a topic and waits until every partition has a leader."""
     admin = _admin(bootstrap)
@@ -23,6 +30,13 @@ def create_topic(
         return len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values())
 
     wait_until(has_leaders, timeout=60, what=f"every partition of {topic} has a leader")
+
+
+def delete_topics(bootstrap: str, topics: Iterable[str]) -> None:
+    """Deletes topics; one that cannot be deleted raises."""
+    admin = _admin(bootstrap)  # Must outlive its futures.
+    for deleted in admin.delete_topics(list(topics)).values():
+        deleted.result(2 * CALL_TIMEOUT_S)
 
 
 def isr_sizes(bootstrap: str, topic: str) -> dict[int, int]:

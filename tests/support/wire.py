@@ -32,7 +32,9 @@ class ClusterView:
     controller_id: int
 
 
-def framed(api_key: int, version: int, correlation_id: int, body: bytes, client_id: bytes = b"probe") -> bytes:
+def framed(
+    api_key: int, version: int, correlation_id: int, body: bytes, client_id: bytes = b"probe"
+) -> bytes:
     """Returns a whole request: length, header v1, body. Not for flexible versions."""
     header = HEADER.pack(api_key, version, correlation_id, len(client_id)) + client_id
     return struct.pack(">i", len(header) + len(body)) + header + body

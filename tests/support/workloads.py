@@ -24,7 +24,7 @@ from tests.support.clients.confluent import ConfluentDriver
 from tests.support.clients.driver import Driver, Gate, Job, Workload
 from tests.support.clients.kcat import KcatDriver
 from tests.support.clients.python_kafka import KafkaPythonDriver
-from tests.support.history import Assigned, History, Polled, Recorder
+from tests.support.history import Acked, Event, Failed, History, Polled, Recorder, Sent
 from tests.support.topics import end_offsets
 
 DRIVERS: Mapping[str, Driver] = {
@@ -60,8 +60,10 @@ def run(workload: Workload, gate: Gate | None = None) -> History:
 
 def audit(bootstrap: str, topic: str, history: History, timeout_s: float = 120.0) -> History:
     """Reads the whole topic once more outside any group: the same sends, with one reader of every partition."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-audit", "enable.auto.commit": False})
-    events = [e for e in history.events if not isinstance(e, Polled | Assigned) and hasattr(e, "producer")]
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": f"{topic}-audit", "enable.auto.commit": False}
+    )
+    events: list[Event] = [e for e in history.events if isinstance(e, Sent | Acked | Failed)]
     try:
         ends = end_offsets(consumer, topic)
         consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
@@ -70,7 +72,12 @@ def audit(bootstrap: str, topic: str, history: History, timeout_s: float = 120.0
         while left and time.monotonic() < deadline:
             for message in consumer.consume(5000, 0.5):
                 partition, offset, value = message.partition(), message.offset(), message.value()
-                if message.error() is None and partition is not None and offset is not None and value is not None:
+                if (
+                    message.error() is None
+                    and partition is not None
+                    and offset is not None
+                    and value is not None
+                ):
                     events.append(Polled("audit", partition, offset, value.decode()))
                     if offset + 1 >= ends[partition]:
                         left.discard(partition)

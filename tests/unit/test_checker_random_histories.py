@@ -117,7 +117,9 @@ def test_a_planted_swap_of_neighbours_of_one_producer_is_found(case: tuple[Histo
     one, two = rng.choice(pairs)
     swapped = {one: polled[two], two: polled[one]}
     history.events[:] = [
-        replace(e, record_id=swapped.get((e.partition, e.offset), e.record_id)) if isinstance(e, Polled) else e
+        replace(e, record_id=swapped.get((e.partition, e.offset), e.record_id))
+        if isinstance(e, Polled)
+        else e
         for e in history.events
     ]
     assert AnomalyKind.REORDERED in found_kinds(history)

@@ -65,7 +65,17 @@ class KcatDriver:
             "session.timeout.ms": SESSION_TIMEOUT_S * 1000,
             "heartbeat.interval.ms": 1000,
         }
-        command = [*DIE_WITH_US, "kcat", "-E", "-u", "-b", job.workload.bootstrap, "-f", "%p %o %s\\n", *_options(settings)]
+        command = [
+            *DIE_WITH_US,
+            "kcat",
+            "-E",
+            "-u",
+            "-b",
+            job.workload.bootstrap,
+            "-f",
+            "%p %o %s\\n",
+            *_options(settings),
+        ]
         process = subprocess.Popen(
             [*command, "-G", job.workload.group, job.workload.topic],
             stdout=subprocess.PIPE,
@@ -96,7 +106,9 @@ def _outcome(producer: str, records: list[str], exit_code: int, messages: str) -
     """Acknowledgements of a chunk, or its failure, from kcat's exit code and delivery lines."""
     delivered = [(int(partition), int(offset)) for partition, offset in DELIVERED.findall(messages)]
     if exit_code != 0 or len(delivered) != len(records):
-        reason = f"kcat ended with {exit_code}, {len(delivered)} of {len(records)} delivered: {messages[-300:]}"
+        reason = (
+            f"kcat ended with {exit_code}, {len(delivered)} of {len(records)} delivered: {messages[-300:]}"
+        )
         return [Failed(producer, record, reason) for record in records]
     return [
         Acked(producer, record, partition, offset)
