@@ -7,6 +7,7 @@ Reads /readyz and /status only. Changes nothing, so that it runs in check mode t
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -23,10 +24,15 @@ options:
     type: list
     elements: str
     required: true
+  units:
+    description: Their systemd units on this host; the wait ends at once when one has failed for good.
+    type: list
+    elements: str
+    default: []
   until:
     description:
       - C(ready) - every broker answers /readyz with 200.
-      - C(may_stop) - stopping any one broker keeps min.insync.replicas of every partition that has more replicas.
+      - C(may_stop) - stopping one broker keeps min.insync.replicas of every partition that has more.
       - C(in_sync) - no broker leads an under-replicated partition.
     choices: [ready, may_stop, in_sync]
     required: true
@@ -59,6 +65,15 @@ statuses:
 Status = dict[str, Any]
 
 
+def failed_units(units: list[str]) -> list[str]:
+    """Returns those that systemd does not start again by itself."""
+    shown = [
+        subprocess.run(["systemctl", "is-failed", unit], capture_output=True, text=True, check=False)
+        for unit in units
+    ]
+    return [unit for unit, answer in zip(units, shown, strict=True) if answer.stdout.strip() == "failed"]
+
+
 def get(url: str, timeout_s: float) -> tuple[int, str]:
     """Returns HTTP status and body; 0 and the reason when nobody answers."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -71,6 +86,12 @@ def get(url: str, timeout_s: float) -> tuple[int, str]:
         return 0, str(error)
 
 
+def under_replicated(status: Status) -> str:
+    """Returns how many under-replicated partitions a broker leads, in words."""
+    count = status["under_replicated_partitions"]
+    return f"broker {status['broker_id']} leads {count} under-replicated partitions"
+
+
 def why_not_may_stop(statuses: dict[str, Status]) -> list[str]:
     """Returns what forbids stopping a broker, one line per broker; empty when it may be stopped.
 
@@ -81,8 +102,8 @@ def why_not_may_stop(statuses: dict[str, Status]) -> list[str]:
     if all(status["under_replicated_partitions"] == 0 for status in statuses.values()):
         return []
     return [
-        f"broker {status['broker_id']} leads {status['under_replicated_partitions']} under-replicated partitions, "
-        f"{status['at_min_isr_partitions']} at and {status['under_min_isr_partitions']} under min.insync.replicas"
+        f"{under_replicated(status)}, "
+        f"{status['at_min_isr_partitions']} at and {status['under_min_isr_partitions']} under min.isr"
         for status in statuses.values()
         if status["at_min_isr_partitions"] or status["under_min_isr_partitions"]
     ]
@@ -90,11 +111,7 @@ def why_not_may_stop(statuses: dict[str, Status]) -> list[str]:
 
 def why_not_in_sync(statuses: dict[str, Status]) -> list[str]:
     """Returns which brokers lead under-replicated partitions, one line each."""
-    return [
-        f"broker {status['broker_id']} leads {status['under_replicated_partitions']} under-replicated partitions"
-        for status in statuses.values()
-        if status["under_replicated_partitions"]
-    ]
+    return [under_replicated(status) for status in statuses.values() if status["under_replicated_partitions"]]
 
 
 def problems(until: str, urls: list[str], timeout_s: float) -> tuple[list[str], dict[str, Status]]:
@@ -113,6 +130,7 @@ def main() -> None:
     module = AnsibleModule(
         {
             "urls": {"type": "list", "elements": "str", "required": True},
+            "units": {"type": "list", "elements": "str", "default": []},
             "until": {"choices": ["ready", "may_stop", "in_sync"], "required": True},
             "retries": {"type": "int", "default": 60},
             "delay": {"type": "float", "default": 1.0},
@@ -125,6 +143,11 @@ def main() -> None:
         found, statuses = problems(params["until"], params["urls"], params["timeout"])
         if not found:
             module.exit_json(changed=False, statuses=statuses, attempts=attempt)
+        failed = failed_units(params["units"])
+        if failed:
+            module.fail_json(
+                msg=f"systemd gave up on {', '.join(failed)}: {'; '.join(found)}", statuses=statuses
+            )
         if attempt < params["retries"]:
             time.sleep(params["delay"])
     module.fail_json(

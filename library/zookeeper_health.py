@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Waits until a ZooKeeper server answers ruok, or until it serves as part of its ensemble, and tells its mode."""
+"""Waits until a ZooKeeper server answers ruok, or serves as part of its ensemble, and tells its mode."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def main() -> None:
         if attempt + 1 < params["retries"]:
             time.sleep(params["delay"])
     state = "answers ruok but has no quorum" if alive else "does not answer ruok"
-    module.fail_json(msg=f"ZooKeeper on {params['host']}:{params['port']} {state} (is ruok in 4lw.commands.whitelist?)")
+    module.fail_json(
+        msg=f"ZooKeeper on {params['host']}:{params['port']} {state} (is ruok in 4lw.commands.whitelist?)"
+    )
 
 
 if __name__ == "__main__":

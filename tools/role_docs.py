@@ -1,6 +1,6 @@
 """Writes docs/roles.md: every variable of every role, from the roles' argument_specs and defaults.
 
-    python tools/role_docs.py [--check]     --check only says whether the file is up to date
+python tools/role_docs.py [--check]     --check only says whether the file is up to date
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "roles.md"
 HEAD = """# Variables of the roles
 
-Written by `make docs` from `roles/*/meta/argument_specs.yml` and `roles/*/defaults/main.yml`; the comments in the
-latter say more. Set them in the inventory: `inventory/sample` shows where.
+Written by `make docs` from `roles/*/meta/argument_specs.yml` and `roles/*/defaults/main.yml`; the comments in
+the latter say more. Set them in the inventory: `inventory/sample` shows where.
 """
 
 
@@ -26,7 +26,11 @@ def default_of(name: str, defaults: dict[str, Any]) -> str:
     if name not in defaults:
         return ""
     value = defaults[name]
-    shown = value.strip() if isinstance(value, str) else yaml.safe_dump(value, default_flow_style=True, width=1000)
+    shown = (
+        value.strip()
+        if isinstance(value, str)
+        else yaml.safe_dump(value, default_flow_style=True, width=1000)
+    )
     shown = " ".join(shown.replace("\n...", "").split()).replace("|", "\\|")
     return f"`{shown}`" if shown else "empty"
 
@@ -54,7 +58,9 @@ def sentence(description: str | list[str]) -> str:
 
 
 def page() -> str:
-    roles = sorted(path for path in (ROOT / "roles").iterdir() if (path / "meta" / "argument_specs.yml").exists())
+    roles = sorted(
+        path for path in (ROOT / "roles").iterdir() if (path / "meta" / "argument_specs.yml").exists()
+    )
     return "\n".join([HEAD, *map(section, roles)])
 
 

@@ -1,10 +1,12 @@
 """Builds what a broker's host is installed from: the wheel, the wheels it needs, and one archive of both.
 
-    python tools/wheelhouse.py     writes build/dist/{release.json, landline-<release>.tar}
+    python tools/wheelhouse.py     writes build/dist/ and build/wheelhouse-shipper/
 
-The closure of the broker's dependencies comes from the environment that `make setup` made; versions and hashes
-come from requirements.lock, and pip checks them. Nothing is built or fetched whose inputs did not change. The
-release's name carries a hash of its content: other code is another directory on the hosts.
+build/dist has release.json and the archive it names, build/wheelhouse-shipper the client that the journal
+shipper of each host uses. The closure of the broker's dependencies comes from the environment that
+`make setup` made; versions and hashes come from requirements.lock, and pip checks them. Nothing is built or
+fetched whose inputs did not change. The release's name carries a hash of its content: other code is another
+directory on the hosts.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 import click
 from packaging.requirements import Requirement
@@ -28,6 +31,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 WHEELHOUSE = ROOT / "build" / "wheelhouse"
+SHIPPER_WHEELHOUSE = ROOT / "build" / "wheelhouse-shipper"
+SHIPPER_CLIENT = "kafka-python"
 DIST = ROOT / "build" / "dist"
 KEPT_ARCHIVES = 3
 
@@ -59,9 +64,9 @@ def locked_blocks(lock: str) -> Iterator[tuple[str, str]]:
             yield canonicalize_name(match[1]), "\n".join(lines).rstrip(" \\")
 
 
-def broker_requirements(project: dict[str, object], lock: str) -> str:
-    """Returns the part of the lock that the broker needs at run time; `SystemExit` when it lacks something."""
-    wanted = closure(Requirement(line).name for line in project["dependencies"])  # type: ignore[attr-defined]
+def requirements_of(names: Iterable[str], lock: str) -> str:
+    """Returns the part of the lock that these need at run time; `SystemExit` when it lacks something."""
+    wanted = closure(names)
     blocks = {name: block for name, block in locked_blocks(lock) if name in wanted}
     missing = sorted(wanted - blocks.keys())
     if missing:
@@ -82,18 +87,18 @@ def is_fresh(stamp: Path, key: str) -> bool:
     return stamp.is_file() and stamp.read_text() == key
 
 
-def fetch(requirements: str) -> None:
-    """Fills build/wheelhouse with the dependencies' wheels, hash-checked by pip."""
-    stamp, key = WHEELHOUSE / ".key", digest([("requirements", requirements.encode())])
+def fetch(directory: Path, requirements: str) -> None:
+    """Fills a directory with the wheels of these requirements, hash-checked by pip."""
+    stamp, key = directory / ".key", digest([("requirements", requirements.encode())])
     if is_fresh(stamp, key):
         return
-    click.secho("wheelhouse: fetching the broker's dependencies", fg="cyan", err=True)
-    shutil.rmtree(WHEELHOUSE, ignore_errors=True)
-    WHEELHOUSE.mkdir(parents=True)
-    listed = WHEELHOUSE / "requirements.txt"
+    click.secho(f"wheelhouse: fetching {directory.relative_to(ROOT)}", fg="cyan", err=True)
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    listed = directory / "requirements.txt"
     listed.write_text(requirements)
     run("pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
-        "--only-binary=:all:", f"--dest={WHEELHOUSE}", f"--requirement={listed}")  # fmt: skip
+        "--only-binary=:all:", f"--dest={directory}", f"--requirement={listed}")  # fmt: skip
     stamp.write_text(key)
 
 
@@ -119,12 +124,15 @@ def pack(version: str, wheel: Path, requirements: str) -> dict[str, str]:
     return {"release": release, "version": version, "archive": archive.name}
 
 
-def build(project: dict[str, object], requirements: str) -> None:
+def build(project: dict[str, Any], requirements: str) -> None:
     """Builds the wheel and the archive when the code or the dependencies changed."""
     inputs = [(str(path.relative_to(ROOT)), path.read_bytes()) for path in source_files()]
     stamp, key = DIST / ".key", digest([*inputs, ("requirements", requirements.encode())])
     if is_fresh(stamp, key):
-        click.echo(f"wheelhouse: {json.loads((DIST / 'release.json').read_text())['release']} is up to date", err=True)
+        click.echo(
+            f"wheelhouse: {json.loads((DIST / 'release.json').read_text())['release']} is up to date",
+            err=True,
+        )
         return
     DIST.mkdir(parents=True, exist_ok=True)
     for old in DIST.glob("*.whl"):
@@ -149,9 +157,11 @@ def run(module: str, *arguments: str) -> None:
 
 
 def main() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    requirements = broker_requirements(project, (ROOT / "requirements.lock").read_text())
-    fetch(requirements)
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lock = (ROOT / "requirements.lock").read_text()
+    requirements = requirements_of((Requirement(line).name for line in project["dependencies"]), lock)
+    fetch(WHEELHOUSE, requirements)
+    fetch(SHIPPER_WHEELHOUSE, requirements_of([SHIPPER_CLIENT], lock))
     build(project, requirements)
 
 

@@ -1,0 +1,158 @@
+"""Prints the cluster as its brokers see it, from each one's /status, and what to try next.
+
+    python tools/cluster_status.py     exit code 0 when every broker runs and one is the controller, else 1
+
+Where Ansible's inventory is a lab's it has to run inside the lab's network, as `make status` does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.inventory import Broker, Inventory
+
+TIMEOUT_S = 5.0
+RUNNING = {"RunningAsBroker", "RunningAsController"}
+
+Status = dict[str, Any]
+
+
+def ask(broker: Broker) -> Status:
+    """Returns the broker's /status; without an answer, a status that only says why."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{broker.url}/status", timeout=TIMEOUT_S) as answer:
+            status: Status = json.load(answer)
+            return status
+    except (OSError, ValueError) as error:
+        return {"state": "no answer", "error": str(error)}
+
+
+def listeners_of(status: Status) -> str:
+    """Returns the listeners as one cell, whether they come as text or as fields."""
+    found = status.get("listeners", [])
+    return "\n".join(map(str, found))
+
+
+def is_well(statuses: list[Status]) -> bool:
+    """Whether every broker runs and exactly one of them is the controller."""
+    return (
+        all(status["state"] in RUNNING for status in statuses)
+        and sum(bool(status.get("is_controller")) for status in statuses) == 1
+    )
+
+
+def row(broker: Broker, status: Status) -> list[Text | str]:
+    """Returns the broker's line of the table."""
+    running = status["state"] in RUNNING
+    under = status.get("under_replicated_partitions", 0)
+    lag = (
+        Text(f"{under} under-replicated", "yellow")
+        if under
+        else Text("in sync", "green" if running else "dim")
+    )
+    started = f"{status['startup_ms']:,.0f} ms" if running else ""
+    partitions = f"{status['leader_count']} led of {status['partition_count']}" if running else ""
+    return [
+        broker.host,
+        str(broker.broker_id),
+        Text(
+            status["state"] if running else f"{status['state']}: {status.get('error', '')}",
+            "green" if running else "red",
+        ),
+        Text("controller", "bold magenta") if status.get("is_controller") else "",
+        listeners_of(status) or broker.bootstrap,
+        f"{broker.http_port}",
+        partitions,
+        lag if running else "",
+        Text(started, "cyan"),
+    ]
+
+
+def table(brokers: list[Broker], statuses: list[Status]) -> Table:
+    """Returns the table of all brokers."""
+    drawn = Table(header_style="bold", border_style="dim")
+    for column in ("host", "broker", "state", "", "listeners", "http", "partitions", "replicas"):
+        drawn.add_column(column)
+    drawn.add_column("start-up", justify="right")
+    last = ""
+    for broker, status in zip(brokers, statuses, strict=True):
+        if last and broker.host != last:
+            drawn.add_section()
+        last = broker.host
+        drawn.add_row(*row(broker, status))
+    return drawn
+
+
+def next_commands(inventory: Inventory, brokers: list[Broker]) -> list[tuple[str, str]]:
+    """Returns three commands to try, each with what it shows."""
+    bootstrap = brokers[0].bootstrap
+    lab = os.environ.get("LANDLINE_LAB")
+    if not lab or "lab.py" not in os.environ.get("ANSIBLE_INVENTORY", "inventory/lab.py"):
+        return [
+            (f"kcat -b {bootstrap} -L", "the cluster as a client sees it"),
+            (f"kcat -b {bootstrap} -C -t landline.journal -o -5 -e", "the newest log lines of all hosts"),
+            (
+                "make deploy INVENTORY=" + shlex.quote(os.environ.get("ANSIBLE_INVENTORY", "")),
+                "roll a change out",
+            ),
+        ]
+    python = ".venv/bin/python -m lab"
+    master = inventory.hosts("spark_master")
+    last = (
+        (f"{python} enter {lab} -- .venv/bin/fab spark.start", "Spark on the same hosts, from its master")
+        if master
+        else (f"{python} shell {lab} {brokers[0].host}", "a shell on a host")
+    )
+    return [
+        (f"{python} enter {lab} -- kcat -b {bootstrap} -L", "the cluster as a client sees it"),
+        (
+            f"{python} enter {lab} -- kcat -b {bootstrap} -C -t landline.journal -o -5 -e",
+            "the hosts' newest log lines",
+        ),
+        last,
+    ]
+
+
+def hints(commands: list[tuple[str, str]]) -> Panel:
+    """Returns the panel with the commands."""
+    lines = [Text.assemble((command, "bold green"), ("   # " + what, "dim")) for command, what in commands]
+    return Panel(Group(*lines), title="try next", title_align="left", border_style="dim", expand=False)
+
+
+def main() -> int:
+    inventory = Inventory.read()
+    brokers = inventory.brokers()
+    if not brokers:
+        raise SystemExit("cluster_status: the inventory's group brokers is empty")
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        statuses = list(pool.map(ask, brokers))
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = 160
+    first = next((status for status in statuses if "cluster_id" in status), {})
+    console.print()
+    console.print(
+        f"[bold]cluster {first.get('cluster_id', 'unknown')}[/], Landline {first.get('version', '?')}"
+    )
+    console.print(table(brokers, statuses))
+    console.print(hints(next_commands(inventory, brokers)))
+    return 0 if is_well(statuses) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

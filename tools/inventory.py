@@ -1,0 +1,95 @@
+"""The inventory, as Ansible reads it, reduced to what the tools and the smoke tests ask of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One broker as the role `broker` lays it out on its host."""
+
+    host: str
+    broker_id: int
+    address: str
+    port: int
+    http_port: int
+
+    @property
+    def unit(self) -> str:
+        return f"landline-broker@{self.broker_id}.service"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}:{self.http_port}"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.address}:{self.port}"
+
+
+class Inventory:
+    """Groups and host variables of `ansible-inventory --list`. Only plain values: nothing is templated."""
+
+    def __init__(self, listing: Mapping[str, Any]) -> None:
+        self._listing = listing
+
+    @classmethod
+    def read(cls, source: str | None = None) -> Inventory:
+        """Asks Ansible, for its configured inventory or this one; `SystemExit` with its complaint."""
+        argv = [str(Path(sys.executable).with_name("ansible-inventory")), "--list"]
+        argv += ["-i", source] if source else []
+        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"inventory: ansible-inventory failed: {done.stderr.strip()}")
+        return cls(json.loads(done.stdout))
+
+    def hosts(self, group: str) -> list[str]:
+        """Names of the hosts of a group, those of its child groups too; empty when there is no such group."""
+        found = self._listing.get(group, {})
+        own = list(found.get("hosts", []))
+        return own + [host for child in found.get("children", []) for host in self.hosts(child)]
+
+    def variables(self, host: str) -> Mapping[str, Any]:
+        """A host's variables."""
+        found: Mapping[str, Any] = self._listing["_meta"]["hostvars"].get(host, {})
+        return found
+
+    def address(self, host: str) -> str:
+        """Where a host is reached."""
+        return str(self.variables(host).get("ansible_host", host))
+
+    def ssh_arguments(self, host: str) -> list[str]:
+        """Options of ssh for a host."""
+        variables = self.variables(host)
+        options = shlex.split(variables.get("ansible_ssh_common_args", ""))
+        key = variables.get("ansible_ssh_private_key_file")
+        return [*options, *(["-i", key] if key else [])]
+
+    def brokers(self) -> list[Broker]:
+        """All brokers, by host and id; ids and ports as the role `broker` gives them."""
+        return list(self._brokers())
+
+    def _brokers(self) -> Iterator[Broker]:
+        for index, host in enumerate(self.hosts("brokers")):
+            variables = self.variables(host)
+            count = int(variables.get("broker_count", variables.get("brokers_per_host", 1)))
+            first = int(variables.get("broker_first_id", index * count + 1))
+            step = int(variables.get("broker_port_step", 10))
+            for k in range(count):
+                yield Broker(
+                    host=host,
+                    broker_id=first + k,
+                    address=str(variables.get("broker_advertised_host", self.address(host))),
+                    port=int(variables.get("broker_kafka_port", 9092)) + step * k,
+                    http_port=int(variables.get("broker_http_port", 9090)) + step * k,
+                )
