@@ -35,7 +35,7 @@ def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
             os.fsync(fd)
     finally:
         os.close(fd)
-    os.replace(temporary, path)
+    temporary.replace(path)
     if sync:
         sync_dir(path.parent)
 

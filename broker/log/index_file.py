@@ -1,12 +1,13 @@
 """A file of fixed-size, rising entries: what the offset and the time index have in common.
 
-New entries wait in memory and are written a few at a time, for one write call per entry would cost the append path
-more than the index is worth. That loses nothing: a log that was not closed cleanly rebuilds the indexes past its
-recovery point, and they are written and synced before that point moves. A failed write
-keeps the entries waiting, so a full disk never fails an append here. Look-ups read through a read-only memory map,
+New entries wait in memory and are written a few at a time, for one write call per entry would cost the append
+path more than the index is worth. That loses nothing: a log that was not closed cleanly rebuilds the indexes
+past its recovery point, and they are written and synced before that point moves. A failed write keeps the
+entries waiting, so a full disk never fails an append here. Look-ups read through a read-only memory map,
 which takes no memory of its own and never reads beyond what was written.
 
-While a segment is active the file is preallocated (sparse), as Kafka does, and trimmed when it rolls or closes.
+While a segment is active the file is preallocated (sparse), as Kafka does, and trimmed when it rolls or
+closes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _PENDING_ENTRIES = 64
 
 
 class IndexFile:
-    """Entries of one ``struct``. Appends and truncation belong to the log's lock; reads may race with them."""
+    """Entries of one ``struct``. Appends and truncation belong to the log's lock; reads may race with
+    them.
+    """
 
     def __init__(self, path: Path, entry: Struct, max_bytes: int) -> None:
         self.path = path
@@ -39,8 +42,8 @@ class IndexFile:
             stored = path.stat().st_size // entry.size
         except FileNotFoundError:
             stored = 0
-        # Entries in the file and the bytes of those after them: replaced together, for a look-up on another thread
-        # reads both at once. Only appends change the bytearray in place.
+        # Entries in the file and the bytes of those after them: replaced together, for a look-up on another
+        # thread reads both at once. Only appends change the bytearray in place.
         self._state = (stored, bytearray())
 
     def __len__(self) -> int:
@@ -110,8 +113,8 @@ class IndexFile:
     def trim(self) -> None:
         """Writes what waits and cuts the file to its entries. Raises OSError."""
         self._write(preallocate=False)
-        # A look-up on another thread may still read through the map, but never past the entries: what is cut off
-        # here lies behind them.
+        # A look-up on another thread may still read through the map, but never past the entries: what is cut
+        # off here lies behind them.
         os.ftruncate(self._open(), self._state[0] * self._size)
         self._preallocated = False
         self._map = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from itertools import pairwise
 from pathlib import Path
 
 import structlog
@@ -22,9 +23,10 @@ _log = structlog.get_logger(__name__)
 class LeaderEpochCache:
     """Kafka's LeaderEpochFileCache.
 
-    Invariant: epochs and start offsets both rise from entry to entry. Owner of its lock; the lists are replaced,
-    never changed, so readers need none. Changes reach the file at once and the disk with :meth:`flush`, which the log
-    calls before its recovery point moves: what a power loss can take is read from the batches again.
+    Invariant: epochs and start offsets both rise from entry to entry. Owner of its lock; the lists are
+    replaced, never changed, so readers need none. Changes reach the file at once and the disk with
+    :meth:`flush`, which the log calls before its recovery point moves: what a power loss can take is read
+    from the batches again.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -41,7 +43,7 @@ class LeaderEpochCache:
             _log.warning("leader_epoch_checkpoint_unreadable", file=str(self._path), error=str(error))
             entries = ()
             self.file_was_corrupt = True
-        if any(a[0] >= b[0] or a[1] > b[1] for a, b in zip(entries, entries[1:], strict=False)):
+        if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(entries)):
             _log.warning("leader_epoch_checkpoint_unordered", file=str(self._path))
             self.file_was_corrupt = True
             return ()
@@ -73,8 +75,8 @@ class LeaderEpochCache:
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
         """Where ``epoch`` ends: the largest known epoch that is not above it, and that one's end offset.
 
-        Both -1 when the log knows no epoch above or at it; the asked epoch with the first known start when it is
-        below all (KIP-101, KIP-279).
+        Both -1 when the log knows no epoch above or at it; the asked epoch with the first known start when it
+        is below all (KIP-101, KIP-279).
         """
         entries = self._entries
         if not entries or epoch == UNDEFINED or epoch > entries[-1][0]:
@@ -99,7 +101,9 @@ class LeaderEpochCache:
                 self._set(tuple(entry for entry in self._entries if entry[1] < end_offset))
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Lets the log begin at ``start_offset``: what ended before is forgotten, what covers it begins there."""
+        """Lets the log begin at ``start_offset``: what ended before is forgotten, what covers it begins
+        there.
+        """
         entries = self._entries
         if not entries or entries[0][1] >= start_offset:
             return

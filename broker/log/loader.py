@@ -1,8 +1,8 @@
 """Opening a partition's directory: swaps finished, segments found, the unclean part verified.
 
-After a clean shutdown only the last few KiB of the last segment are read. Otherwise everything past the recovery point
-is: each batch's checksum, and at the first that is wrong the log ends, with one line of how much went. Indexes, leader
-epochs and producers' state are made again from what was read.
+After a clean shutdown only the last few KiB of the last segment are read. Otherwise everything past the
+recovery point is: each batch's checksum, and at the first that is wrong the log ends, with one line of how
+much went. Indexes, leader epochs and producers' state are made again from what was read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoadParameters:
-    """What loading needs to be told. ``clean``: the directory was closed cleanly. Offsets are the checkpoints'."""
+    """What loading needs to be told. ``clean``: the directory was closed cleanly. Offsets are the
+    checkpoints'.
+    """
 
     clean: bool
     recovery_point: int
@@ -98,7 +100,9 @@ def _topic_id(directory: Path) -> UUID | None:
 
 
 def _finish_swaps(directory: Path) -> None:
-    """Drops unfinished compactions and segments already given up, and finishes compactions that were complete."""
+    """Drops unfinished compactions and segments already given up, and finishes compactions that were
+    complete.
+    """
     names = [
         path for path in directory.iterdir() if path.suffix in (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
     ]
@@ -146,7 +150,9 @@ def _find_segments(directory: Path, config: LogConfig) -> list[Segment]:
 def _fitting_segments(
     directory: Path, segments: list[Segment], config: LogConfig, parameters: LoadParameters
 ) -> list[Segment]:
-    """The segments, the last with indexes that make sense; one empty segment when there is nothing to keep."""
+    """The segments, the last with indexes that make sense; one empty segment when there is nothing to
+    keep.
+    """
     start_offset = parameters.log_start_offset
     if segments:
         active = segments[-1]

@@ -1,4 +1,5 @@
-"""The files under one partition's log, and what happens to them but appending: roll, flush, truncate, retention, end.
+"""The files under one partition's log, and what happens to them but appending: roll, flush, truncate,
+retention, end.
 
 :class:`broker.log.log.Log` adds what clients and replicas do. Loading is :mod:`.loader`'s.
 """
@@ -37,9 +38,9 @@ _MAX_NAME_BYTES = 255
 class LocalLog:
     """Segments, leader epochs and producers' state of one partition, and the lock over them.
 
-    Invariants: ``log_start_offset <= high_watermark <= log_end_offset``; ``recovery_point <= log_end_offset``, and all
-    below it is durable with its index entries. ``generation`` is odd while segments are being taken away; a read that
-    saw it change has to be done again.
+    Invariants: ``log_start_offset <= high_watermark <= log_end_offset``; ``recovery_point <=
+    log_end_offset``, and all below it is durable with its index entries. ``generation`` is odd while segments
+    are being taken away; a read that saw it change has to be done again.
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class LocalLog:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
-        # Called when truncation takes the recovery point back, which must reach the checkpoint (see LogManager).
+        # Called when truncation takes the recovery point back, which must reach the checkpoint (see
+        # LogManager).
         self.on_recovery_point_lowered: Callable[[LocalLog], None] | None = None
         # Whether appends sync themselves when flush.messages asks for it; False when the caller sees to it.
         self.sync_on_append = True
@@ -83,11 +85,13 @@ class LocalLog:
 
     def __repr__(self) -> str:
         return (
-            f"<{type(self).__name__} {self.topic_partition} start={self.log_start_offset} hw={self._high_watermark} "
+            f"<{type(self).__name__} {self.topic_partition} start={self.log_start_offset} "
+            f"hw={self._high_watermark} "
             f"end={self.log_end_offset} segments={len(self._segments)}>"
         )
 
-    # -- what it is ----------------------------------------------------------------------------------------------
+    # -- what it is
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def high_watermark(self) -> int:
@@ -134,13 +138,16 @@ class LocalLog:
             )
 
     def _set_segments(self, segments: Sequence[Segment]) -> None:
-        """``_tail`` is the active segment with the positions of its latest batch boundaries, the end included."""
+        """``_tail`` is the active segment with the positions of its latest batch boundaries, the end
+        included.
+        """
         self._segments = tuple(segments)
         active = self._segments[-1]
         self._active = active
         self._tail: tuple[Segment, dict[int, int]] = (active, {self.log_end_offset: active.size})
 
-    # -- rolling -------------------------------------------------------------------------------------------------
+    # -- rolling
+    # -------------------------------------------------------------------------------------------------
 
     def roll(self) -> Segment:
         """Begins a new segment at the log's end, unless the active one is empty; the active segment.
@@ -193,13 +200,14 @@ class LocalLog:
             # The state is rebuilt from an older snapshot and the batches since.
             _log.warning("producer_snapshot_failed", partition=str(self.topic_partition), error=str(error))
 
-    # -- flushing ------------------------------------------------------------------------------------------------
+    # -- flushing
+    # ------------------------------------------------------------------------------------------------
 
     def flush(self, up_to: int | None = None) -> None:
         """Makes all below ``up_to`` (the log's end when None) durable and moves the recovery point there.
 
-        Does not hold the log's lock while the disk works. Raises KafkaError(KAFKA_STORAGE_ERROR); the recovery point
-        then stays, for after a failed sync nothing is known of the pages.
+        Does not hold the log's lock while the disk works. Raises KafkaError(KAFKA_STORAGE_ERROR); the
+        recovery point then stays, for after a failed sync nothing is known of the pages.
         """
         with self._flush_lock:
             with self.lock:
@@ -239,7 +247,8 @@ class LocalLog:
         except KafkaError:
             return  # it has been logged, and the next flush tries again
 
-    # -- truncating ----------------------------------------------------------------------------------------------
+    # -- truncating
+    # ----------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
         """Removes every batch that reaches ``offset`` or further; False when there is none.
@@ -282,7 +291,9 @@ class LocalLog:
         self.rebuild_producer_state()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Removes everything; the log begins and ends at ``offset``. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        """Removes everything; the log begins and ends at ``offset``. Raises
+        KafkaError(KAFKA_STORAGE_ERROR).
+        """
         with self.lock:
             before = self.log_end_offset
             self._generation += 1
@@ -313,7 +324,8 @@ class LocalLog:
     def rebuild_producer_state(self, reindex_from: int = LONG_MAX) -> None:
         """Reads the producers' state again: the latest snapshot, then the batches after it.
 
-        Aborts whose markers stand at ``reindex_from`` or later are noted in the transaction index. Raises OSError.
+        Aborts whose markers stand at ``reindex_from`` or later are noted in the transaction index. Raises
+        OSError.
         """
         start = self._load_snapshot()
         for segment in self._segments_between(start, self.log_end_offset):
@@ -339,7 +351,9 @@ class LocalLog:
     def note_producer(
         self, view: memoryview, position: int, header: BatchHeader, segment: Segment, *, indexed: bool = False
     ) -> None:
-        """Updates the producers' state by a batch that stands in ``segment``; ``indexed``: its abort is noted."""
+        """Updates the producers' state by a batch that stands in ``segment``; ``indexed``: its abort is
+        noted.
+        """
         if not header.is_control:
             self.producer_state.update(header, header.base_offset)
             return
@@ -349,10 +363,12 @@ class LocalLog:
             if aborted is not None and not indexed:
                 segment.txn_index.append(aborted)
 
-    # -- retention -----------------------------------------------------------------------------------------------
+    # -- retention
+    # -----------------------------------------------------------------------------------------------
 
     def increment_log_start_offset(self, offset: int) -> bool:
-        """Lets the log begin at ``offset``; what lies before is deleted by retention. False when it is no advance.
+        """Lets the log begin at ``offset``; what lies before is deleted by retention. False when it is no
+        advance.
 
         Raises KafkaError(OFFSET_OUT_OF_RANGE) past the high watermark.
         """
@@ -360,7 +376,8 @@ class LocalLog:
             if offset > self._high_watermark:
                 raise KafkaError(
                     Errors.OFFSET_OUT_OF_RANGE,
-                    f"{self.topic_partition}: cannot begin at {offset}, the high watermark is {self._high_watermark}",
+                    f"{self.topic_partition}: cannot begin at {offset}, "
+                    f"the high watermark is {self._high_watermark}",
                 )
             if offset <= self.log_start_offset:
                 return False
@@ -369,7 +386,9 @@ class LocalLog:
             return True
 
     def delete_old_segments(self, high_watermark: int | None = None) -> int:
-        """Deletes segments that the log start offset, time or size lets go, up to the high watermark; how many."""
+        """Deletes segments that the log start offset, time or size lets go, up to the high watermark; how
+        many.
+        """
         with self.lock:
             if high_watermark is not None:
                 self.high_watermark = max(high_watermark, self._high_watermark)
@@ -427,7 +446,8 @@ class LocalLog:
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> bool:
         """Puts a compacted segment, which bears the suffix ``.swap``, in the place of ``old``.
 
-        False, with nothing done, when one of ``old`` is no longer there. Raises KafkaError(KAFKA_STORAGE_ERROR).
+        False, with nothing done, when one of ``old`` is no longer there. Raises
+        KafkaError(KAFKA_STORAGE_ERROR).
         """
         with self.lock:
             if self._closed or not set(old) <= set(self._segments[:-1]):
@@ -459,7 +479,8 @@ class LocalLog:
         with self.lock:
             return self.producer_state.remove_expired(self._clock.wall_ms())
 
-    # -- the end -------------------------------------------------------------------------------------------------
+    # -- the end
+    # -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Snapshots the producers, finishes and trims the indexes, lets go of the files. No more appends.
@@ -480,7 +501,9 @@ class LocalLog:
                 raise self._storage_error("close", error) from error
 
     def mark_deleted(self) -> Path:
-        """Renames the directory to ``….<uuid>-delete`` and ends the log. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        """Renames the directory to ``….<uuid>-delete`` and ends the log. Raises
+        KafkaError(KAFKA_STORAGE_ERROR).
+        """
         with self.lock:
             self._closed = True
             tail = f".{uuid4().hex}{DELETE_DIR_SUFFIX}"

@@ -1,9 +1,9 @@
 """One partition's log: its segments and all that happens to them.
 
-Appends take one lock; reads take none. ``log_end_offset`` moves after the write, and a read goes by offsets that were
-there before it began, so no one sees half an append. A truncation bumps a generation number: a read that it disturbed
-is done again under the lock. Loading and recovery are :mod:`.loader`'s, look-ups :mod:`.reader`'s, compaction
-:mod:`.cleaner`'s. Knows nothing of replicas: the high watermark is told.
+Appends take one lock; reads take none. ``log_end_offset`` moves after the write, and a read goes by offsets
+that were there before it began, so no one sees half an append. A truncation bumps a generation number: a read
+that it disturbed is done again under the lock. Loading and recovery are :mod:`.loader`'s, look-ups
+:mod:`.reader`'s, compaction :mod:`.cleaner`'s. Knows nothing of replicas: the high watermark is told.
 """
 
 from __future__ import annotations
@@ -23,6 +23,15 @@ from broker.record import validator
 from broker.record.header import LOG_OVERHEAD_BYTES, BatchHeader, iter_batches, set_offset_and_epoch
 from broker.record.validator import AppendOrigin, BatchRules
 from broker.utils.file_region import FileRegion
+
+__all__ = [
+    "AppendInfo",
+    "AppendOrigin",
+    "EpochEndOffset",
+    "Log",
+    "LogRead",
+    "TimestampOffset",
+]
 
 _log = structlog.get_logger(__name__)
 
@@ -50,17 +59,22 @@ def rules_of(config: LogConfig) -> BatchRules:
 
 
 class Log(LocalLog):
-    """Kafka's UnifiedLog. Made by :func:`broker.log.loader.load_log`; invariants as :class:`LocalLog` has them."""
+    """Kafka's UnifiedLog. Made by :func:`broker.log.loader.load_log`; invariants as :class:`LocalLog` has
+    them.
+    """
 
     def update_config(self, config: LogConfig) -> None:
         """Takes a changed topic config; what is on disk already stays as it is."""
         super().update_config(config)
         self._rules = rules_of(config)
 
-    # -- appending -----------------------------------------------------------------------------------------------
+    # -- appending
+    # -----------------------------------------------------------------------------------------------
 
     def needs_recompression(self, records: memoryview) -> bool:
-        """Whether appending ``records`` means work on the records themselves: for a handler thread, not inline."""
+        """Whether appending ``records`` means work on the records themselves: for a handler thread, not
+        inline.
+        """
         rules = self._rules
         if rules.target_codec is None and not rules.looks_inside:
             return False
@@ -76,9 +90,10 @@ class Log(LocalLog):
     ) -> AppendInfo:
         """Appends whole v2 batches, which get their offsets and ``leader_epoch`` here, in place.
 
-        All or nothing. Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
-        UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
-        KAFKA_STORAGE_ERROR. A retried batch is not written again: ``duplicate`` is set.
+        All or nothing. Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE,
+        RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP, INVALID_PRODUCER_EPOCH,
+        OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR. A retried batch is not written again: ``duplicate``
+        is set.
         """
         rules = self._rules
         now_ms = self._clock.wall_ms()
@@ -92,7 +107,8 @@ class Log(LocalLog):
         if len(records) > self.config.segment_bytes:
             raise KafkaError(
                 Errors.RECORD_LIST_TOO_LARGE,
-                f"{self.topic_partition}: {len(records)} bytes exceed segment.bytes={self.config.segment_bytes}",
+                f"{self.topic_partition}: {len(records)} bytes exceed "
+                f"segment.bytes={self.config.segment_bytes}",
             )
         with self.lock:
             has_producer = any(header.producer_id >= 0 for header in headers)
@@ -126,8 +142,8 @@ class Log(LocalLog):
     def append_as_follower(self, records: memoryview) -> AppendInfo:
         """Appends fetched batches as they are; an incomplete last one is left out.
 
-        Raises KafkaError: CORRUPT_MESSAGE (nothing is appended), OFFSET_OUT_OF_RANGE when they begin below the log's
-        end, KAFKA_STORAGE_ERROR.
+        Raises KafkaError: CORRUPT_MESSAGE (nothing is appended), OFFSET_OUT_OF_RANGE when they begin below
+        the log's end, KAFKA_STORAGE_ERROR.
         """
         headers = validator.check_fetched(records, self.topic_partition)
         if not headers:
@@ -247,7 +263,8 @@ class Log(LocalLog):
             first_offset, last_offset, timestamp, append_time, self.log_start_offset, True, 0, count, epoch
         )
 
-    # -- reading -------------------------------------------------------------------------------------------------
+    # -- reading
+    # -------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool) -> LogRead:
         """A stretch of whole or cut batches from ``offset`` on, none of them at or above ``end_offset``.
@@ -282,7 +299,8 @@ class Log(LocalLog):
         if offset < self.log_start_offset or offset > log_end_offset:
             raise KafkaError(
                 Errors.OFFSET_OUT_OF_RANGE,
-                f"{self.topic_partition}: offset {offset} is not in {self.log_start_offset}..{log_end_offset}",
+                f"{self.topic_partition}: offset {offset} is not in "
+                f"{self.log_start_offset}..{log_end_offset}",
             )
         end_offset = min(end_offset, log_end_offset)
         if offset >= end_offset:
@@ -294,7 +312,8 @@ class Log(LocalLog):
         return reader.read_scanning(self._segments, offset, end_offset, max_bytes, min_one_batch)
 
     def read_bytes(self, offset: int, max_bytes: int, *, end_offset: int | None = None) -> memoryview:
-        """Whole batches from ``offset`` on (at least one when there is any), up to the log's end or ``end_offset``.
+        """Whole batches from ``offset`` on (at least one when there is any), up to the log's end or
+        ``end_offset``.
 
         Empty at the end. Raises as :meth:`read`.
         """
@@ -313,7 +332,8 @@ class Log(LocalLog):
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record as late as ``timestamp`` (ms), or what Kafka's special timestamps ask for.
 
-        -2 earliest, -4 earliest local, -1 the log's end, -3 the record with the highest timestamp. None: no such.
+        -2 earliest, -4 earliest local, -1 the log's end, -3 the record with the highest timestamp. None: no
+        such.
         """
         with self.lock:
             if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):

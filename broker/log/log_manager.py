@@ -1,8 +1,8 @@
 """All logs of a broker: loading, making, deleting, and the tasks that run over them.
 
-Kafka's LogManager. Locks and checks its directories, loads and recovers their partitions in parallel and can be
-stopped while at it, checkpoints recovery points and log starts, applies retention, and writes a directory's clean
-marker at the end only if every log in it was closed cleanly.
+Kafka's LogManager. Locks and checks its directories, loads and recovers their partitions in parallel and can
+be stopped while at it, checkpoints recovery points and log starts, applies retention, and writes a
+directory's clean marker at the end only if every log in it was closed cleanly.
 """
 
 from __future__ import annotations
@@ -79,13 +79,14 @@ class LogManager:
         self.broker_id: int | None = None
         self.cluster_id: str | None = None
 
-    # -- directories ---------------------------------------------------------------------------------------------
+    # -- directories
+    # ---------------------------------------------------------------------------------------------
 
     def lock_and_check(self) -> None:
         """Locks all directories and learns ``broker_id``, ``cluster_id`` and ``clean`` from them.
 
-        Raises LogDirError when one is unusable, in use by another broker, or of another broker or cluster than the
-        rest; none is then locked.
+        Raises LogDirError when one is unusable, in use by another broker, or of another broker or cluster
+        than the rest; none is then locked.
         """
         try:
             for log_dir in self._dirs:
@@ -121,15 +122,16 @@ class LogManager:
                 write_meta_properties(log_dir.path, broker_id, cluster_id)
         self.broker_id, self.cluster_id = broker_id, cluster_id
 
-    # -- loading -------------------------------------------------------------------------------------------------
+    # -- loading
+    # -------------------------------------------------------------------------------------------------
 
     def startup(
         self, cancel: threading.Event | None = None, progress: Callable[[int, int], None] | None = None
     ) -> None:
         """Loads every partition, recovering those of unclean directories, and begins the periodic tasks.
 
-        ``progress`` is told logs done and logs in all. Raises LoadCancelled once ``cancel`` is set (``shutdown`` then
-        keeps what was done), LogDirError, OSError.
+        ``progress`` is told logs done and logs in all. Raises LoadCancelled once ``cancel`` is set
+        (``shutdown`` then keeps what was done), LogDirError, OSError.
         """
         if not self._locked:
             self.lock_and_check()
@@ -204,7 +206,8 @@ class LogManager:
         self._dir_of[log.topic_partition] = log_dir
         self._logs[log.topic_partition] = log
 
-    # -- logs ----------------------------------------------------------------------------------------------------
+    # -- logs
+    # ----------------------------------------------------------------------------------------------------
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """The partition's log, None when it has none here."""
@@ -231,7 +234,7 @@ class LogManager:
         return log
 
     def _create(self, topic_partition: TopicPartition, config: LogConfig) -> Log:
-        counts = {log_dir: 0 for log_dir in self._dirs}
+        counts = dict.fromkeys(self._dirs, 0)
         for log_dir in self._dir_of.values():
             counts[log_dir] += 1
         log_dir = min(counts, key=lambda d: counts[d])
@@ -290,7 +293,8 @@ class LogManager:
             if log.topic_partition.topic == topic:
                 log.update_config(config)
 
-    # -- checkpoints ---------------------------------------------------------------------------------------------
+    # -- checkpoints
+    # ---------------------------------------------------------------------------------------------
 
     def checkpoint_recovery_points(self) -> None:
         """Writes how far each log is durable."""
@@ -353,7 +357,8 @@ class LogManager:
         if log_dir is not None:
             self._write_offsets(log_dir, log_dir.recovery_points, lambda one: one.recovery_point)
 
-    # -- tasks ---------------------------------------------------------------------------------------------------
+    # -- tasks
+    # ---------------------------------------------------------------------------------------------------
 
     def _schedule_tasks(self) -> None:
         scheduler, settings = self._scheduler, self._settings
@@ -405,12 +410,14 @@ class LogManager:
             _log.warning("log_task_failed", error=str(error))
             return 0
 
-    # -- the end -------------------------------------------------------------------------------------------------
+    # -- the end
+    # -------------------------------------------------------------------------------------------------
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Syncs and closes all logs, writes the checkpoints and the clean markers, unlocks.
 
-        A directory gets its marker when all its logs are closed and either all were loaded or it was clean before.
+        A directory gets its marker when all its logs are closed and either all were loaded or it was clean
+        before.
         """
         if not self._locked:
             return

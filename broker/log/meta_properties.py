@@ -34,7 +34,8 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
     version = properties.get("version")
     if version != "0":
         raise LogDirError(
-            f"{path} has version {version!r}; this broker reads version 0, as Kafka writes it in ZooKeeper mode"
+            f"{path} has version {version!r}; this broker reads version 0, "
+            "as Kafka writes it in ZooKeeper mode"
         )
     broker_id = properties.get("broker.id")
     if broker_id is not None and not broker_id.lstrip("-").isdigit():

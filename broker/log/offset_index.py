@@ -1,7 +1,8 @@
 """The ``.index`` file: from an offset to a position in the segment.
 
-Entries are an int32 offset relative to the segment's base and an int32 position. The offset is the *last* one of the
-batch that starts at the position (so Kafka's DumpLogSegments checks it), about one entry per ``index.interval.bytes``.
+Entries are an int32 offset relative to the segment's base and an int32 position. The offset is the *last* one
+of the batch that starts at the position (so Kafka's DumpLogSegments checks it), about one entry per
+``index.interval.bytes``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class OffsetIndex:
             self.file.append(last_offset - self.base_offset, position)
 
     def lookup(self, offset: int) -> int:
-        """A position at or before the batch that holds ``offset``: where to start scanning (0: the beginning)."""
+        """A position at or before the batch that holds ``offset``: where to start scanning (0: the
+        beginning).
+        """
         entry = self.file.last_at_most(0, offset - self.base_offset)
         return entry[1] if entry is not None else 0
 

@@ -11,7 +11,8 @@ Job = Callable[[], None]
 def run_parallel(groups: Sequence[Sequence[Job]], threads_per_group: int, name: str) -> None:
     """Runs the jobs of each group by ``threads_per_group`` threads; returns when all have ended.
 
-    After the first exception no further job begins; it is raised here. A single thread's work is done by the caller.
+    After the first exception no further job begins; it is raised here. A single thread's work is done by the
+    caller.
     """
     failures: list[BaseException] = []
 

@@ -1,8 +1,8 @@
 """Kafka's ``.snapshot`` files: the producers' state at the offset in the file's name.
 
-int16 version 1, uint32 CRC32C of all that follows it, int32 count, then 46 bytes a producer: int64 id, int16 epoch,
-int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch, int64 first
-offset of the open transaction (-1 none).
+int16 version 1, uint32 CRC32C of all that follows it, int32 count, then 46 bytes a producer: int64 id, int16
+epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch,
+int64 first offset of the open transaction (-1 none).
 """
 
 from __future__ import annotations

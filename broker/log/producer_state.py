@@ -1,7 +1,7 @@
 """What the log knows of each producer: epoch, the last five batches, an open transaction.
 
-By it a leader tells a retried batch from a new one and refuses what comes out of order (KIP-98). Pure in memory;
-:mod:`.producer_snapshot` keeps it on disk and the log says when. Sequences wrap from 2^31 - 1 to 0.
+By it a leader tells a retried batch from a new one and refuses what comes out of order (KIP-98). Pure in
+memory; :mod:`.producer_snapshot` keeps it on disk and the log says when. Sequences wrap from 2^31 - 1 to 0.
 """
 
 from __future__ import annotations
@@ -115,14 +115,15 @@ class ProducerStateManager:
         self._ongoing: dict[int, int] = {}
         self._unreplicated: list[AbortedTransaction] = []
 
-    # -- a leader's checks ---------------------------------------------------------------------------------------
+    # -- a leader's checks
+    # ---------------------------------------------------------------------------------------
 
     def check(self, headers: list[BatchHeader], origin: AppendOrigin) -> BatchMetadata | None:
         """Checks epochs and sequences of batches about to be appended, in this order.
 
-        Returns the earlier batch when all of them repeat remembered ones (the first's start to the last's end), None
-        when they are new. Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, and
-        DUPLICATE_SEQUENCE_NUMBER when only some repeat.
+        Returns the earlier batch when all of them repeat remembered ones (the first's start to the last's
+        end), None when they are new. Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        and DUPLICATE_SEQUENCE_NUMBER when only some repeat.
         """
         duplicates = [found for header in headers if (found := self._duplicate(header, origin)) is not None]
         if len(duplicates) == len(headers):
@@ -178,7 +179,8 @@ class ProducerStateManager:
             return 0
         return increment_sequence(last_sequence, 1)
 
-    # -- what was appended ---------------------------------------------------------------------------------------
+    # -- what was appended
+    # ---------------------------------------------------------------------------------------
 
     def update(self, header: BatchHeader, base_offset: int) -> None:
         """Notes a data batch of a producer that now stands at ``base_offset``."""
@@ -222,7 +224,9 @@ class ProducerStateManager:
         return bool(self._ongoing or self._unreplicated)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the first transaction begins that is open, or ended by a marker not below the high watermark."""
+        """Where the first transaction begins that is open, or ended by a marker not below the high
+        watermark.
+        """
         if self._unreplicated:
             self._unreplicated = [
                 ended for ended in self._unreplicated if ended.last_offset >= high_watermark
@@ -230,10 +234,13 @@ class ProducerStateManager:
         starts = [*self._ongoing, *(ended.first_offset for ended in self._unreplicated)]
         return min(starts, default=None)
 
-    # -- forgetting ----------------------------------------------------------------------------------------------
+    # -- forgetting
+    # ----------------------------------------------------------------------------------------------
 
     def remove_expired(self, now_ms: int) -> int:
-        """Forgets producers that wrote nothing for ``expiration_ms`` and have no open transaction; how many."""
+        """Forgets producers that wrote nothing for ``expiration_ms`` and have no open transaction; how
+        many.
+        """
         expired = [
             entry.producer_id
             for entry in self.producers.values()

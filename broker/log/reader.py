@@ -1,6 +1,7 @@
 """Finding things in a list of segments: a stretch to read, the offset of a timestamp, aborted transactions.
 
-Works without the log's lock on a snapshot of its segments; the log repeats a look-up that a truncation disturbed.
+Works without the log's lock on a snapshot of its segments; the log repeats a look-up that a truncation
+disturbed.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def slice_of(
     min_one_batch: bool,
     header: BatchHeader | None = None,
 ) -> LogRead:
-    """The region from ``position`` to ``end``, at most ``max_bytes`` unless the first batch alone is larger."""
+    """The region from ``position`` to ``end``, at most ``max_bytes`` unless the first batch alone is
+    larger.
+    """
     size = end - position
     if size <= 0:
         return LogRead(None, base_offset, 0)
@@ -86,7 +89,9 @@ def read_region(region: FileRegion) -> bytes:
 
 
 def is_cached(region: FileRegion) -> bool:
-    """Whether the first and last byte of ``region`` are in the page cache; True where the kernel cannot say."""
+    """Whether the first and last byte of ``region`` are in the page cache; True where the kernel cannot
+    say.
+    """
     fd = region.file.fileno()
     byte = bytearray(1)
     try:
@@ -98,7 +103,9 @@ def is_cached(region: FileRegion) -> bool:
 
 
 def offset_for_timestamp(segments: Segments, timestamp: int, start_offset: int) -> TimestampOffset | None:
-    """The first record at or after ``start_offset`` that is as late as ``timestamp`` (ms); None without one."""
+    """The first record at or after ``start_offset`` that is as late as ``timestamp`` (ms); None without
+    one.
+    """
     for segment in segments:
         if segment.size == 0 or segment.largest_noted_timestamp < timestamp:
             continue
@@ -134,7 +141,9 @@ def _record_at(
 
 
 def aborted_transactions(segments: Segments, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """Aborted transactions with records in the range, by first offset: what a read_committed fetch is told."""
+    """Aborted transactions with records in the range, by first offset: what a read_committed fetch is
+    told.
+    """
     found: list[AbortedTransaction] = []
     for segment in segments[max(floor_index(segments, first_offset), 0) :]:
         entries = segment.txn_index.entries()

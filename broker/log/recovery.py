@@ -44,8 +44,8 @@ def recover_segment(
 ) -> RecoveryResult:
     """Verifies the batches from ``trusted_offset`` on, rebuilds the indexes there, cuts off what is wrong.
 
-    Batches and index entries below ``trusted_offset`` are durable and taken as they are. Raises LoadCancelled,
-    LogDirError on batches of an older message format, OSError.
+    Batches and index entries below ``trusted_offset`` are durable and taken as they are. Raises
+    LoadCancelled, LogDirError on batches of an older message format, OSError.
     """
     position = _rewind(segment, trusted_offset)
     next_offset = segment.base_offset
@@ -110,7 +110,9 @@ def _note(segment: Segment, header: BatchHeader, position: int, index_interval_b
 
 
 def _verified(segment: Segment, position: int, cancel: threading.Event | None) -> Iterator[BatchHeader]:
-    """Headers of the batches from ``position`` on, checksums verified; raises _Fault at the first wrong one."""
+    """Headers of the batches from ``position`` on, checksums verified; raises _Fault at the first wrong
+    one.
+    """
     fd = segment.file.fileno()
     buffer = bytearray(_BUFFER_BYTES)
     start = filled = 0  # the buffer holds the file's bytes from ``start``, ``filled`` of them
@@ -165,6 +167,6 @@ def _refuse_legacy(segment: Segment, position: int) -> None:
     message = os.pread(segment.file.fileno(), size, position + LOG_OVERHEAD_BYTES)
     if zlib.crc32(message[4:]) == int.from_bytes(message[:4], "big"):
         raise LogDirError(
-            f"{segment.path(LOG_SUFFIX)} holds messages of format version {head[16]}, which this broker does not "
-            "read; let Apache Kafka 3 rewrite or expire them first, nothing was changed"
+            f"{segment.path(LOG_SUFFIX)} holds messages of format version {head[16]}, which this broker "
+            "does not read; let Apache Kafka 3 rewrite or expire them first, nothing was changed"
         )

@@ -10,8 +10,8 @@ from broker.utils.file_region import FileRegion
 class AppendInfo(NamedTuple):
     """One append. Offsets are the partition's; ``log_append_time`` is -1 unless the topic stamps it (ms).
 
-    ``duplicate``: nothing was written, the offsets are those the same batch got before. ``first_offset`` is -1 when
-    the append held no whole batch.
+    ``duplicate``: nothing was written, the offsets are those the same batch got before. ``first_offset`` is
+    -1 when the append held no whole batch.
     """
 
     first_offset: int
@@ -28,8 +28,8 @@ class AppendInfo(NamedTuple):
 class LogRead(NamedTuple):
     """A stretch of one segment, from the start of the batch that holds the asked offset.
 
-    ``region`` is None when there is nothing to read. It may end inside a batch (as in Kafka: the client drops that
-    part). ``first_batch_incomplete``: there was data, but its first batch is larger than ``max_bytes``.
+    ``region`` is None when there is nothing to read. It may end inside a batch (as in Kafka: the client drops
+    that part). ``first_batch_incomplete``: there was data, but its first batch is larger than ``max_bytes``.
     """
 
     region: FileRegion | None
@@ -54,7 +54,9 @@ class EpochEndOffset(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """A producer's aborted transaction, from its first record to its marker, as the ``.txnindex`` keeps it."""
+    """A producer's aborted transaction, from its first record to its marker, as the ``.txnindex`` keeps
+    it.
+    """
 
     producer_id: int
     first_offset: int

@@ -1,7 +1,7 @@
 """Which old segments may go: the choice alone, pure.
 
-Kafka's order of reasons: behind the log start offset, older than ``retention.ms``, beyond ``retention.bytes``. Always
-from the oldest on, never past the high watermark.
+Kafka's order of reasons: behind the log start offset, older than ``retention.ms``, beyond
+``retention.bytes``. Always from the oldest on, never past the high watermark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What the choice needs to know of a segment. ``end_offset``: the next one's base, the log's end for the last."""
+    """What the choice needs to know of a segment. ``end_offset``: the next one's base, the log's end for the
+    last.
+    """
 
     end_offset: int
     size_bytes: int

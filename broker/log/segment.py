@@ -1,7 +1,7 @@
 """One segment: a ``.log`` file of batches with its indexes.
 
-Writes by position, so that what a failed write left behind is overwritten or cut off, and never read: readers go by
-``size``, which moves after the write. Knows nothing of epochs, producers or the high watermark.
+Writes by position, so that what a failed write left behind is overwritten or cut off, and never read: readers
+go by ``size``, which moves after the write. Knows nothing of epochs, producers or the high watermark.
 """
 
 from __future__ import annotations
@@ -116,10 +116,13 @@ class Segment:
             file = self._file = SegmentFile(self.path(LOG_SUFFIX), "r+")
         return file
 
-    # -- appending -----------------------------------------------------------------------------------------------
+    # -- appending
+    # -----------------------------------------------------------------------------------------------
 
     def append(self, data: memoryview, batches: Sequence[AppendedBatch], index_interval_bytes: int) -> None:
-        """Writes ``data``, which holds exactly ``batches``, at the end. Raises OSError and is then as before."""
+        """Writes ``data``, which holds exactly ``batches``, at the end. Raises OSError and is then as
+        before.
+        """
         position = self.size
         end = position + len(data)
         fd = self.file.fileno()
@@ -154,7 +157,8 @@ class Segment:
         """Removes what a failed write left behind the end. Raises OSError."""
         os.ftruncate(self.file.fileno(), self.size)
 
-    # -- what the segment knows ----------------------------------------------------------------------------------
+    # -- what the segment knows
+    # ----------------------------------------------------------------------------------
 
     @property
     def largest_noted_timestamp(self) -> int:
@@ -183,10 +187,13 @@ class Segment:
         first = self.first_batch_timestamp()
         return message_timestamp - first if first is not None and first >= 0 else now_ms - self.created_ms
 
-    # -- reading -------------------------------------------------------------------------------------------------
+    # -- reading
+    # -------------------------------------------------------------------------------------------------
 
     def header_at(self, position: int) -> BatchHeader:
-        """The batch header at ``position``, which must be one's. Raises struct.error behind the end, OSError."""
+        """The batch header at ``position``, which must be one's. Raises struct.error behind the end,
+        OSError.
+        """
         return BatchHeader._make(HEADER.unpack(os.pread(self.file.fileno(), HEADER_BYTES, position)))
 
     def headers_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -207,7 +214,9 @@ class Segment:
             position += size
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """The first batch whose last offset is at least ``offset``, with its position; None: all are lower."""
+        """The first batch whose last offset is at least ``offset``, with its position; None: all are
+        lower.
+        """
         for position, header in self.headers_from(self.offset_index.lookup(offset)):
             if header.last_offset >= offset:
                 return position, header
@@ -222,7 +231,7 @@ class Segment:
         last = self.offset_index.last()
         next_offset = self.base_offset
         self.bytes_since_index_entry = 0
-        for position, header in self.headers_from(last[1] if last is not None else 0):
+        for _, header in self.headers_from(last[1] if last is not None else 0):
             next_offset = header.next_offset
             self._note_timestamp(header)
             self.bytes_since_index_entry += header.size_bytes
@@ -233,10 +242,13 @@ class Segment:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = header.last_offset
 
-    # -- changing ------------------------------------------------------------------------------------------------
+    # -- changing
+    # ------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> int:
-        """Removes the batch that holds ``offset`` and all after it; the next offset, as far as batches tell."""
+        """Removes the batch that holds ``offset`` and all after it; the next offset, as far as batches
+        tell.
+        """
         found = self.find(offset)
         if found is None:
             return offset

@@ -1,8 +1,8 @@
 """The ``.timeindex`` file: from a timestamp to an offset in the segment.
 
-Entries are an int64 timestamp in ms, the highest so far, and an int32 relative offset: the last one of the batch that
-carries it. Timestamps rise strictly. A last entry is forced when the segment rolls or closes, so that the segment's
-highest timestamp is known without reading it.
+Entries are an int64 timestamp in ms, the highest so far, and an int32 relative offset: the last one of the
+batch that carries it. Timestamps rise strictly. A last entry is forced when the segment rolls or closes, so
+that the segment's highest timestamp is known without reading it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class TimeIndex:
         return len(self.file) >= self.file.max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int, *, force: bool = False) -> None:
-        """Adds an entry if ``timestamp`` is higher than the last one's. ``force`` may use the reserved place."""
+        """Adds an entry if ``timestamp`` is higher than the last one's. ``force`` may use the reserved
+        place.
+        """
         file = self.file
         if timestamp < 0 or timestamp <= self.last_timestamp or len(file) >= file.max_entries:
             return

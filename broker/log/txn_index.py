@@ -1,7 +1,7 @@
 """The ``.txnindex`` file: the aborted transactions whose markers stand in a segment.
 
-34 bytes an entry: int16 version 0, int64 producer id, first offset, last offset (the marker's), last stable offset at
-that time. The file is made with the first abort; most segments have none.
+34 bytes an entry: int16 version 0, int64 producer id, first offset, last offset (the marker's), last stable
+offset at that time. The file is made with the first abort; most segments have none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Whole record batches (magic 2): building one, reading its records, and the names of :mod:`.header` beside them.
+"""Whole record batches (magic 2): building one, reading its records, and the names of :mod:`.header` beside
+them.
 
 Who only needs headers, as the hot paths do, needs nothing from here but :func:`iter_batches`.
 """
@@ -69,8 +70,8 @@ def build_batch(
 ) -> bytes:
     """A v2 batch of ``records``.
 
-    They get consecutive offsets from ``base_offset``, unless ``keep_offsets`` says that their own (rising, none below
-    ``base_offset``) are meant. Raises ValueError without records.
+    They get consecutive offsets from ``base_offset``, unless ``keep_offsets`` says that their own (rising,
+    none below ``base_offset``) are meant. Raises ValueError without records.
     """
     if not records:
         raise ValueError("a batch needs a record")
@@ -144,7 +145,8 @@ def iter_records(view: memoryview, header: BatchHeader, position: int = 0) -> li
 def read_records(view: memoryview | bytes, *, include_control: bool = False) -> list[Record]:
     """All records of the whole batches in ``view``; markers of transactions only with ``include_control``.
 
-    A trailing incomplete batch is left out. Raises KafkaError(CORRUPT_MESSAGE) when a CRC or a record is wrong.
+    A trailing incomplete batch is left out. Raises KafkaError(CORRUPT_MESSAGE) when a CRC or a record is
+    wrong.
     """
     view = memoryview(view)
     records: list[Record] = []

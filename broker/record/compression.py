@@ -1,8 +1,8 @@
 """Compressing and decompressing the records of a batch: none, gzip, snappy, lz4, zstd.
 
-The libraries are imported when first used. Decompression is bounded: the output never grows past ``max_bytes``,
-whatever the peer's bytes claim. Formats are Kafka's: gzip (RFC 1952), snappy in Xerial's framing (raw snappy is read
-too, as some clients send it), LZ4 frames with independent blocks, zstd frames.
+The libraries are imported when first used. Decompression is bounded: the output never grows past
+``max_bytes``, whatever the peer's bytes claim. Formats are Kafka's: gzip (RFC 1952), snappy in Xerial's
+framing (raw snappy is read too, as some clients send it), LZ4 frames with independent blocks, zstd frames.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _gunzip(data: Bytes, max_bytes: int) -> bytes:
     return bytes(out)
 
 
-def _snappy(data: Bytes, level: int | None) -> bytes:
+def _snappy(data: Bytes, _level: int | None) -> bytes:
     from cramjam import snappy
 
     view = memoryview(data)

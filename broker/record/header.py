@@ -9,8 +9,9 @@ Works on memoryviews and never touches the records themselves. Layout, big endia
     17 crc              uint32      (CRC32C of everything from ``attributes`` on)
     21 attributes       int16
 
-``length`` counts what follows it, so a batch takes ``length + 12`` bytes. The base offset and the leader epoch stand
-outside the CRC: setting them costs no checksum. Source: Kafka 3.9, message format v2 (KIP-98, KIP-534).
+``length`` counts what follows it, so a batch takes ``length + 12`` bytes. The base offset and the leader
+epoch stand outside the CRC: setting them costs no checksum. Source: Kafka 3.9, message format v2 (KIP-98,
+KIP-534).
 """
 
 from __future__ import annotations
@@ -123,8 +124,8 @@ def batch_size_at(view: memoryview | bytes, position: int = 0) -> int:
 def iter_batches(view: memoryview | bytes) -> Iterator[BatchHeader]:
     """The headers of the whole batches in ``view``, one after another.
 
-    Stops before a trailing incomplete batch, and before one whose claimed length cannot be a batch's. Checks nothing
-    else: see :func:`crc_is_valid`.
+    Stops before a trailing incomplete batch, and before one whose claimed length cannot be a batch's. Checks
+    nothing else: see :func:`crc_is_valid`.
     """
     position = 0
     end = len(view)

@@ -1,7 +1,7 @@
 """The records inside a batch: varints, keys, values, headers. Only for who must look inside.
 
-Coordinators, the cleaner, time look-ups and tests use it; the produce and fetch paths never do. Every length that the
-bytes claim is checked against what is there before it is used.
+Coordinators, the cleaner, time look-ups and tests use it; the produce and fetch paths never do. Every length
+that the bytes claim is checked against what is there before it is used.
 """
 
 from __future__ import annotations

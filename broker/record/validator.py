@@ -1,7 +1,8 @@
 """What a leader accepts: the checks of Kafka's LogValidator, made on batch headers and checksums alone.
 
 The records inside are looked at only where a config demands it: keys on a compacted topic, a lower bound of
-timestamps, another codec than the producer's. Knows no files and no producers' sequences (see ``log.producer_state``).
+timestamps, another codec than the producer's. Knows no files and no producers' sequences (see
+``log.producer_state``).
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def check_batches(
 ) -> list[BatchHeader]:
     """The headers of all batches in ``records``, each of them valid.
 
-    ``where`` names the partition in messages. Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE,
-    UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP, INVALID_TXN_STATE.
+    ``where`` names the partition in messages. Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD,
+    MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP, INVALID_TXN_STATE.
     """
     end = len(records)
     headers = []
@@ -136,7 +137,9 @@ def _checked_header(
 
 
 def _check_client_batch(header: BatchHeader, where: object) -> None:
-    """A client's batch is made from scratch: offsets 0..n-1, no markers, a sequence where there is a producer."""
+    """A client's batch is made from scratch: offsets 0..n-1, no markers, a sequence where there is a
+    producer.
+    """
     problem = None
     if header.base_offset != 0:
         problem = f"base offset must be 0, is {header.base_offset}"
@@ -178,8 +181,8 @@ def _check_inside(
             if timestamp < earliest and timestamp >= 0 and not rules.log_append_time:
                 raise KafkaError(
                     Errors.INVALID_TIMESTAMP,
-                    f"{where}: timestamp {timestamp} of record {offset_delta} is earlier than now ({now_ms}) by "
-                    f"more than message.timestamp.before.max.ms={rules.before_max_ms}",
+                    f"{where}: timestamp {timestamp} of record {offset_delta} is earlier than now ({now_ms}) "
+                    f"by more than message.timestamp.before.max.ms={rules.before_max_ms}",
                 )
     except RecordFormatError as error:
         raise KafkaError(Errors.INVALID_RECORD, f"{where}: {error}") from error
@@ -196,7 +199,8 @@ def check_fetched(records: memoryview, where: object) -> list[BatchHeader]:
         if header.magic != MAGIC or not crc_is_valid(records, header, position):
             raise KafkaError(
                 Errors.CORRUPT_MESSAGE,
-                f"{where}: fetched batch at offset {header.base_offset} (magic {header.magic}) fails its checksum",
+                f"{where}: fetched batch at offset {header.base_offset} (magic {header.magic}) "
+                "fails its checksum",
             )
         headers.append(header)
         position += header.length + LOG_OVERHEAD_BYTES
@@ -207,13 +211,16 @@ def check_fetched(records: memoryview, where: object) -> list[BatchHeader]:
 
 
 def check_follows(headers: Iterable[BatchHeader], log_end_offset: int, where: object) -> None:
-    """Raises KafkaError(OFFSET_OUT_OF_RANGE) unless the batches continue the log, each after the one before."""
+    """Raises KafkaError(OFFSET_OUT_OF_RANGE) unless the batches continue the log, each after the one
+    before.
+    """
     expected = log_end_offset
     for header in headers:
         if header.base_offset < expected or header.last_offset_delta < 0:
             raise KafkaError(
                 Errors.OFFSET_OUT_OF_RANGE,
-                f"{where}: fetched batch begins at offset {header.base_offset}, the log continues at {expected}",
+                f"{where}: fetched batch begins at offset {header.base_offset}, "
+                f"the log continues at {expected}",
             )
         expected = header.last_offset + 1
 
