@@ -86,6 +86,8 @@ class HostCgroup:
             _write_if_there(self._unified / "cgroup.kill", "1")
             if not wait_until(lambda: not self.all_processes(), 15):
                 raise LabError(f"processes {self.all_processes()} of the host do not end")
+        # The directory may stay and be used by the next boot, which must not start frozen.
+        _write_if_there(self._payload / "cgroup.freeze", "0")
 
     def remove(self) -> None:
         """Remove the host's cgroups; they must be empty of processes."""

@@ -15,7 +15,6 @@ from lab.links import Direction
 from lab.state import NAME_ENV
 
 _ON_ONE_HOST: tuple[Callable[[Faults, str], object], ...] = (
-    Faults.power_loss,
     Faults.power_off,
     Faults.boot,
     Faults.reboot,
@@ -38,7 +37,7 @@ def name_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def fault_commands() -> list[click.Command]:
     """All of them, for the group of commands."""
-    return [*(_on_one_host(method) for method in _ON_ONE_HOST), _cut, _lose, _slow, _heal]
+    return [_power_loss, *(_on_one_host(method) for method in _ON_ONE_HOST), _cut, _lose, _slow, _heal]
 
 
 def _on_one_host(method: Callable[[Faults, str], object]) -> click.Command:
@@ -49,6 +48,14 @@ def _on_one_host(method: Callable[[Faults, str], object]) -> click.Command:
         method(_faults(name), host)
 
     return command
+
+
+@click.command("power-loss", help=inspect.getdoc(Faults.power_loss))
+@name_option
+@click.argument("host")
+@click.option("--lose-unsynced", is_flag=True, help="The data disk loses what was not synced.")
+def _power_loss(name: str, host: str, lose_unsynced: bool) -> None:
+    _faults(name).power_loss(host, lose_unsynced=lose_unsynced)
 
 
 @click.command("cut", help=inspect.getdoc(Faults.cut))

@@ -1,8 +1,8 @@
 """The faults of a lab: power, freezing, cables, disks. Each is one call that returns when the fault is there.
 
 All are idempotent. Link faults are recorded in the lab's state and hold over boots of the hosts until healed.
-A loss of power ends processes only: the page cache is the controller's and survives, so it cannot prove that
-what was not fsynced is lost.
+A loss of power ends processes; the page cache is the controller's and survives. Only what lies on a data disk
+can be made to lose what was not synced (`power_loss(host, lose_unsynced=True)`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,15 @@ class Faults:
 
     # Power
 
-    def power_loss(self, host: str) -> None:
-        """Kill every process of the host at once. It stays off until `boot`."""
+    def power_loss(self, host: str, *, lose_unsynced: bool = False) -> None:
+        """Kill every process of the host at once. It stays off until `boot`.
+
+        With `lose_unsynced` the data disk also loses what was written and not synced, as a real one does.
+        """
         with self._change(host) as target:
             self._site.forget_ssh(target)
+            if lose_unsynced and self._site.cgroup(target).leader() is not None:
+                self._site.storage(target).lose_unsynced()
             self._site.cgroup(target).kill()
 
     def power_off(self, host: str) -> None:

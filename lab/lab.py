@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import cgroups, identity, image, mounts, naming, netns, preflight, storage
+from lab import cgroups, identity, image, machine, mounts, naming, netns, preflight, storage
 from lab.errors import LabError, UsageError
 from lab.faults import Faults
 from lab.shell import DEFAULT_TIMEOUT_S, Completed, run
@@ -254,6 +254,7 @@ class Lab:
         cgroup = self._site.cgroup(host)
         cgroup.kill()
         cgroup.remove()
+        machine.forget(host)
 
     def _host_status(self, state: LabState, host: naming.Host) -> HostStatus:
         cgroup, disks = self._site.cgroup(host), self._site.storage(host)

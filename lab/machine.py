@@ -35,6 +35,8 @@ while :; do
 done
 """
 
+_NSPAWN_PROPAGATE = Path("/run/systemd/nspawn/propagate")
+
 _SIGRTMIN_POWEROFF = 4
 _SIGRTMIN_REBOOT = 5
 
@@ -96,6 +98,12 @@ def ask_to_reboot(cgroup: HostCgroup) -> int:
 def ask_to_power_off(cgroup: HostCgroup) -> int:
     """Tell PID 1 to power off the orderly way; returns its process id."""
     return _signal_leader(cgroup, _SIGRTMIN_POWEROFF)
+
+
+def forget(host: Host) -> None:
+    """Remove what nspawn leaves in /run when it was killed itself."""
+    with contextlib.suppress(OSError):
+        (_NSPAWN_PROPAGATE / host.machine).rmdir()
 
 
 def _signal_leader(cgroup: HostCgroup, offset: int) -> int:

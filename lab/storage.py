@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import struct
 from pathlib import Path
 
 from lab import mounts
@@ -22,6 +24,9 @@ MIN_DATA_DISK_MB = 16
 
 _READ_ONLY_FLAGS = {"ro", "emergency_ro"}
 """The second is how Linux 6.15 and later show a file system that an error made read-only."""
+_EXT4_SHUTDOWN = 0x8004587D
+"""EXT4_IOC_SHUTDOWN; with the flag below not even the journal is written out."""
+_WITHOUT_FLUSH = struct.pack("=I", 2)
 _FILLER = ".landline-lab-filler"
 _FILL_CHUNK_BYTES = 64 * 1024
 
@@ -58,6 +63,15 @@ class HostStorage:
             mounts.unmount(self.data)
             self._wait_until_detached()
             self._mount_data_disk()
+
+    def lose_unsynced(self) -> None:
+        """Make the data disk forget what was written and not yet synced: nothing reaches it from now on."""
+        self._need_data_disk()
+        descriptor = os.open(self.data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(descriptor, _EXT4_SHUTDOWN, _WITHOUT_FLUSH)
+        finally:
+            os.close(descriptor)
 
     def fill(self) -> int:
         """Take all free space of the data disk; returns how many bytes."""
