@@ -1,0 +1,125 @@
+"""Configs as DescribeConfigs tells them: value, source, synonyms, type. Pure; which configs there are is
+given.
+
+Sources and the order of synonyms are KIP-226's: this broker's dynamic config, the cluster's dynamic default,
+the properties file, the built-in default. Passwords are never told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.key import Key
+from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS, TOPIC_KEYS
+from broker.config.topic_config import SYNONYMS, check_topic_configs
+from broker.config.types import Value, render
+
+
+class Source(IntEnum):
+    """The wire's ``config_source``."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+
+
+class SynonymEntry(NamedTuple):
+    """One place a value may come from; the first of a list is in force."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class Entry(NamedTuple):
+    """One config of a topic or broker."""
+
+    key: Key
+    value: str | None
+    source: Source
+    read_only: bool
+    synonyms: tuple[SynonymEntry, ...]
+
+
+# Several broker keys for one value, the one that counts first: each also tells of those behind it.
+_KEY_GROUPS: Final = {
+    group[0].key: tuple(synonym.key for synonym in group) for group in SYNONYMS.values() if len(group) > 1
+}
+
+
+def topic_entries(
+    config: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None
+) -> list[Entry]:
+    """A topic's configs; ``names`` None is all of them."""
+    own, _ = check_topic_configs(overrides)
+    return [
+        _topic_entry(config, key, own) for key in TOPIC_KEYS.values() if names is None or key.name in names
+    ]
+
+
+def broker_entries(config: BrokerConfig, names: Collection[str] | None) -> list[Entry]:
+    """A broker's configs; dynamic-only ones when they are set."""
+    keys = [
+        *BROKER_KEYS.values(),
+        *(key for key in DYNAMIC_ONLY_KEYS.values() if key.name in config.set_values),
+    ]
+    return [_broker_entry(config, key) for key in keys if names is None or key.name in names]
+
+
+def default_broker_entries(config: BrokerConfig, names: Collection[str] | None) -> list[Entry]:
+    """The cluster-wide dynamic defaults that are set."""
+    entries = []
+    for name, value in config.dynamic_default_values.items():
+        if names is None or name in names:
+            key = BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS[name]
+            synonym = _synonym(key, value, Source.DYNAMIC_DEFAULT_BROKER)
+            entries.append(Entry(key, synonym.value, synonym.source, not key.alterable, (synonym,)))
+    return entries
+
+
+def _topic_entry(config: BrokerConfig, key: Key, own: Mapping[str, Value]) -> Entry:
+    synonyms = [_synonym(key, own[key.name], Source.DYNAMIC_TOPIC)] if key.name in own else []
+    for synonym in SYNONYMS.get(key.name, ()):
+        synonyms.extend(_sources(config, BROKER_KEYS[synonym.key]))
+    value = own[key.name] if key.name in own else config.topic_default(key.name)
+    if value is None:
+        value = key.default
+    return Entry(key, render(value), _first_source(synonyms), read_only=False, synonyms=tuple(synonyms))
+
+
+def _broker_entry(config: BrokerConfig, key: Key) -> Entry:
+    synonyms = [
+        synonym
+        for name in _KEY_GROUPS.get(key.name, (key.name,))
+        for synonym in _sources(config, BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS[name])
+    ]
+    value = None if key.sensitive else config.text(key.name)
+    source = next((synonym.source for synonym in synonyms if synonym.name == key.name), Source.DEFAULT)
+    return Entry(key, value, source, not key.alterable, tuple(synonyms))
+
+
+def _sources(config: BrokerConfig, key: Key) -> Iterator[SynonymEntry]:
+    layers = (
+        (config.dynamic_broker_values, Source.DYNAMIC_BROKER),
+        (config.dynamic_default_values, Source.DYNAMIC_DEFAULT_BROKER),
+        (config.static_values, Source.STATIC_BROKER),
+    )
+    for values, source in layers:
+        if key.name in values:
+            yield _synonym(key, values[key.name], source)
+    if key.default is not None:
+        yield _synonym(key, key.default, Source.DEFAULT)
+
+
+def _synonym(key: Key, value: Value, source: Source) -> SynonymEntry:
+    return SynonymEntry(key.name, None if key.sensitive else render(value), source)
+
+
+def _first_source(synonyms: list[SynonymEntry]) -> Source:
+    return synonyms[0].source if synonyms else Source.DEFAULT

@@ -1,0 +1,135 @@
+"""DescribeConfigs v0 to v4 (KIP-133, KIP-226, KIP-569): topics, this broker, the cluster's defaults,
+loggers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from broker.config.describe import Entry, Source, broker_entries, default_broker_entries, topic_entries
+from broker.config.topic_name import topic_name_problem
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.errors import Errors, KafkaError
+from broker.server.apis.context import ApiContext
+
+TOPIC: Final = 2
+BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+_STRING_TYPE: Final = 2
+
+Configs = list[Mapping[str, Any]]
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+    """Each resource has its own error; one that fails costs the others nothing."""
+    with_synonyms = codec.get(message, "include_synonyms", False)
+    with_documentation = codec.get(message, "include_documentation", False)
+    results = []
+    for resource in message.resources:
+        error, text, configs = Errors.NONE, None, []
+        try:
+            configs = _describe(resource, ctx, with_synonyms, with_documentation)
+        except KafkaError as refusal:
+            error, text = refusal.error_code, refusal.message
+        results.append(_result(resource, error, text, configs))
+    return {"throttle_time": 0, "results": results}
+
+
+def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+    """The same error for every resource."""
+    results = [_result(resource, error.error_code, error.message, []) for resource in message.resources]
+    return {"throttle_time": 0, "results": results}
+
+
+def _describe(resource: Any, ctx: ApiContext, with_synonyms: bool, with_documentation: bool) -> Configs:
+    # No keys mean all of them, in the older clients' way too.
+    names = set(resource.configuration_keys) if resource.configuration_keys else None
+    if resource.resource_type == BROKER_LOGGER:
+        check_broker_name(resource.resource_name, ctx.broker_id, default_allowed=False)
+        return _loggers(names)
+    entries = _entries(resource, names, ctx)
+    return [_config(entry, with_synonyms, with_documentation) for entry in entries]
+
+
+def _entries(resource: Any, names: Collection[str] | None, ctx: ApiContext) -> Iterable[Entry]:
+    config = ctx.dynamic_config.config
+    if resource.resource_type == TOPIC:
+        check_topic(resource.resource_name, ctx)
+        return topic_entries(config, ctx.store.topic_configs(resource.resource_name), names)
+    if resource.resource_type == BROKER:
+        if check_broker_name(resource.resource_name, ctx.broker_id, default_allowed=True):
+            return broker_entries(config, names)
+        return default_broker_entries(config, names)
+    raise KafkaError(
+        Errors.INVALID_REQUEST,
+        f"resource type {resource.resource_type} has no configs here: topics and brokers do",
+    )
+
+
+def check_topic(name: str, ctx: ApiContext) -> None:
+    """Raises for a name that is no topic's."""
+    problem = topic_name_problem(name)
+    if problem:
+        raise KafkaError(Errors.INVALID_TOPIC_EXCEPTION, problem)
+    if not ctx.metadata_cache.contains(name):
+        raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+
+
+def check_broker_name(name: str, broker_id: int, *, default_allowed: bool) -> bool:
+    """True for this broker's id, False for the empty name of the cluster's defaults; raises for others."""
+    if name == str(broker_id):
+        return True
+    if not name and default_allowed:
+        return False
+    if not name.isdecimal():
+        raise KafkaError(Errors.INVALID_REQUEST, f"a broker resource is named by its id, not by {name!r}")
+    raise KafkaError(
+        Errors.INVALID_REQUEST, f"this is broker {broker_id}: ask broker {name} for its own configs"
+    )
+
+
+def _config(entry: Entry, with_synonyms: bool, with_documentation: bool) -> Mapping[str, Any]:
+    synonyms = [synonym._asdict() for synonym in entry.synonyms] if with_synonyms else []
+    return {
+        "name": entry.key.name,
+        "value": entry.value,
+        "read_only": entry.read_only,
+        "is_default": entry.source is Source.DEFAULT,
+        "config_source": entry.source,
+        "is_sensitive": entry.key.sensitive,
+        "synonyms": synonyms,
+        "config_type": entry.key.type,
+        "documentation": entry.key.doc if with_documentation else None,
+    }
+
+
+def _loggers(names: Collection[str] | None) -> Configs:
+    """There is one logger, whose level the process's environment sets."""
+    if names is not None and "root" not in names:
+        return []
+    return [
+        {
+            "name": "root",
+            "value": os.environ.get("LANDLINE_LOG_LEVEL", "info").upper(),
+            "read_only": True,
+            "is_default": False,
+            "config_source": Source.DYNAMIC_BROKER_LOGGER,
+            "is_sensitive": False,
+            "synonyms": [],
+            "config_type": _STRING_TYPE,
+            "documentation": None,
+        }
+    ]
+
+
+def _result(resource: Any, error: Errors, text: str | None, configs: Configs) -> Mapping[str, Any]:
+    return {
+        "error_code": error,
+        "error_message": text,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "configs": configs,
+    }

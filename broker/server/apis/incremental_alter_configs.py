@@ -1,0 +1,98 @@
+"""IncrementalAlterConfigs v0 and v1 (KIP-339): topics, this broker and the cluster's defaults.
+
+Any broker writes the change to the store and announces it, as Kafka does in ZooKeeper mode; every broker,
+this one too, takes it up by `dynamic_config`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+
+from broker.config.alter import AlterError, Change, Operation, alter_broker, alter_topic
+from broker.network.request_channel import Request
+from broker.protocol.errors import Errors, KafkaError
+from broker.server.apis.context import ApiContext
+from broker.server.apis.describe_configs import BROKER, TOPIC, check_broker_name, check_topic
+
+DEFAULT_ENTITY: Final = "<default>"
+_log = structlog.get_logger(__name__)
+# One change at a time from this broker: each reads what is there, and writes all of it.
+_writing = threading.Lock()
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+    """Each resource has its own error; one that fails costs the others nothing."""
+    asked = Counter((resource.resource_type, resource.resource_name) for resource in message.resources)
+    responses = []
+    for resource in message.resources:
+        error, text = Errors.NONE, None
+        try:
+            if asked[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(Errors.INVALID_REQUEST, "each resource may be named only once in a request")
+            _alter(resource, ctx, validate_only=message.validate_only)
+        except KafkaError as refusal:
+            error, text = refusal.error_code, refusal.message
+        responses.append(_response(resource, error, text))
+    return {"throttle_time": 0, "responses": responses}
+
+
+def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+    """The same error for every resource."""
+    responses = [_response(resource, error.error_code, error.message) for resource in message.resources]
+    return {"throttle_time": 0, "responses": responses}
+
+
+def _alter(resource: Any, ctx: ApiContext, *, validate_only: bool) -> None:
+    changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
+    kind, name = _entity(resource, ctx)
+    try:
+        with _writing:
+            _alter_entity(kind, name, changes, ctx, validate_only=validate_only)
+    except AlterError as error:
+        code = Errors.INVALID_REQUEST if error.invalid_request else Errors.INVALID_CONFIG
+        raise KafkaError(code, str(error)) from error
+
+
+def _entity(resource: Any, ctx: ApiContext) -> tuple[str, str]:
+    """The kind and name under `/config`."""
+    if resource.resource_type == TOPIC:
+        check_topic(resource.resource_name, ctx)
+        return "topics", resource.resource_name
+    if resource.resource_type == BROKER:
+        own = check_broker_name(resource.resource_name, ctx.broker_id, default_allowed=True)
+        return "brokers", resource.resource_name if own else DEFAULT_ENTITY
+    raise KafkaError(
+        Errors.INVALID_REQUEST,
+        f"resource type {resource.resource_type} has no configs to alter here: topics and brokers do",
+    )
+
+
+def _alter_entity(
+    kind: str, name: str, changes: list[Change], ctx: ApiContext, *, validate_only: bool
+) -> None:
+    config = ctx.dynamic_config.config
+    before = ctx.store.entity_config(kind, name)
+    if kind == "topics":
+        after = alter_topic(config, before, changes)
+    else:
+        after = alter_broker(config, before, changes, cluster_wide=name == DEFAULT_ENTITY)
+    if validate_only:
+        return
+    ctx.store.set_entity_config(kind, name, after)
+    ctx.store.create_config_change(f"{kind}/{name}")
+    told = [f"{Operation(change.operation).name.lower()} {change.name}" for change in changes]
+    _log.info("configs_altered", entity=f"{kind}/{name}", changes=", ".join(told))
+
+
+def _response(resource: Any, error: Errors, text: str | None) -> Mapping[str, Any]:
+    return {
+        "error_code": error,
+        "error_message": text,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }

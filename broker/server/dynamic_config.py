@@ -1,0 +1,231 @@
+"""DynamicConfigManager: follows `/config` in the store and hands changed settings to those that use them.
+
+Kafka's ZkConfigManager has the same job. Watch callbacks only enqueue; one thread reads the announcements in
+`/config/changes`, each once, and deletes those older than 15 minutes. Configs that Landline cannot use
+(another broker's version wrote them, say) are left out with one log line. Client, user and ip configs are
+kept, for quotas to come. Writing configs is the API modules' part.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import structlog
+
+from broker.config.broker_config import BrokerConfig, check_dynamic
+from broker.config.log_config import LogConfig
+from broker.config.problems import ConfigError, Problem
+from broker.config.topic_config import check_topic_configs
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.store import SessionEvent, StoreError, Watch
+from broker.zookeeper.znodes import BadZnodeError
+
+DEFAULT_ENTITY: Final = "<default>"
+RETRY_S: Final = 1.0
+PURGE_S: Final = 300.0
+
+_log = structlog.get_logger(__name__)
+
+
+class DynamicConfigManager:
+    """``config`` is the broker's configuration in force. What it holds is written by the loading thread
+    before :meth:`startup`, by its own thread afterwards, and read by any.
+
+    ``on_topic_config`` is told a topic's new settings, ``local_topics`` gives the topics with logs here:
+    their settings follow the broker's defaults.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: ClusterStore,
+        on_topic_config: Callable[[str, LogConfig], None],
+        local_topics: Callable[[], Iterable[str]],
+    ) -> None:
+        self.config = config
+        self._store = store
+        self._on_topic_config = on_topic_config
+        self._local_topics = local_topics
+        self._broker_id = config.broker_id
+        self._topics: dict[str, dict[str, str]] = {}
+        self._entities: dict[str, dict[str, str]] = {}
+        self._listeners: list[Callable[[BrokerConfig], None]] = []
+        self._last_change = ""
+        self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._watch: Watch | None = None
+        self._thread: threading.Thread | None = None
+
+    # --- loading, before the thread runs
+
+    def load_topics(self) -> None:
+        """Reads every topic's configs at once: before the LogManager loads its logs."""
+        self._topics = self._store.topics_configs(self._store.entity_names("topics"))
+
+    def load_broker(self, broker_id: int) -> BrokerConfig:
+        """Reads this broker's dynamic configs, tells the listeners if any are set, and gives the config in
+        force.
+        """
+        self._broker_id = broker_id
+        self._read_broker()
+        return self.config
+
+    def add_listener(self, listener: Callable[[BrokerConfig], None]) -> None:
+        """``listener`` is called with each new broker config, on the manager's thread."""
+        self._listeners.append(listener)
+
+    # --- running
+
+    def startup(self) -> None:
+        """Begins to follow changes; those announced since the loading are taken up first."""
+        self._watch = self._store.watch_config_changes(self._wake)
+        self._store.add_session_listener(self._on_session_event)
+        self._thread = threading.Thread(target=self._run, name="dynamic-config", daemon=True)
+        self._thread.start()
+        self._wake()
+
+    def shutdown(self) -> None:
+        """Stops following; idempotent."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._wakes.put(False)
+            thread.join()
+
+    def topic_overrides(self, topic: str) -> dict[str, str]:
+        """What the topic sets itself, as it was last read."""
+        return dict(self._topics.get(topic, {}))
+
+    def entity_config(self, entity_path: str) -> dict[str, str]:
+        """What is known of ``clients/…``, ``users/…`` or ``ips/…``."""
+        return dict(self._entities.get(entity_path, {}))
+
+    def topic_log_config(self, topic: str) -> LogConfig:
+        """A topic's settings for its log. Once running they are read anew: a topic may have been deleted and
+        made again, and its configs are written before any announcement.
+        """
+        if self._thread is not None:
+            try:
+                self._topics[topic] = self._store.topic_configs(topic)
+            except (StoreError, BadZnodeError) as error:
+                _log.warning(
+                    "topic_config_unread", topic=topic, error=str(error), using="the last known configs"
+                )
+        return self._usable_log_config(topic)
+
+    # --- the thread
+
+    def _wake(self) -> None:
+        self._wakes.put(True)
+
+    def _on_session_event(self, event: SessionEvent) -> None:
+        if event is SessionEvent.CONNECTED:
+            self._wake()
+
+    def _run(self) -> None:
+        timeout_s = PURGE_S
+        while self._wait(timeout_s):
+            timeout_s = PURGE_S
+            try:
+                self._follow()
+            except StoreError as error:
+                _log.warning("config_changes_unread", error=str(error), retry_s=RETRY_S)
+                timeout_s = RETRY_S
+            except Exception:  # the thread must outlive whatever somebody wrote into /config
+                _log.exception("config_changes_failed", retry_s=PURGE_S)
+
+    def _wait(self, timeout_s: float) -> bool:
+        """False when the manager shuts down. Wakes that have piled up count as one."""
+        try:
+            going_on = self._wakes.get(timeout=timeout_s)
+            while going_on and not self._wakes.empty():
+                going_on = self._wakes.get()
+        except queue.Empty:
+            return True
+        return going_on
+
+    def _follow(self) -> None:
+        for name, entity_path in self._store.config_changes(self._last_change):
+            self._take_up(entity_path)
+            self._last_change = name
+        self._store.purge_config_changes()
+
+    def _take_up(self, entity_path: str) -> None:
+        kind, _, name = entity_path.partition("/")
+        try:
+            if kind == "topics":
+                self._read_topic(name)
+            elif kind == "brokers":
+                if name in (DEFAULT_ENTITY, str(self._broker_id)):
+                    self._read_broker()
+            else:
+                self._entities[entity_path] = self._store.entity_config_at(entity_path)
+        except BadZnodeError as error:
+            _log.error(
+                "config_unreadable", entity=entity_path, error=str(error), using="the last known configs"
+            )
+
+    # --- topics
+
+    def _read_topic(self, topic: str) -> None:
+        before, after = self._topics.get(topic, {}), self._store.topic_configs(topic)
+        self._topics[topic] = after
+        if before != after:
+            _log.info("topic_config_changed", topic=topic, before=_told(before), after=_told(after))
+        self._on_topic_config(topic, self._usable_log_config(topic))
+
+    def _usable_log_config(self, topic: str) -> LogConfig:
+        overrides = self._topics.get(topic, {})
+        good, problems = check_topic_configs(overrides)
+        _log_unusable(f"topics/{topic}", problems)
+        try:
+            return self.config.topic_log_config({name: overrides[name] for name in good})
+        except ConfigError as error:
+            _log_unusable(f"topics/{topic}", error.problems)
+            return self.config.log_config()
+
+    # --- brokers
+
+    def _read_broker(self) -> None:
+        own = self._usable_broker_configs(str(self._broker_id))
+        defaults = self._usable_broker_configs(DEFAULT_ENTITY)
+        try:
+            changed = self.config.with_dynamic(own, defaults)
+        except ConfigError as error:
+            _log_unusable(f"brokers/{self._broker_id}", error.problems)
+            return
+        before, self.config = self.config, changed
+        if before.set_values == changed.set_values:
+            return
+        _log.info("broker_config_changed", own=_told(own), cluster=_told(defaults))
+        self._tell_listeners(changed)
+        if before.log_config() != changed.log_config():
+            for topic in list(self._local_topics()):
+                self._on_topic_config(topic, self._usable_log_config(topic))
+
+    def _usable_broker_configs(self, name: str) -> dict[str, str]:
+        texts = self._store.entity_config("brokers", name)
+        good, problems = check_dynamic(texts)
+        _log_unusable(f"brokers/{name}", problems)
+        return {key: texts[key] for key in good}
+
+    def _tell_listeners(self, config: BrokerConfig) -> None:
+        for listener in self._listeners:
+            try:
+                listener(config)
+            except Exception:  # one part that cannot follow must not keep the others from it
+                _log.exception("config_listener_failed", listener=repr(listener))
+
+
+def _log_unusable(entity: str, problems: Iterable[Problem]) -> None:
+    told = "; ".join(f"{problem.key}: {problem.message}" for problem in problems)
+    if told:
+        _log.warning("dynamic_configs_ignored", entity=entity, problems=told)
+
+
+def _told(configs: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={text}" for name, text in sorted(configs.items()))
