@@ -38,6 +38,7 @@ class StartupSteps:
         self._undo: list[tuple[str, Callable[[], None]]] = []
         self.timings: list[StepTiming] = []
         self.began_ns = time.monotonic_ns()
+        self.total_ms = 0.0
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -53,9 +54,10 @@ class StartupSteps:
         """Has ``action`` run when the broker stops, after what was added later."""
         self._undo.append((name, action))
 
-    @property
-    def total_ms(self) -> float:
-        return round((time.monotonic_ns() - self.began_ns) / 1e6, 1)
+    def finish(self) -> float:
+        """Ends the start; returns and keeps how long it took, in milliseconds."""
+        self.total_ms = round((time.monotonic_ns() - self.began_ns) / 1e6, 1)
+        return self.total_ms
 
     def undo_all(self) -> None:
         """Undoes in reverse order. One that fails is logged and does not keep the rest from being undone."""

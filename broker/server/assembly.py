@@ -1,0 +1,112 @@
+"""Makes the broker's parts from its configuration: which config key goes to which argument. Starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.log_config import LogConfig
+from broker.log.log_manager import LogManager, LogManagerSettings
+from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.socket_server import SocketServer
+from broker.replication.broker_channel import BrokerChannel
+from broker.replication.cluster_view import BrokerAddress
+from broker.replication.fetcher import FetcherSettings
+from broker.utils.clock import Clock
+from broker.utils.scheduler import KafkaScheduler
+from broker.zookeeper.store import Store
+
+ChannelMaker = Callable[[BrokerAddress, str], BrokerChannel]
+
+
+def make_store(config: BrokerConfig) -> Store:
+    """ZooKeeper; kazoo is imported here and not before."""
+    from broker.zookeeper.client import ZooKeeperStore
+
+    return ZooKeeperStore(config.str("zookeeper.connect"), config.int("zookeeper.session.timeout.ms"))
+
+
+def make_socket_server(config: BrokerConfig) -> SocketServer:
+    quotas = ConnectionQuotas(
+        config.int("max.connections"),
+        config.int("max.connections.per.ip"),
+        _overrides(config.str("max.connections.per.ip.overrides")),
+    )
+    return SocketServer(
+        config.listeners,
+        num_processors=config.int("num.network.threads"),
+        max_frame_bytes=config.int("socket.request.max.bytes"),
+        idle_ms=config.int("connections.max.idle.ms"),
+        send_buffer=config.int("socket.send.buffer.bytes"),
+        receive_buffer=config.int("socket.receive.buffer.bytes"),
+        backlog=config.int("socket.listen.backlog.size"),
+        quotas=quotas,
+    )
+
+
+def _overrides(text: str) -> dict[str, int]:
+    """``host:count,host:count``."""
+    pairs = [item.rpartition(":") for item in text.split(",") if item.strip()]
+    return {host.strip(): int(count) for host, _, count in pairs}
+
+
+def make_log_manager(
+    config: BrokerConfig, topic_config: Callable[[str], LogConfig], scheduler: KafkaScheduler, clock: Clock
+) -> LogManager:
+    settings = LogManagerSettings(
+        producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
+        log_flush_scheduler_interval_ms=config.int("log.flush.scheduler.interval.ms"),
+        log_flush_offset_checkpoint_interval_ms=config.int("log.flush.offset.checkpoint.interval.ms"),
+        log_flush_start_offset_checkpoint_interval_ms=config.int("log.flush.start.offset.checkpoint.interval.ms"),
+        log_retention_check_interval_ms=config.int("log.retention.check.interval.ms"),
+        log_initial_task_delay_ms=config.int("log.initial.task.delay.ms"),
+    )
+    return LogManager(
+        config.log_dirs,
+        config.log_config(),
+        topic_config,
+        scheduler,
+        clock,
+        config.int("num.recovery.threads.per.data.dir"),
+        settings,
+    )
+
+
+def make_channel_maker(config: BrokerConfig) -> ChannelMaker:
+    """Channels to other brokers' inter-broker listeners."""
+    timeout_ms = config.int("controller.socket.timeout.ms")
+
+    def make(address: BrokerAddress, client_id: str) -> BrokerChannel:
+        return BrokerChannel(
+            address.host, address.port, client_id=client_id, connect_timeout_ms=10_000, request_timeout_ms=timeout_ms
+        )
+
+    return make
+
+
+def make_fetch_channel_maker(config: BrokerConfig) -> ChannelMaker:
+    """Channels for followers, with ``replica.socket.*``."""
+    timeout_ms = config.int("replica.socket.timeout.ms")
+    receive_buffer = config.int("replica.socket.receive.buffer.bytes")
+
+    def make(address: BrokerAddress, client_id: str) -> BrokerChannel:
+        return BrokerChannel(
+            address.host,
+            address.port,
+            client_id=client_id,
+            connect_timeout_ms=min(timeout_ms, 10_000),
+            request_timeout_ms=timeout_ms,
+            receive_buffer_bytes=receive_buffer,
+        )
+
+    return make
+
+
+def make_fetcher_settings(config: BrokerConfig) -> FetcherSettings:
+    return FetcherSettings(
+        wait_max_ms=config.int("replica.fetch.wait.max.ms"),
+        min_bytes=config.int("replica.fetch.min.bytes"),
+        max_bytes=config.int("replica.fetch.max.bytes"),
+        response_max_bytes=config.int("replica.fetch.response.max.bytes"),
+        backoff_ms=config.int("replica.fetch.backoff.ms"),
+    )

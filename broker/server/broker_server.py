@@ -1,0 +1,511 @@
+"""BrokerServer: starts the broker's parts in Kafka 0.9's order, with two mends, and stops them in reverse.
+
+The order: metrics, state Starting, scheduler, **bind listeners**, ZooKeeper, LogManager, broker id, SocketServer,
+ReplicaManager, Controller, GroupCoordinator, Apis and RequestHandlerPool, state RunningAsBroker, metrics endpoint,
+DynamicConfigManager, **Healthcheck**, registerStats, READY. Kafka accepts connections or registers before it knows
+that its ports are free; here they are bound first and the broker registers last. Every step is named, timed, undone in
+reverse, and a stop is heeded between any two.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import structlog
+
+from broker import __version__
+from broker.config.broker_config import BrokerConfig
+from broker.config.endpoint import Endpoint
+from broker.config.log_config import LogConfig
+from broker.config.problems import ConfigError
+from broker.controller.controller import KafkaController
+from broker.controller.topic_admin import TopicAdmin
+from broker.coordinator.group.group_coordinator import GroupCoordinator
+from broker.log.errors import LoadCancelled, LogDirError
+from broker.log.log import Log
+from broker.log.log_manager import LogManager
+from broker.metrics.registry import Metrics
+from broker.network.acceptor import BindError
+from broker.network.request_channel import RequestChannel
+from broker.replication.alter_partition_manager import AlterPartitionManager
+from broker.replication.fetcher import ReplicaFetcher, ReplicaFetcherManager
+from broker.replication.leadership import Leadership, LeadershipListener
+from broker.replication.replica_manager import ReplicaManager
+from broker.server import assembly
+from broker.server.apis.context import ApiContext
+from broker.server.apis.table import Apis
+from broker.server.auto_topics import AutoTopicCreation
+from broker.server.broker_state import BrokerState, StateKeeper
+from broker.server.controlled_shutdown import controlled_shutdown
+from broker.server.dynamic_config import DynamicConfigManager
+from broker.server.healthcheck import Healthcheck
+from broker.server.http_endpoint import HttpEndpoint
+from broker.server.metadata_cache import MetadataCache
+from broker.server.producer_ids import ProducerIdManager
+from broker.server.request_handler_pool import RequestHandlerPool
+from broker.server.startup_steps import StartupCancelled, StartupError, StartupSteps
+from broker.server.status import offline_partitions, partition_rows, register_stats, replica_counts
+from broker.utils.clock import SYSTEM_CLOCK, Clock
+from broker.utils.scheduler import KafkaScheduler
+from broker.utils.timer import Timer
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.store import Cancelled, Store, StoreError
+
+__all__ = ["BrokerServer", "StartupCancelled", "StartupError"]
+_log = structlog.get_logger(__name__)
+_STUCK_LOOP_MS = 20_000
+_FIRST_METADATA_S = 10.0
+
+class BrokerServer:
+    """One broker. Startup and shutdown are called once each; the rest from any thread.
+
+    ``store`` is the standalone's embedded one; without it ZooKeeper is used. ``notify`` takes status lines, as for
+    systemd. Startup raises :class:`StartupCancelled` or :class:`StartupError`, with everything undone.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        store: Store | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        notify: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        self.config = config
+        self.keeper = StateKeeper()
+        self.metrics = Metrics()
+        self.cluster_id = ""
+        self.broker_id = config.broker_id
+        self._given_store = store
+        self._clock = clock
+        self._notify = notify
+        self._stopped = threading.Event()
+        self._stopping = threading.Lock()
+        self._steps: StartupSteps | None = None
+        self._broker_epoch = -1
+
+    # -- the start -------------------------------------------------------------------------------------------------
+
+    def startup(self, cancel: threading.Event) -> None:
+        """Starts everything and returns when the broker serves and is registered."""
+        steps = self._steps = StartupSteps(cancel, self._notify)
+        self.keeper.move_to(BrokerState.Starting)
+        try:
+            self._start(steps, cancel)
+        except (StartupCancelled, LoadCancelled, Cancelled) as error:
+            self._undo(steps)
+            raise StartupCancelled(str(error)) from error
+        except (StartupError, BindError, LogDirError, ConfigError, StoreError) as error:
+            self._undo(steps)
+            raise StartupError(str(error)) from error
+        except BaseException:
+            self._undo(steps)
+            raise
+        _log.info(
+            "broker_started",
+            broker_id=self.broker_id,
+            version=__version__,
+            cluster_id=self.cluster_id,
+            listeners=self._listener_texts(),
+            total_ms=steps.finish(),
+            steps=" ".join(f"{timing.step}={timing.ms}" for timing in steps.timings),
+        )
+
+    def _undo(self, steps: StartupSteps) -> None:
+        self.keeper.move_to(BrokerState.BrokerShuttingDown)
+        steps.undo_all()
+        self.keeper.move_to(BrokerState.NotRunning)
+        self._stopped.set()
+
+    def _start(self, steps: StartupSteps, cancel: threading.Event) -> None:
+        with steps.step("Scheduler"):
+            self._start_scheduler(steps)
+        with steps.step("Bind"):
+            self._sockets = assembly.make_socket_server(self.config)
+            self._sockets.bind()
+            steps.undo_by("SocketServer", self._sockets.stop)
+        with steps.step("ZooKeeper"):
+            self._start_store(steps, cancel)
+        with steps.step("LogManager"):
+            self._start_logs(steps, cancel)
+        with steps.step("ReplicaManager"):
+            self._start_replicas(steps)
+        with steps.step("KafkaController"):
+            self._start_controller(steps)
+        with steps.step("GroupCoordinator"):
+            self._start_groups(steps)
+        with steps.step("KafkaApis"):
+            self._start_apis(steps)
+        self.keeper.move_to(BrokerState.RunningAsBroker)
+        with steps.step("HttpEndpoint"):
+            self._start_http(steps)
+        with steps.step("DynamicConfigManager"):
+            self.dynamic_config.startup()
+            steps.undo_by("DynamicConfigManager", self.dynamic_config.shutdown)
+        with steps.step("Healthcheck"):
+            self._register(steps)
+        with steps.step("FirstMetadata"):
+            self._await_metadata(cancel)
+
+    def _start_scheduler(self, steps: StartupSteps) -> None:
+        self.scheduler = KafkaScheduler(self.config.int("background.threads"))
+        self.scheduler.startup()
+        steps.undo_by("Scheduler", self.scheduler.shutdown)
+        self.timer = Timer("purgatory-timer")
+        steps.undo_by("Timer", self.timer.stop)
+
+    def _start_store(self, steps: StartupSteps, cancel: threading.Event) -> None:
+        store = self._given_store or assembly.make_store(self.config)
+        steps.undo_by("ZooKeeper", store.close)
+        store.connect(0, cancel, self._waiting_for_zookeeper)
+        self._raw_store = store
+        self.store = ClusterStore(store)
+        self.store.create_top_level_paths()
+
+    def _waiting_for_zookeeper(self, what: str) -> None:
+        self._notify(f"Waiting for ZooKeeper: {what}")
+
+    def _start_logs(self, steps: StartupSteps, cancel: threading.Event) -> None:
+        logs = self.log_manager = assembly.make_log_manager(
+            self.config, self._topic_config, self.scheduler, self._clock
+        )
+        logs.lock_and_check()
+        steps.undo_by("LogManager", lambda: logs.shutdown(self._broker_epoch))
+        self._check_identity(logs)
+        if not logs.clean:
+            self.keeper.move_to(BrokerState.RecoveringFromUncleanShutdown)
+        logs.startup(cancel, lambda done, total: self._notify(f"Recovering logs: {done} of {total}"))
+
+    def _check_identity(self, logs: LogManager) -> None:
+        """Takes cluster and broker id from wherever they are set, and refuses where two places differ."""
+        existing = self.store.cluster_id()
+        if logs.cluster_id is not None and existing is not None and logs.cluster_id != existing:
+            raise StartupError(
+                f"the data in {', '.join(self.config.log_dirs)} is of cluster {logs.cluster_id} (meta.properties), "
+                f"but ZooKeeper's /cluster/id is {existing}: correct zookeeper.connect or log.dirs"
+            )
+        if existing is None and logs.cluster_id is not None:
+            raise StartupError(
+                f"the data in {', '.join(self.config.log_dirs)} is of cluster {logs.cluster_id} (meta.properties), "
+                "but ZooKeeper has no /cluster/id: correct zookeeper.connect, or remove meta.properties to join anew"
+            )
+        self.cluster_id = self.store.get_or_create_cluster_id()
+        self.broker_id = self._choose_broker_id(logs.broker_id)
+        logs.write_meta_properties(self.broker_id, self.cluster_id)
+
+    def _choose_broker_id(self, stored: int | None) -> int:
+        configured = self.config.broker_id
+        if configured >= 0 and stored is not None and configured != stored:
+            raise StartupError(
+                f"broker.id={configured} is configured, but {', '.join(self.config.log_dirs)} holds the data of "
+                f"broker {stored} (meta.properties): correct broker.id or log.dirs"
+            )
+        if configured >= 0:
+            return configured
+        return stored if stored is not None else self.store.next_broker_id(self.config.int("reserved.broker.max.id"))
+
+    def _topic_config(self, topic: str) -> LogConfig:
+        return self.config.topic_log_config(self.store.topic_configs(topic))
+
+    def _start_replicas(self, steps: StartupSteps) -> None:
+        config = self.config
+        self.metadata_cache = MetadataCache(config.inter_broker_listener_name)
+        self._make_channel = assembly.make_channel_maker(config)
+        self._alter_partition = AlterPartitionManager(
+            self.broker_id,
+            self.metadata_cache,
+            self.broker_epoch,
+            self._make_channel,
+            lambda *change: self.replica_manager.on_isr_accepted(*change),
+            lambda *change: self.replica_manager.on_isr_refused(*change),
+        )
+        max_lag_ms = config.int("replica.lag.time.max.ms")
+        self.replica_manager = ReplicaManager(
+            self.broker_id,
+            self.log_manager,
+            self.metadata_cache,
+            self.timer,
+            self._clock,
+            max_lag_ms=max_lag_ms,
+            submit_isr_change=self._alter_partition.submit,
+        )
+        settings = assembly.make_fetcher_settings(config)
+        fetch_channel = assembly.make_fetch_channel_maker(config)
+
+        def make_fetcher(leader: int, number: int) -> ReplicaFetcher:
+            return ReplicaFetcher(
+                f"replica-fetcher-{number}-{leader}",
+                self.broker_id,
+                self.broker_epoch,
+                partial(self.metadata_cache.broker_address, leader),
+                fetch_channel,
+                settings,
+                self._clock,
+                self.replica_manager.wake,
+            )
+
+        self.fetchers = ReplicaFetcherManager(config.int("num.replica.fetchers"), make_fetcher)
+        self.leadership = Leadership(
+            self.replica_manager,
+            self.log_manager,
+            self.fetchers,
+            LeadershipListener(self._on_leader, self._on_follower),
+        )
+        self.scheduler.schedule(
+            "isr-expiration", self.replica_manager.shrink_isrs, period_ms=max(max_lag_ms // 2, 1)
+        )
+        self.scheduler.schedule(
+            "highwatermark-checkpoint",
+            self.replica_manager.checkpoint_high_watermarks,
+            period_ms=config.int("replica.high.watermark.checkpoint.interval.ms"),
+        )
+        steps.undo_by("ReplicaManager", self._stop_replicas)
+
+    def _stop_replicas(self) -> None:
+        self._alter_partition.shutdown()
+        self.fetchers.shutdown()
+        self.replica_manager.checkpoint_high_watermarks()
+
+    def _on_leader(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
+        if topic_partition.topic == GROUP_METADATA_TOPIC:
+            self.group_coordinator.on_election(topic_partition.partition, leader_epoch)
+
+    def _on_follower(self, topic_partition: TopicPartition, leader_epoch: int | None) -> None:
+        if topic_partition.topic == GROUP_METADATA_TOPIC:
+            self.group_coordinator.on_resignation(topic_partition.partition, leader_epoch)
+
+    def _start_controller(self, steps: StartupSteps) -> None:
+        self.controller = KafkaController(
+            self.config,
+            self.broker_id,
+            self.store,
+            self._make_channel,
+            self._clock,
+            self.keeper.set_controller,
+            self.metrics,
+        )
+        steps.undo_by("KafkaController", self.controller.shutdown)
+        self.controller.startup()
+        self.topic_admin = TopicAdmin(self.config, self.store)
+
+    def _start_groups(self, steps: StartupSteps) -> None:
+        self.group_coordinator = GroupCoordinator(
+            self.config,
+            self.broker_id,
+            self.replica_manager.append_records,
+            self._offsets_log,
+            lambda: self.metadata_cache.partition_count(GROUP_METADATA_TOPIC),
+            self.timer,
+            self.scheduler,
+            self._clock,
+            self.metrics,
+        )
+        self.group_coordinator.startup()
+        steps.undo_by("GroupCoordinator", self.group_coordinator.shutdown)
+
+    def _offsets_log(self, partition: int) -> Log | None:
+        return self.replica_manager.local_log(TopicPartition(GROUP_METADATA_TOPIC, partition))
+
+    def _start_apis(self, steps: StartupSteps) -> None:
+        channel = RequestChannel(self.config.int("queued.max.requests"))
+        self._pool = RequestHandlerPool(channel, self.config.int("num.io.threads"))
+        steps.undo_by("RequestHandlerPool", self._pool.shutdown)
+        submit = self._pool.submit
+        auto_topics = AutoTopicCreation(self.config, self.metadata_cache, self._make_channel, submit)
+        producer_ids = ProducerIdManager(
+            self.broker_id, self.broker_epoch, self.metadata_cache, self._make_channel, submit
+        )
+        self.dynamic_config = DynamicConfigManager(
+            self.config,
+            self.broker_id,
+            self.store,
+            on_topic_config=self.log_manager.update_topic_config,
+            on_broker_config=self._on_broker_config,
+        )
+        self._ctx = ApiContext(
+            config=self.config,
+            broker_id=self.broker_id,
+            cluster_id=self.cluster_id,
+            clock=self._clock,
+            timer=self.timer,
+            scheduler=self.scheduler,
+            store=self.store,
+            log_manager=self.log_manager,
+            replica_manager=self.replica_manager,
+            leadership=self.leadership,
+            metadata_cache=self.metadata_cache,
+            controller=self.controller,
+            topic_admin=self.topic_admin,
+            group_coordinator=self.group_coordinator,
+            dynamic_config=self.dynamic_config,
+            auto_topics=auto_topics,
+            producer_ids=producer_ids,
+            broker_epoch=self.broker_epoch,
+            submit=submit,
+        )
+        self._apis = Apis(self._ctx)
+        self._sockets.start(self._apis.dispatch)
+
+    def _on_broker_config(self, config: BrokerConfig) -> None:
+        self.config = config
+        self._ctx.config = config
+
+    def _start_http(self, steps: StartupSteps) -> None:
+        self.http = HttpEndpoint(
+            self.config.str("landline.http.host"),
+            self.config.int("landline.http.port"),
+            self.metrics,
+            status=self.status,
+            unready_reasons=self.unready_reasons,
+            is_alive=self.is_alive,
+        )
+        self.http.startup()
+        steps.undo_by("HttpEndpoint", self.http.shutdown)
+
+    def _register(self, steps: StartupSteps) -> None:
+        self.healthcheck = Healthcheck(
+            self.store,
+            self.broker_id,
+            self._advertised(),
+            self.config.opt_str("broker.rack"),
+            on_registered=self._on_registered,
+            session_timeout_ms=self.config.int("zookeeper.session.timeout.ms"),
+        )
+        steps.undo_by("Healthcheck", self.healthcheck.shutdown)
+        self.healthcheck.startup()
+        register_stats(
+            self.metrics,
+            self.keeper,
+            self.replica_manager,
+            self.metadata_cache,
+            self._sockets,
+            self._pool,
+            self._apis,
+            lambda: self.fetchers.partition_count,
+        )
+
+    def _advertised(self) -> list[Endpoint]:
+        ports = self._sockets.bound_ports
+        return [
+            replace(endpoint, port=ports[endpoint.listener_name]) if endpoint.port == 0 else endpoint
+            for endpoint in self.config.advertised_listeners
+        ]
+
+    def _on_registered(self, broker_epoch: int) -> None:
+        self._broker_epoch = broker_epoch
+        self.controller.broker_epoch = broker_epoch
+        _log.info("broker_registered", broker_id=self.broker_id, broker_epoch=broker_epoch)
+
+    def _await_metadata(self, cancel: threading.Event) -> None:
+        """Waits until the controller has told this broker of itself: from then on clients find it. Where there is no
+        controller for a while, the broker is ready without.
+        """
+        known = threading.Event()
+
+        def check() -> None:
+            if self.metadata_cache.alive(self.broker_id) or cancel.is_set():
+                known.set()
+
+        self.metadata_cache.add_listener(check)
+        check()
+        if not known.wait(_FIRST_METADATA_S):
+            _log.warning("no_metadata_yet", waited_s=_FIRST_METADATA_S, action="is there a controller?")
+        self.metadata_cache.remove_listener(check)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Hands leadership over, then stops everything in reverse order. Once; later calls wait for the first."""
+        if not self._stopping.acquire(blocking=False):
+            self._stopped.wait()
+            return
+        steps = self._steps
+        if steps is None or self._stopped.is_set():
+            self._stopped.set()
+            return
+        began = self._clock.monotonic_ms()
+        if self.config.bool("controlled.shutdown.enable"):
+            self._controlled_shutdown()
+        self.keeper.move_to(BrokerState.BrokerShuttingDown)
+        steps.undo_all()
+        self.keeper.move_to(BrokerState.NotRunning)
+        _log.info("broker_stopped", broker_id=self.broker_id, total_ms=self._clock.monotonic_ms() - began)
+        self._stopped.set()
+
+    def _controlled_shutdown(self) -> None:
+        self.keeper.move_to(BrokerState.PendingControlledShutdown)
+        self._notify("Controlled shutdown: handing over leadership")
+        if self._others() == 0:
+            return
+        controlled_shutdown(
+            self.broker_id,
+            self._broker_epoch,
+            self.metadata_cache,
+            self._make_channel,
+            retries=self.config.int("controlled.shutdown.max.retries"),
+            backoff_ms=self.config.int("controlled.shutdown.retry.backoff.ms"),
+            others_alive=lambda: self._others() > 0,
+            tell=self._notify,
+        )
+
+    def _others(self) -> int:
+        return sum(broker_id != self.broker_id for broker_id in self.metadata_cache.alive_broker_ids())
+
+    def await_shutdown(self) -> None:
+        """Blocks until the broker has stopped."""
+        self._stopped.wait()
+
+    # -- what it tells -----------------------------------------------------------------------------------------------
+
+    @property
+    def bound_port(self) -> int:
+        """The first listener's port."""
+        return self._sockets.bound_ports[self.config.listeners[0].listener_name]
+
+    def broker_epoch(self) -> int:
+        """The registration's czxid, -1 before the first."""
+        return self._broker_epoch
+
+    def is_alive(self) -> bool:
+        """Whether the network threads turn: what the watchdog asks."""
+        return self._sockets.slowest_loop_ms() < _STUCK_LOOP_MS
+
+    def unready_reasons(self) -> list[str]:
+        """Why clients should not come here; empty when they may."""
+        reasons = []
+        if not self.keeper.is_running:
+            reasons.append(f"state is {self.keeper.state.name}")
+        if self._broker_epoch < 0:
+            reasons.append("not registered in ZooKeeper")
+        elif not self.metadata_cache.alive(self.broker_id):
+            reasons.append("the controller does not count this broker among the living")
+        return reasons
+
+    def status(self) -> dict[str, Any]:
+        """The JSON of /status."""
+        steps = self._steps
+        return {
+            "broker_id": self.broker_id,
+            "version": __version__,
+            "state": self.keeper.state.name,
+            "cluster_id": self.cluster_id,
+            "controller_id": self.metadata_cache.controller_id,
+            "is_controller": self.controller.is_active,
+            "broker_epoch": self._broker_epoch,
+            "listeners": self._listener_texts(),
+            "startup_ms": steps.total_ms if steps else 0,
+            "startup_steps": [{"step": timing.step, "ms": timing.ms} for timing in steps.timings] if steps else [],
+            "zookeeper_state": self.store.state_name,
+            "live_brokers": sorted(self.metadata_cache.alive_broker_ids()),
+            **replica_counts(self.replica_manager),
+            "offline_partitions": offline_partitions(self.metadata_cache),
+            "leading": partition_rows(self.replica_manager),
+        }
+
+    def _listener_texts(self) -> list[str]:
+        return [str(endpoint) for endpoint in self._advertised()]

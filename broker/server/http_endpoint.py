@@ -1,0 +1,179 @@
+"""/metrics, /livez, /readyz and /status over HTTP, for people, Prometheus and probes.
+
+The port is bound at once, so that one in use stops the start-up; the HTTP library and prometheus_client are
+loaded with the first request, which keeps them out of start-up and of an idle broker's memory. Whatever goes
+wrong here costs the client its answer and the broker nothing: connections and their times are bounded, and
+nothing but a request line and headers is read. What the answers say is given by BrokerServer as functions.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import structlog
+
+from broker.metrics.registry import Metrics
+
+_log = structlog.get_logger(__name__)
+MAX_CONNECTIONS: Final = 16
+# Per read or write: a client that stays silent is let go.
+SOCKET_TIMEOUT_S: Final = 5.0
+# One connection, however busy it keeps itself.
+MAX_REQUESTS_PER_CONNECTION: Final = 1000
+_BACKLOG: Final = 16
+_TEXT: Final = "text/plain; charset=utf-8"
+_JSON: Final = "application/json"
+
+Answer = tuple[int, str, bytes]
+
+
+class HttpEndpoint:
+    """``status`` gives the JSON of `/status`; ``unready`` the reasons why the broker is not ready, none when
+    it is; ``is_alive`` is what the watchdog asks.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        metrics: Metrics,
+        *,
+        status: Callable[[], Mapping[str, Any]],
+        unready: Callable[[], list[str]],
+        is_alive: Callable[[], bool],
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._metrics = metrics
+        self._status = status
+        self._unready = unready
+        self._is_alive = is_alive
+        self._socket: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._exposition: Any = None
+        self._loading = threading.Lock()
+        self.port = -1
+
+    def bind(self) -> None:
+        """Takes the port (``port`` then tells it); raises OSError when it cannot. -1 turns the endpoint off."""
+        if self._port < 0:
+            return
+        family = (
+            socket.AF_INET6 if ":" in self._host or (not self._host and socket.has_ipv6) else socket.AF_INET
+        )
+        try:
+            self._socket = self._listen(family)
+        except OSError:
+            if self._host or family == socket.AF_INET:
+                raise
+            self._socket = self._listen(socket.AF_INET)  # a host whose IPv6 is switched off
+        self.port = self._socket.getsockname()[1]
+
+    def start(self) -> None:
+        """Begins to answer, once bound."""
+        if self._socket is None:
+            return
+        self._thread = threading.Thread(target=self._accept, name="http-acceptor", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Closes the port; idempotent."""
+        channel, self._socket = self._socket, None
+        if channel is None:
+            return
+        try:
+            channel.shutdown(socket.SHUT_RDWR)  # wakes the acceptor
+        except OSError:
+            pass
+        channel.close()
+        if self._thread is not None:
+            self._thread.join()
+
+    def answer(self, path: str) -> Answer:
+        """Status, content type and body for a GET of ``path``."""
+        match path.partition("?")[0]:
+            case "/metrics":
+                return self._metrics_page()
+            case "/livez":
+                alive = self._is_alive()
+                return (
+                    (200, _TEXT, b"alive\n") if alive else (503, _TEXT, b"the event loop does not answer\n")
+                )
+            case "/readyz":
+                reasons = self._unready()
+                return 503 if reasons else 200, _JSON, _json({"ready": not reasons, "reasons": reasons})
+            case "/status":
+                return 200, _JSON, _json(self._status())
+            case _:
+                return 404, _TEXT, b"there are /metrics /livez /readyz /status\n"
+
+    def _listen(self, family: socket.AddressFamily) -> socket.socket:
+        channel = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            channel.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                channel.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not self._host else 1)
+            channel.bind((self._host, self._port))
+            channel.listen(_BACKLOG)
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    def _metrics_page(self) -> Answer:
+        with self._loading:
+            if self._exposition is None:
+                from broker.metrics.exposition import Exposition
+
+                self._exposition = Exposition(self._metrics)
+            from broker.metrics.exposition import CONTENT_TYPE
+
+            return 200, CONTENT_TYPE, self._exposition.text()
+
+    def _accept(self) -> None:
+        channel = self._socket
+        while channel is not None:
+            try:
+                connection, address = channel.accept()
+            except OSError as error:
+                if self._socket is None:
+                    return
+                _log.warning("http_accept_failed", error=str(error))
+                threading.Event().wait(0.1)  # out of descriptors, most likely: others must get some first
+                continue
+            if not self._slots.acquire(blocking=False):
+                connection.close()
+                continue
+            threading.Thread(
+                target=self._serve, args=(connection, address), name="http-connection", daemon=True
+            ).start()
+
+    def _serve(self, connection: socket.socket, address: Any) -> None:
+        from broker.server.http_handler import serve_connection
+
+        try:
+            connection.settimeout(SOCKET_TIMEOUT_S)
+            serve_connection(connection, address, self._guarded_answer, MAX_REQUESTS_PER_CONNECTION)
+        except OSError:
+            pass  # the client left or stalled: nothing of ours is lost
+        except Exception:
+            _log.exception("http_connection_failed", peer=str(address))
+        finally:
+            connection.close()
+            self._slots.release()
+
+    def _guarded_answer(self, path: str) -> Answer:
+        try:
+            return self.answer(path)
+        except Exception:
+            _log.exception("http_request_failed", path=path[:100])
+            return 500, _TEXT, b"failed, see the broker's log\n"
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, default=str).encode() + b"\n"

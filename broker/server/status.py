@@ -1,0 +1,132 @@
+"""What the broker tells of itself: /status, why it is not ready, and the metrics named after Kafka's (registerStats)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from broker.metrics.registry import Metrics
+from broker.network.socket_server import SocketServer
+from broker.replication.replica_manager import ReplicaManager
+from broker.server.apis.table import Apis
+from broker.server.broker_state import StateKeeper
+from broker.server.metadata_cache import MetadataCache
+from broker.server.request_handler_pool import RequestHandlerPool
+
+
+def replica_counts(replicas: ReplicaManager) -> dict[str, int]:
+    """The counts operators watch, over the partitions of this broker."""
+    partitions = replicas.partitions()
+    return {
+        "partition_count": len(partitions),
+        "leader_count": sum(partition.is_leader for partition in partitions),
+        "under_replicated_partitions": sum(partition.is_under_replicated for partition in partitions),
+        "under_min_isr_partitions": sum(partition.is_under_min_isr for partition in partitions),
+        "at_min_isr_partitions": sum(partition.is_at_min_isr for partition in partitions),
+    }
+
+
+def offline_partitions(cache: MetadataCache) -> int:
+    """Partitions of the cluster without a live leader, as far as this broker was told."""
+    snapshot = cache.snapshot
+    return sum(
+        info.leader not in snapshot.brokers for topic in snapshot.topics.values() for info in topic.values()
+    )
+
+
+def partition_rows(replicas: ReplicaManager) -> list[Mapping[str, Any]]:
+    """The partitions led here, for who must judge whether a broker may be stopped."""
+    return [
+        {
+            "topic": partition.topic_partition.topic,
+            "partition": partition.topic_partition.partition,
+            "replicas": list(partition.replicas),
+            "isr": sorted(partition.isr.committed),
+            "min_insync_replicas": partition.log.config.min_insync_replicas,
+        }
+        for partition in replicas.partitions()
+        if partition.is_leader
+    ]
+
+
+def register_stats(
+    metrics: Metrics,
+    keeper: StateKeeper,
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    sockets: SocketServer,
+    pool: RequestHandlerPool,
+    apis: Apis,
+    fetching: Callable[[], int],
+) -> None:
+    """Registers what is read at each scrape; nothing here costs anything between scrapes."""
+    gauge = metrics.gauge
+    traffic = replicas.traffic
+    gauge("kafka_server_kafkaserver_brokerstate", "The broker's state, Kafka's number", lambda: float(keeper.state))
+    for name, help_text, key in (
+        ("partitioncount", "Partitions with a replica here", "partition_count"),
+        ("leadercount", "Partitions led here", "leader_count"),
+        ("underreplicatedpartitions", "Led here, with replicas out of sync", "under_replicated_partitions"),
+        ("underminisrpartitioncount", "Led here, below min.insync.replicas", "under_min_isr_partitions"),
+        ("atminisrpartitioncount", "Led here, exactly at min.insync.replicas", "at_min_isr_partitions"),
+    ):
+        gauge(f"kafka_server_replicamanager_{name}", help_text, lambda key=key: float(replica_counts(replicas)[key]))
+    for name, help_text, attribute in (
+        ("kafka_server_brokertopicmetrics_messagesin_total", "Records appended by clients", "messages_in"),
+        ("kafka_server_brokertopicmetrics_bytesin_total", "Bytes appended by clients", "bytes_in"),
+        ("kafka_server_brokertopicmetrics_bytesout_total", "Bytes fetched by consumers", "bytes_out"),
+        (
+            "kafka_server_brokertopicmetrics_replicationbytesout_total",
+            "Bytes fetched by followers",
+            "replication_bytes_out",
+        ),
+        ("kafka_server_brokertopicmetrics_failedproducerequests_total", "Appends refused", "failed_produces"),
+        ("kafka_server_brokertopicmetrics_failedfetchrequests_total", "Reads refused", "failed_fetches"),
+        ("kafka_server_replicamanager_isrshrinks_total", "ISR members dropped", "isr_shrinks"),
+        ("kafka_server_replicamanager_isrexpands_total", "ISR members taken back", "isr_expands"),
+    ):
+        gauge(name, help_text, lambda attribute=attribute: float(getattr(traffic, attribute)))
+    gauge(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "Requests that wait",
+        lambda: {
+            (purgatory.name,): float(len(purgatory))
+            for purgatory in (replicas.produce_purgatory, replicas.fetch_purgatory)
+        },
+        labels=("delayedoperation",),
+    )
+    gauge(
+        "kafka_network_socketserver_networkprocessoravgidlepercent",
+        "Share of time the processors wait, 0 to 1",
+        sockets.avg_idle_percent,
+    )
+    gauge("kafka_server_socketserver_connectioncount", "Open connections", lambda: float(sockets.connection_count))
+    gauge(
+        "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent",
+        "Share of time the handlers wait, 0 to 1",
+        pool.avg_idle_percent,
+    )
+    gauge(
+        "kafka_server_replicafetchermanager_followedpartitions",
+        "Partitions fetched from other brokers",
+        lambda: float(fetching()),
+    )
+    gauge("kafka_server_metadatacache_livebrokers", "Live brokers known", lambda: float(len(cache.alive_broker_ids())))
+    gauge(
+        "kafka_network_requestmetrics_requests_total",
+        "Requests served",
+        lambda: {(key.name,): float(stats.requests) for key, stats in apis.stats.items()},
+        labels=("request",),
+    )
+    gauge(
+        "kafka_network_requestmetrics_errors_total",
+        "Requests that failed in the broker",
+        lambda: {(key.name,): float(stats.errors) for key, stats in apis.stats.items()},
+        labels=("request",),
+    )
+    gauge(
+        "kafka_network_requestmetrics_localtimems_total",
+        "Time spent in the handlers of an API, in milliseconds",
+        lambda: {(key.name,): stats.local_ns / 1e6 for key, stats in apis.stats.items()},
+        labels=("request",),
+    )

@@ -1,0 +1,284 @@
+"""The network layer over real sockets, with a dispatch that stands for the APIs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from broker.config.endpoint import Endpoint
+from broker.network.acceptor import BindError
+from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.processor import Verdict
+from broker.network.request_channel import Request
+from broker.network.socket_server import SocketServer
+from broker.utils.file_region import FileRegion
+from tests.support.wait import wait_until
+
+METADATA = 3
+MAX_FRAME = 1 << 20
+
+
+def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
+    payload = struct.pack(">hhih", api_key, 1, correlation_id, 1) + b"c" + body
+    return struct.pack(">i", len(payload)) + payload
+
+
+def answer(request: Request, body: bytes = b"") -> tuple[bytes, ...]:
+    return (struct.pack(">ii", 4 + len(body), request.correlation_id) + body,)
+
+
+class Api:
+    """Keeps what it is told to keep; answers the rest at once with the request's body."""
+
+    def __init__(self) -> None:
+        self.parked: dict[int, Request] = {}
+        self.seen: list[int] = []
+        self.park: set[int] = set()
+        self.queue: set[int] = set()
+        self.full: set[int] = set()
+        self.thread_names: set[str] = set()
+
+    def __call__(self, request: Request) -> Verdict:
+        self.thread_names.add(threading.current_thread().name)
+        number = request.correlation_id
+        if number in self.full:
+            return Verdict.FULL
+        self.seen.append(number)
+        if number in self.park | self.queue:
+            request.keep()
+            self.parked[number] = request
+            return Verdict.QUEUED if number in self.queue else Verdict.SERVED
+        request.respond(answer(request, bytes(request.body)))
+        return Verdict.SERVED
+
+
+def make_server(quotas: ConnectionQuotas, idle_ms: int = -1) -> SocketServer:
+    return SocketServer(
+        [Endpoint("127.0.0.1", 0, "PLAINTEXT", "PLAINTEXT")],
+        num_processors=1,
+        max_frame_bytes=MAX_FRAME,
+        idle_ms=idle_ms,
+        send_buffer=-1,
+        receive_buffer=-1,
+        backlog=50,
+        quotas=quotas,
+    )
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
+@pytest.fixture
+def server(api: Api) -> Iterator[SocketServer]:
+    server = make_server(ConnectionQuotas(100, 100, {}))
+    server.bind()
+    server.start(api)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def client(server: SocketServer) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", server.bound_ports["PLAINTEXT"]), 10) as sock:
+        yield sock
+
+
+def read_answer(sock: socket.socket) -> tuple[int, bytes]:
+    size, number = struct.unpack(">ii", read_exactly(sock, 8))
+    return number, read_exactly(sock, size - 4)
+
+
+def read_exactly(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = sock.recv(size - len(data))
+        if not piece:
+            raise EOFError(f"closed after {len(data)} of {size} bytes")
+        data += piece
+    return data
+
+
+def is_closed(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_request_is_served_on_the_processors_thread(client: socket.socket, api: Api) -> None:
+    client.sendall(frame(7, b"hello"))
+    assert read_answer(client) == (7, b"hello")
+    assert api.thread_names == {"network-thread-0"}
+
+
+def test_pipelined_requests_are_answered_in_their_order(client: socket.socket, api: Api) -> None:
+    api.park = {1}
+    client.sendall(b"".join(frame(number) for number in range(5)))
+    wait_until(lambda: api.seen == [0, 1, 2, 3, 4], what="all requests seen")
+    api.parked[1].respond(answer(api.parked[1]))
+    assert [read_answer(client)[0] for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+def test_queued_request_holds_back_the_ones_behind_it(client: socket.socket, api: Api) -> None:
+    api.queue = {0}
+    client.sendall(frame(0) + frame(1))
+    wait_until(lambda: 0 in api.parked, what="request 0 queued")
+    assert api.seen == [0]
+    api.parked[0].respond(answer(api.parked[0]))
+    assert [read_answer(client)[0] for _ in range(2)] == [0, 1]
+
+
+def test_request_waits_while_the_channel_is_full(client: socket.socket, api: Api) -> None:
+    api.full = {0}
+    client.sendall(frame(0, b"kept") + frame(1))
+    client.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        client.recv(1)
+    client.settimeout(10)
+    api.full = set()
+    assert [read_answer(client) for _ in range(2)] == [(0, b"kept"), (1, b"")]
+
+
+@pytest.mark.parametrize("size", [0, 1, 70_000, 300_000, MAX_FRAME - 20])
+def test_request_of_any_size_arrives_whole(client: socket.socket, size: int) -> None:
+    body = os.urandom(size)
+    for number in range(3):
+        threading.Thread(target=client.sendall, args=(frame(number, body),), daemon=True).start()
+        assert read_answer(client) == (number, body)
+
+
+def test_requests_cut_into_single_bytes_arrive_whole(client: socket.socket) -> None:
+    for byte in frame(1, b"abc") + frame(2, b"def"):
+        client.sendall(bytes((byte,)))
+    assert [read_answer(client) for _ in range(2)] == [(1, b"abc"), (2, b"def")]
+
+
+def test_announced_length_beyond_the_limit_closes_the_connection(client: socket.socket) -> None:
+    client.sendall(struct.pack(">i", MAX_FRAME + 1))
+    assert is_closed(client)
+
+
+def test_negative_length_closes_the_connection(client: socket.socket) -> None:
+    client.sendall(struct.pack(">i", -1))
+    assert is_closed(client)
+
+
+def test_unknown_api_key_closes_the_connection(client: socket.socket) -> None:
+    client.sendall(frame(1, api_key=999))
+    assert is_closed(client)
+
+
+def test_garbage_closes_the_connection_and_no_other(client: socket.socket, server: SocketServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.bound_ports["PLAINTEXT"]), 10) as other:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n")
+        assert is_closed(client)
+        other.sendall(frame(1))
+        assert read_answer(other) == (1, b"")
+
+
+def test_memory_follows_what_arrived_not_what_was_announced(server: SocketServer) -> None:
+    address = ("127.0.0.1", server.bound_ports["PLAINTEXT"])
+    clients = [socket.create_connection(address, 10) for _ in range(20)]
+    for sock in clients:
+        sock.sendall(struct.pack(">i", MAX_FRAME) + bytes(100))
+    (processor,) = server._processors
+    wait_until(lambda: sum(c.buffer is not None for c in list(processor._connections.values())) == 20)
+    assert all(len(c.buffer or b"") <= 64 * 1024 for c in list(processor._connections.values()))
+    for sock in clients:
+        sock.close()
+
+
+def test_file_region_is_sent_between_bytes(client: socket.socket, api: Api) -> None:
+    content = os.urandom(3_000_000)
+    with tempfile.TemporaryFile(buffering=0) as file:
+        file.write(content)
+        api.park = {5}
+        client.sendall(frame(5))
+        wait_until(lambda: 5 in api.parked)
+        size = 2_500_000
+        head = struct.pack(">ii", 4 + size + 3, 5)
+        api.parked[5].respond((head, FileRegion(file, 100, size), b"end"))
+        assert read_answer(client) == (5, content[100 : 100 + size] + b"end")
+
+
+def test_acks_0_style_request_gets_no_answer(client: socket.socket, api: Api) -> None:
+    api.park = {1}
+    client.sendall(frame(1) + frame(2))
+    wait_until(lambda: 1 in api.parked)
+    api.parked[1].respond_nothing()
+    assert read_answer(client)[0] == 2
+
+
+def test_answering_twice_is_an_error(client: socket.socket, api: Api) -> None:
+    api.park = {1}
+    client.sendall(frame(1))
+    wait_until(lambda: 1 in api.parked)
+    request = api.parked[1]
+    request.respond(answer(request))
+    with pytest.raises(RuntimeError, match="answered twice"):
+        request.respond(answer(request))
+
+
+def test_connections_beyond_the_limit_of_an_address_are_closed(api: Api) -> None:
+    server = make_server(ConnectionQuotas(100, 2, {}))
+    server.bind()
+    server.start(api)
+    try:
+        address = ("127.0.0.1", server.bound_ports["PLAINTEXT"])
+        held = [socket.create_connection(address, 10) for _ in range(2)]
+        wait_until(lambda: server.connection_count == 2)
+        with socket.create_connection(address, 10) as third:
+            assert is_closed(third)
+        held[0].close()
+        wait_until(lambda: server.quotas.total == 1)
+        with socket.create_connection(address, 10) as fourth:
+            fourth.sendall(frame(1))
+            assert read_answer(fourth)[0] == 1
+        held[1].close()
+    finally:
+        server.stop()
+
+
+def test_idle_connection_is_closed(api: Api) -> None:
+    server = make_server(ConnectionQuotas(100, 100, {}), idle_ms=300)
+    server.bind()
+    server.start(api)
+    try:
+        with socket.create_connection(("127.0.0.1", server.bound_ports["PLAINTEXT"]), 10) as sock:
+            assert is_closed(sock)
+    finally:
+        server.stop()
+
+
+def test_port_in_use_is_refused_with_what_to_do(server: SocketServer) -> None:
+    port = server.bound_ports["PLAINTEXT"]
+    second = SocketServer(
+        [Endpoint("127.0.0.1", port, "PLAINTEXT", "PLAINTEXT")],
+        num_processors=1,
+        max_frame_bytes=MAX_FRAME,
+        idle_ms=-1,
+        send_buffer=-1,
+        receive_buffer=-1,
+        backlog=50,
+        quotas=ConnectionQuotas(1, 1, {}),
+    )
+    with pytest.raises(BindError, match=rf"{port}: the port is in use; stop the other process or change listeners"):
+        second.bind()
+
+
+def test_bound_listener_refuses_connections_until_it_is_started() -> None:
+    server = make_server(ConnectionQuotas(1, 1, {}))
+    server.bind()
+    try:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", server.bound_ports["PLAINTEXT"]), 10)
+    finally:
+        server.stop()

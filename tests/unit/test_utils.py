@@ -1,0 +1,151 @@
+"""Timer, scheduler and purgatory: the things that wait."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from broker.utils.purgatory import DelayedOperation, Purgatory
+from broker.utils.scheduler import KafkaScheduler
+from broker.utils.timer import Timer
+from tests.support.wait import wait_until
+
+
+@pytest.fixture
+def timer():
+    timer = Timer()
+    yield timer
+    timer.stop()
+
+
+def test_timer_runs_callbacks_in_the_order_of_their_time(timer: Timer) -> None:
+    ran: list[str] = []
+    timer.add(120, lambda: ran.append("late"))
+    timer.add(20, lambda: ran.append("early"))
+    wait_until(lambda: len(ran) == 2)
+    assert ran == ["early", "late"]
+
+
+def test_cancelled_entry_is_gone_at_once_and_never_runs(timer: Timer) -> None:
+    ran: list[str] = []
+    entry = timer.add(30, lambda: ran.append("cancelled"))
+    entry.cancel()
+    timer.add(90, lambda: ran.append("kept"))
+    wait_until(lambda: ran)
+    assert ran == ["kept"]
+    assert not timer._buckets
+
+
+def test_callback_that_fails_does_not_stop_the_timer(timer: Timer) -> None:
+    ran = threading.Event()
+    timer.add(0, lambda: 1 / 0)
+    timer.add(20, ran.set)
+    assert ran.wait(10)
+
+
+class Operation(DelayedOperation):
+    def __init__(self, timeout_ms: int = 60_000) -> None:
+        super().__init__(timeout_ms)
+        self.ready = False
+        self.completions = 0
+        self.expired = False
+
+    def try_complete(self) -> bool:
+        return self.ready and self.force_complete()
+
+    def on_complete(self) -> None:
+        self.completions += 1
+
+    def on_expiration(self) -> None:
+        self.expired = True
+
+
+def test_operation_that_can_complete_does_not_wait(timer: Timer) -> None:
+    operation = Operation()
+    operation.ready = True
+    purgatory = Purgatory("p", timer)
+    assert purgatory.try_complete_else_watch(operation, ["a"])
+    assert (operation.completions, len(purgatory)) == (1, 0)
+
+
+def test_operation_completes_once_for_whichever_key_comes_true(timer: Timer) -> None:
+    operation = Operation()
+    purgatory = Purgatory("p", timer)
+    assert not purgatory.try_complete_else_watch(operation, ["a", "b"])
+    assert purgatory.check_and_complete("a") == 0
+    operation.ready = True
+    assert purgatory.check_and_complete("b") == 1
+    assert purgatory.check_and_complete("a") == 0
+    assert (operation.completions, operation.expired, len(purgatory)) == (1, False, 0)
+
+
+def test_operation_whose_time_is_up_completes_and_says_so(timer: Timer) -> None:
+    operation = Operation(timeout_ms=20)
+    purgatory = Purgatory("p", timer)
+    purgatory.try_complete_else_watch(operation, ["a"])
+    wait_until(lambda: operation.expired)
+    assert (operation.completions, len(purgatory)) == (1, 0)
+
+
+def test_operation_completes_once_though_many_threads_try(timer: Timer) -> None:
+    purgatory = Purgatory("p", timer)
+    operations = [Operation() for _ in range(200)]
+    for operation in operations:
+        purgatory.try_complete_else_watch(operation, ["a"])
+        operation.ready = True
+    threads = [threading.Thread(target=purgatory.check_and_complete, args=("a",)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {operation.completions for operation in operations} == {1}
+    purgatory.drop_empty()
+    assert not purgatory._watchers
+
+
+@pytest.fixture
+def scheduler():
+    scheduler = KafkaScheduler(2, "test-scheduler")
+    scheduler.startup()
+    yield scheduler
+    scheduler.shutdown()
+
+
+def test_starting_a_scheduler_twice_is_an_error(scheduler: KafkaScheduler) -> None:
+    with pytest.raises(RuntimeError, match="already been started"):
+        scheduler.startup()
+
+
+def test_periodic_task_runs_again_though_it_fails(scheduler: KafkaScheduler) -> None:
+    runs: list[str] = []
+
+    def fail() -> None:
+        runs.append(threading.current_thread().name)
+        raise ValueError
+
+    scheduler.schedule("fails", fail, period_ms=5)
+    wait_until(lambda: len(runs) >= 3)
+    assert all(name.startswith("test-scheduler-") for name in runs)
+
+
+def test_periodic_tasks_stop_with_the_scheduler() -> None:
+    scheduler = KafkaScheduler(2)
+    scheduler.startup()
+    runs: list[int] = []
+    scheduler.schedule("counts", lambda: runs.append(1), period_ms=1)
+    wait_until(lambda: runs)
+    scheduler.shutdown()
+    count = len(runs)
+    assert not threading.Event().wait(0.05)
+    assert len(runs) == count
+    with pytest.raises(RuntimeError, match="not running"):
+        scheduler.schedule("late", lambda: None)
+
+
+def test_cancelled_task_does_not_run(scheduler: KafkaScheduler) -> None:
+    runs: list[str] = []
+    scheduler.schedule("cancelled", lambda: runs.append("cancelled"), delay_ms=20).cancel()
+    scheduler.schedule("kept", lambda: runs.append("kept"), delay_ms=60)
+    wait_until(lambda: runs)
+    assert runs == ["kept"]
