@@ -56,7 +56,8 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        return len(self) >= self.max_entries
+        stored, pending = self._state
+        return stored + len(pending) // self._size >= self.max_entries
 
     def entry(self, number: int) -> tuple[int, int]:
         """Entry ``number``, counted from 0. Raises IndexError or struct.error when there is none."""

@@ -21,7 +21,8 @@ from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.local_log import DELETED_SUFFIX
 from broker.log.log import Log
 from broker.log.partition_metadata import read_topic_id
-from broker.log.producer_snapshot import snapshot_offsets, snapshot_path
+from broker.log.producer_replay import remove_snapshots
+from broker.log.producer_snapshot import snapshot_offsets
 from broker.log.producer_state import ProducerStateManager
 from broker.log.recovery import RecoveryResult, recover_segment
 from broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, Segment
@@ -220,13 +221,11 @@ def _epochs_from_batches(segments: list[Segment], epochs: LeaderEpochCache) -> N
 
 
 def _restore_producers(log: Log, recovered_from: int | None) -> None:
-    offsets = snapshot_offsets(log.dir)
-    if recovered_from is None and not offsets:
+    if recovered_from is None and not snapshot_offsets(log.dir):
         # A clean log of a broker that wrote no snapshots: it had no producers to remember.
         return
-    for offset in offsets:
-        if recovered_from is not None and offset > recovered_from:
-            snapshot_path(log.dir, offset).unlink(missing_ok=True)
+    if recovered_from is not None:
+        remove_snapshots(log.dir, after=recovered_from)
     log.rebuild_producer_state(reindex_from=LONG_MAX if recovered_from is None else recovered_from)
 
 

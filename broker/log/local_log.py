@@ -16,14 +16,13 @@ from uuid import UUID, uuid4
 import structlog
 
 from broker.config.log_config import LONG_MAX, LogConfig
+from broker.log import producer_replay
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.partition_metadata import write_topic_id
-from broker.log.producer_snapshot import read_snapshot, snapshot_offsets, snapshot_path, write_snapshot
-from broker.log.producer_state import ProducerStateManager, read_marker
+from broker.log.producer_state import ProducerStateManager
 from broker.log.retention import Reason, RetentionRules, SegmentFacts, segments_to_delete
 from broker.log.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
-from broker.record.header import BatchHeader
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
@@ -90,8 +89,7 @@ class LocalLog:
             f"end={self.log_end_offset} segments={len(self._segments)}>"
         )
 
-    # -- what it is
-    # ----------------------------------------------------------------------------------------------
+    # -- what it is --------------------------------------------------------------------------------
 
     @property
     def high_watermark(self) -> int:
@@ -146,8 +144,7 @@ class LocalLog:
         self._active = active
         self._tail: tuple[Segment, dict[int, int]] = (active, {self.log_end_offset: active.size})
 
-    # -- rolling
-    # -------------------------------------------------------------------------------------------------
+    # -- rolling -----------------------------------------------------------------------------------
 
     def roll(self) -> Segment:
         """Begins a new segment at the log's end, unless the active one is empty; the active segment.
@@ -164,7 +161,7 @@ class LocalLog:
                 old.become_inactive()
             except OSError as error:
                 _log.warning("index_trim_failed", file=str(old.path(".index")), error=str(error))
-            self._take_snapshot(base_offset)
+            producer_replay.take_snapshot(self.producer_state, self.dir, base_offset)
             self._set_segments((*self._segments, segment))
         if self._scheduler is not None and self._scheduler.is_started:
             self._scheduler.schedule("flush-log", lambda: self._flush_quietly(base_offset))
@@ -191,17 +188,7 @@ class LocalLog:
         if empty.base_offset != base_offset:
             empty.delete_files()
 
-    def _take_snapshot(self, offset: int) -> None:
-        try:
-            write_snapshot(
-                snapshot_path(self.dir, offset), self.producer_state.producers.values(), sync=False
-            )
-        except OSError as error:
-            # The state is rebuilt from an older snapshot and the batches since.
-            _log.warning("producer_snapshot_failed", partition=str(self.topic_partition), error=str(error))
-
-    # -- flushing
-    # ------------------------------------------------------------------------------------------------
+    # -- flushing ----------------------------------------------------------------------------------
 
     def flush(self, up_to: int | None = None) -> None:
         """Makes all below ``up_to`` (the log's end when None) durable and moves the recovery point there.
@@ -247,8 +234,7 @@ class LocalLog:
         except KafkaError:
             return  # it has been logged, and the next flush tries again
 
-    # -- truncating
-    # ----------------------------------------------------------------------------------------------
+    # -- truncating --------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
         """Removes every batch that reaches ``offset`` or further; False when there is none.
@@ -284,9 +270,7 @@ class LocalLog:
         active = kept[-1]
         self.log_end_offset = min(self.log_end_offset, active.truncate_to(offset))
         self._set_segments(kept)
-        for snapshot in snapshot_offsets(self.dir):
-            if snapshot > self.log_end_offset:
-                snapshot_path(self.dir, snapshot).unlink(missing_ok=True)
+        producer_replay.remove_snapshots(self.dir, after=self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         self.rebuild_producer_state()
 
@@ -300,8 +284,7 @@ class LocalLog:
             try:
                 for segment in self._segments:
                     self._discard(segment, at_once=True)
-                for snapshot in snapshot_offsets(self.dir):
-                    snapshot_path(self.dir, snapshot).unlink(missing_ok=True)
+                producer_replay.remove_snapshots(self.dir, after=-1)
                 segment = self._new_segment(offset)
                 self.log_start_offset = self.log_end_offset = self._high_watermark = offset
                 self._set_segments([segment])
@@ -327,44 +310,12 @@ class LocalLog:
         Aborts whose markers stand at ``reindex_from`` or later are noted in the transaction index. Raises
         OSError.
         """
-        start = self._load_snapshot()
-        for segment in self._segments_between(start, self.log_end_offset):
-            for position, header in segment.headers_from(segment.offset_index.lookup(start)):
-                if header.base_offset >= start and header.producer_id >= 0:
-                    end = position + header.size_bytes
-                    view = segment.read_batches(position, end) if header.is_control else memoryview(b"")
-                    self.note_producer(view, 0, header, segment, indexed=header.base_offset < reindex_from)
+        state, end = self.producer_state, self.log_end_offset
+        snapshot = producer_replay.load_latest_snapshot(state, self.dir, end, self._clock.wall_ms())
+        start = self.log_start_offset if snapshot is None else snapshot
+        producer_replay.replay(state, self._segments_between(start, end), start, reindex_from)
 
-    def _load_snapshot(self) -> int:
-        for offset in reversed(snapshot_offsets(self.dir)):
-            path = snapshot_path(self.dir, offset)
-            if offset <= self.log_end_offset:
-                try:
-                    self.producer_state.load(read_snapshot(path), self._clock.wall_ms())
-                    return offset
-                except ValueError as error:
-                    _log.warning("producer_snapshot_unreadable", file=str(path), error=str(error))
-            path.unlink(missing_ok=True)
-        self.producer_state.clear()
-        return self.log_start_offset
-
-    def note_producer(
-        self, view: memoryview, position: int, header: BatchHeader, segment: Segment, *, indexed: bool = False
-    ) -> None:
-        """Updates the producers' state by a batch that stands in ``segment``; ``indexed``: its abort is
-        noted.
-        """
-        if not header.is_control:
-            self.producer_state.update(header, header.base_offset)
-            return
-        marker = read_marker(view, position, header)
-        if marker is not None:
-            aborted = self.producer_state.update_marker(header, marker)
-            if aborted is not None and not indexed:
-                segment.txn_index.append(aborted)
-
-    # -- retention
-    # -----------------------------------------------------------------------------------------------
+    # -- retention ---------------------------------------------------------------------------------
 
     def increment_log_start_offset(self, offset: int) -> bool:
         """Lets the log begin at ``offset``; what lies before is deleted by retention. False when it is no
@@ -434,9 +385,7 @@ class LocalLog:
             self._segments = kept
             for segment in gone:
                 self._discard(segment, at_once=False)
-            for snapshot in snapshot_offsets(self.dir):
-                if snapshot < kept[0].base_offset:
-                    snapshot_path(self.dir, snapshot).unlink(missing_ok=True)
+            producer_replay.remove_snapshots(self.dir, before=kept[0].base_offset)
             self.leader_epochs.truncate_from_start(self.log_start_offset)
         except OSError as error:
             raise self._storage_error("delete segments of", error) from error
@@ -479,8 +428,7 @@ class LocalLog:
         with self.lock:
             return self.producer_state.remove_expired(self._clock.wall_ms())
 
-    # -- the end
-    # -------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Snapshots the producers, finishes and trims the indexes, lets go of the files. No more appends.
@@ -491,7 +439,7 @@ class LocalLog:
             if self._closed:
                 return
             self._closed = True
-            self._take_snapshot(self.log_end_offset)
+            producer_replay.take_snapshot(self.producer_state, self.dir, self.log_end_offset)
             try:
                 self._active.cut_back()
                 self._active.become_inactive()

@@ -16,6 +16,7 @@ import structlog
 from broker.config.log_config import LogConfig
 from broker.log import reader
 from broker.log.local_log import LocalLog
+from broker.log.producer_replay import note_batch
 from broker.log.results import AbortedTransaction, AppendInfo, EpochEndOffset, LogRead, TimestampOffset
 from broker.log.segment import INT32_MAX, AppendedBatch, Segment
 from broker.protocol.errors import Errors, KafkaError
@@ -68,8 +69,7 @@ class Log(LocalLog):
         super().update_config(config)
         self._rules = rules_of(config)
 
-    # -- appending
-    # -----------------------------------------------------------------------------------------------
+    # -- appending ---------------------------------------------------------------------------------
 
     def needs_recompression(self, records: memoryview) -> bool:
         """Whether appending ``records`` means work on the records themselves: for a handler thread, not
@@ -111,7 +111,7 @@ class Log(LocalLog):
                 f"segment.bytes={self.config.segment_bytes}",
             )
         with self.lock:
-            has_producer = any(header.producer_id >= 0 for header in headers)
+            has_producer = headers[0].producer_id >= 0 if len(headers) == 1 else _has_producer(headers)
             if has_producer:
                 known = self.producer_state.check(headers, origin)
                 if known is not None:
@@ -164,7 +164,7 @@ class Log(LocalLog):
                 size = sum(batch[2] for batch in group)
                 self._write(records[position : position + size], group, now_ms)
                 position += size
-            if any(header.producer_id >= 0 for header in headers):
+            if _has_producer(headers):
                 self._note_producers(records, headers, batches)
             if self.flush_due and self.sync_on_append:
                 self.flush()
@@ -183,25 +183,32 @@ class Log(LocalLog):
         for _, last_offset, size, _ in batches:
             position += size
             recent[last_offset + 1] = position
-        while len(recent) > _RECENT_BATCHES:
-            del recent[next(iter(recent))]
+        if len(recent) > _RECENT_BATCHES:
+            _drop_oldest(recent)
         self.log_end_offset = batches[-1][1] + 1
 
     def _segment_for(self, size: int, batches: Sequence[AppendedBatch], now_ms: int) -> Segment:
         segment = self._active
-        max_timestamp = max(batch[3] for batch in batches) if len(batches) > 1 else batches[0][3]
         too_far = batches[-1][1] - segment.base_offset > INT32_MAX
         if segment.size and (
             segment.size + size > self.config.segment_bytes
             or too_far
-            or segment.age_ms(now_ms, max_timestamp) > self._segment_ms
-            or segment.offset_index.is_full
-            or segment.time_index.is_full
+            or segment.indexes_full
+            or self._is_old(segment, batches, now_ms)
         ):
             self.roll()
         elif too_far:
             self._replace_active(batches[0][0])
         return self._active
+
+    def _is_old(self, segment: Segment, batches: Sequence[AppendedBatch], now_ms: int) -> bool:
+        """Whether ``segment.ms`` has passed, by the batches' timestamps or else by the clock."""
+        first = segment.first_timestamp
+        if first is None:
+            first = segment.first_batch_timestamp()
+        latest = batches[0][3] if len(batches) == 1 else max(batch[3] for batch in batches)
+        age_ms = latest - first if first is not None and first >= 0 else now_ms - segment.created_ms
+        return age_ms > self._segment_ms
 
     def _write_failure(self, segment: Segment, size: int, error: OSError) -> KafkaError:
         try:
@@ -225,7 +232,8 @@ class Log(LocalLog):
         position = 0
         for header, batch in zip(headers, batches, strict=True):
             if header.producer_id >= 0:
-                self.note_producer(records, position, header._replace(base_offset=batch[0]), self._active)
+                placed = header._replace(base_offset=batch[0])
+                note_batch(self.producer_state, records, position, placed, self._active)
             position += batch[2]
 
     def _info(
@@ -263,8 +271,7 @@ class Log(LocalLog):
             first_offset, last_offset, timestamp, append_time, self.log_start_offset, True, 0, count, epoch
         )
 
-    # -- reading
-    # -------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool) -> LogRead:
         """A stretch of whole or cut batches from ``offset`` on, none of them at or above ``end_offset``.
@@ -362,6 +369,16 @@ class Log(LocalLog):
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in the range, by first offset."""
         return reader.aborted_transactions(self._segments, first_offset, end_offset)
+
+
+def _has_producer(headers: Sequence[BatchHeader]) -> bool:
+    return any(header.producer_id >= 0 for header in headers)
+
+
+def _drop_oldest(recent: dict[int, int]) -> None:
+    """Leaves the later half: in one go, for a look-up that finds nothing there costs little."""
+    for offset in list(recent)[: -_RECENT_BATCHES // 2]:
+        del recent[offset]
 
 
 def _groups(batches: Sequence[AppendedBatch], max_bytes: int) -> Iterator[Sequence[AppendedBatch]]:

@@ -11,6 +11,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
@@ -79,8 +80,7 @@ class LogManager:
         self.broker_id: int | None = None
         self.cluster_id: str | None = None
 
-    # -- directories
-    # ---------------------------------------------------------------------------------------------
+    # -- directories -------------------------------------------------------------------------------
 
     def lock_and_check(self) -> None:
         """Locks all directories and learns ``broker_id``, ``cluster_id`` and ``clean`` from them.
@@ -122,8 +122,7 @@ class LogManager:
                 write_meta_properties(log_dir.path, broker_id, cluster_id)
         self.broker_id, self.cluster_id = broker_id, cluster_id
 
-    # -- loading
-    # -------------------------------------------------------------------------------------------------
+    # -- loading -----------------------------------------------------------------------------------
 
     def startup(
         self, cancel: threading.Event | None = None, progress: Callable[[int, int], None] | None = None
@@ -206,8 +205,7 @@ class LogManager:
         self._dir_of[log.topic_partition] = log_dir
         self._logs[log.topic_partition] = log
 
-    # -- logs
-    # ----------------------------------------------------------------------------------------------------
+    # -- logs --------------------------------------------------------------------------------------
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """The partition's log, None when it has none here."""
@@ -293,8 +291,7 @@ class LogManager:
             if log.topic_partition.topic == topic:
                 log.update_config(config)
 
-    # -- checkpoints
-    # ---------------------------------------------------------------------------------------------
+    # -- checkpoints -------------------------------------------------------------------------------
 
     def checkpoint_recovery_points(self) -> None:
         """Writes how far each log is durable."""
@@ -357,8 +354,7 @@ class LogManager:
         if log_dir is not None:
             self._write_offsets(log_dir, log_dir.recovery_points, lambda one: one.recovery_point)
 
-    # -- tasks
-    # ---------------------------------------------------------------------------------------------------
+    # -- tasks -------------------------------------------------------------------------------------
 
     def _schedule_tasks(self) -> None:
         scheduler, settings = self._scheduler, self._settings
@@ -368,7 +364,7 @@ class LogManager:
             for path in log_dir.deleted_partitions():
                 self._delete_later(path, 0)
         delay_ms = settings.log_initial_task_delay_ms
-        for name, action, period_ms in (
+        tasks: Sequence[tuple[str, Callable[[], object], int]] = (
             ("kafka-log-retention", self.apply_retention, settings.log_retention_check_interval_ms),
             ("kafka-log-flusher", self.flush_due_logs, settings.log_flush_scheduler_interval_ms),
             (
@@ -382,9 +378,10 @@ class LogManager:
                 settings.log_flush_start_offset_checkpoint_interval_ms,
             ),
             ("producer-expiration", self.expire_producers, _PRODUCER_EXPIRATION_CHECK_MS),
-        ):
+        )
+        for name, action, period_ms in tasks:
             if period_ms < LONG_MAX:
-                scheduler.schedule(name, action, delay_ms=delay_ms, period_ms=period_ms)
+                scheduler.schedule(name, partial(_run, action), delay_ms=delay_ms, period_ms=period_ms)
 
     def apply_retention(self) -> int:
         """Deletes what retention lets go, in all logs; how many segments."""
@@ -395,7 +392,7 @@ class LogManager:
         now_ms = self._clock.wall_ms()
         due = [log for log in self.all_logs() if now_ms - log.last_flush_ms >= log.config.flush_ms]
         for log in due:
-            self._quietly(lambda log=log: log.flush() or 0)
+            self._quietly(partial(_flush, log))
         return len(due)
 
     def expire_producers(self) -> int:
@@ -410,8 +407,7 @@ class LogManager:
             _log.warning("log_task_failed", error=str(error))
             return 0
 
-    # -- the end
-    # -------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Syncs and closes all logs, writes the checkpoints and the clean markers, unlocks.
@@ -454,6 +450,15 @@ class LogManager:
         self._locked = False
         for log_dir in self._dirs:
             log_dir.unlock()
+
+
+def _run(action: Callable[[], object]) -> None:
+    action()
+
+
+def _flush(log: Log) -> int:
+    log.flush()
+    return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ class Segment:
         "dir_synced",
         "first_timestamp",
         "index_max_bytes",
+        "indexes_full",
         "max_timestamp",
         "max_timestamp_offset",
         "offset_index",
@@ -72,6 +73,7 @@ class Segment:
         self.bytes_since_index_entry = 0
         self.dir_synced = True
         self._open_indexes()
+        self.indexes_full = False
 
     def _open_indexes(self) -> None:
         base = self.base_offset
@@ -116,8 +118,7 @@ class Segment:
             file = self._file = SegmentFile(self.path(LOG_SUFFIX), "r+")
         return file
 
-    # -- appending
-    # -----------------------------------------------------------------------------------------------
+    # -- appending ---------------------------------------------------------------------------------
 
     def append(self, data: memoryview, batches: Sequence[AppendedBatch], index_interval_bytes: int) -> None:
         """Writes ``data``, which holds exactly ``batches``, at the end. Raises OSError and is then as
@@ -130,21 +131,28 @@ class Segment:
         if position + written < end:
             self._write_rest(fd, data, position, written)
         since_entry = self.bytes_since_index_entry
-        max_timestamp = self.largest_noted_timestamp
+        max_timestamp = self.max_timestamp
+        if max_timestamp is None:
+            max_timestamp = self.largest_noted_timestamp
         for _, last_offset, size, timestamp in batches:
             if timestamp > max_timestamp:
                 max_timestamp = self.max_timestamp = timestamp
                 self.max_timestamp_offset = last_offset
             if since_entry > index_interval_bytes:
-                self.offset_index.append(last_offset, position)
-                self.time_index.maybe_append(max_timestamp, self.max_timestamp_offset)
+                self._index(last_offset, position, max_timestamp)
                 since_entry = 0
             since_entry += size
             position += size
         self.bytes_since_index_entry = since_entry
-        if self.first_timestamp is None and self.size == 0:
+        if self.size == 0:
             self.first_timestamp = batches[0][3]
         self.size = end
+
+    def _index(self, last_offset: int, position: int, max_timestamp: int) -> None:
+        offset_index, time_index = self.offset_index, self.time_index
+        offset_index.append(last_offset, position)
+        time_index.maybe_append(max_timestamp, self.max_timestamp_offset)
+        self.indexes_full = offset_index.is_full or time_index.is_full
 
     def _write_rest(self, fd: int, data: memoryview, position: int, written: int) -> None:
         while written < len(data):
@@ -157,8 +165,7 @@ class Segment:
         """Removes what a failed write left behind the end. Raises OSError."""
         os.ftruncate(self.file.fileno(), self.size)
 
-    # -- what the segment knows
-    # ----------------------------------------------------------------------------------
+    # -- what the segment knows --------------------------------------------------------------------
 
     @property
     def largest_noted_timestamp(self) -> int:
@@ -182,13 +189,7 @@ class Segment:
             self.first_timestamp = self.header_at(0).max_timestamp
         return self.first_timestamp
 
-    def age_ms(self, now_ms: int, message_timestamp: int) -> int:
-        """How long the segment has been active, seen from ``message_timestamp`` when its batches have one."""
-        first = self.first_batch_timestamp()
-        return message_timestamp - first if first is not None and first >= 0 else now_ms - self.created_ms
-
-    # -- reading
-    # -------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def header_at(self, position: int) -> BatchHeader:
         """The batch header at ``position``, which must be one's. Raises struct.error behind the end,
@@ -242,8 +243,7 @@ class Segment:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = header.last_offset
 
-    # -- changing
-    # ------------------------------------------------------------------------------------------------
+    # -- changing ----------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> int:
         """Removes the batch that holds ``offset`` and all after it; the next offset, as far as batches

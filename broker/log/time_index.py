@@ -33,8 +33,11 @@ class TimeIndex:
         """Adds an entry if ``timestamp`` is higher than the last one's. ``force`` may use the reserved
         place.
         """
+        last = self._last_timestamp
+        if timestamp <= (self.last_timestamp if last is None else last):
+            return
         file = self.file
-        if timestamp < 0 or timestamp <= self.last_timestamp or len(file) >= file.max_entries:
+        if len(file) >= file.max_entries:
             return
         if not force and self.is_full:
             return

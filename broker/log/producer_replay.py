@@ -1,0 +1,88 @@
+"""Producers' state and the log's batches: noting what is appended, reading it again after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import structlog
+
+from broker.log.producer_snapshot import read_snapshot, snapshot_offsets, snapshot_path, write_snapshot
+from broker.log.producer_state import ProducerStateManager, read_marker
+from broker.log.segment import Segment
+from broker.record.header import BatchHeader
+
+_log = structlog.get_logger(__name__)
+_NOTHING = memoryview(b"")
+
+
+def note_batch(
+    state: ProducerStateManager,
+    view: memoryview,
+    position: int,
+    header: BatchHeader,
+    segment: Segment,
+    *,
+    indexed: bool = False,
+) -> None:
+    """Updates ``state`` by a producer's batch that stands in ``segment``; ``indexed``: its abort is noted.
+
+    ``view`` holds the batch at ``position``; only markers are read from it. Raises KafkaError(CORRUPT_MESSAGE),
+    OSError.
+    """
+    if not header.is_control:
+        state.update(header, header.base_offset)
+        return
+    marker = read_marker(view, position, header)
+    if marker is not None:
+        aborted = state.update_marker(header, marker)
+        if aborted is not None and not indexed:
+            segment.txn_index.append(aborted)
+
+
+def replay(
+    state: ProducerStateManager, segments: Iterable[Segment], start_offset: int, reindex_from: int
+) -> None:
+    """Notes the batches of ``segments`` from ``start_offset`` on; aborts from ``reindex_from`` are indexed."""
+    for segment in segments:
+        for position, header in segment.headers_from(segment.offset_index.lookup(start_offset)):
+            if header.base_offset >= start_offset and header.producer_id >= 0:
+                end = position + header.size_bytes
+                view = segment.read_batches(position, end) if header.is_control else _NOTHING
+                note_batch(state, view, 0, header, segment, indexed=header.base_offset < reindex_from)
+
+
+def load_latest_snapshot(
+    state: ProducerStateManager, directory: Path, end_offset: int, now_ms: int
+) -> int | None:
+    """Takes the state of the latest readable snapshot not past ``end_offset``; its offset, None without one.
+
+    Later and unreadable snapshots are removed. Raises OSError.
+    """
+    for offset in reversed(snapshot_offsets(directory)):
+        path = snapshot_path(directory, offset)
+        if offset <= end_offset:
+            try:
+                state.load(read_snapshot(path), now_ms)
+            except ValueError as error:
+                _log.warning("producer_snapshot_unreadable", file=str(path), error=str(error))
+            else:
+                return offset
+        path.unlink(missing_ok=True)
+    state.clear()
+    return None
+
+
+def take_snapshot(state: ProducerStateManager, directory: Path, offset: int) -> None:
+    """Writes the state as of ``offset``; a failing disk costs a warning, for it can be rebuilt."""
+    try:
+        write_snapshot(snapshot_path(directory, offset), state.producers.values(), sync=False)
+    except OSError as error:
+        _log.warning("producer_snapshot_failed", dir=str(directory), error=str(error))
+
+
+def remove_snapshots(directory: Path, *, after: int | None = None, before: int | None = None) -> None:
+    """Unlinks snapshots past ``after`` or older than ``before``. Raises OSError."""
+    for offset in snapshot_offsets(directory):
+        if (after is not None and offset > after) or (before is not None and offset < before):
+            snapshot_path(directory, offset).unlink(missing_ok=True)
