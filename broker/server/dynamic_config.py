@@ -111,7 +111,7 @@ class DynamicConfigManager:
         if self._thread is not None:
             try:
                 self._topics[topic] = self._store.topic_configs(topic)
-            except (StoreError, BadZnodeError) as error:
+            except StoreError as error:
                 _log.warning(
                     "topic_config_unread", topic=topic, error=str(error), using="the last known configs"
                 )
@@ -135,8 +135,6 @@ class DynamicConfigManager:
             except StoreError as error:
                 _log.warning("config_changes_unread", error=str(error), retry_s=RETRY_S)
                 timeout_s = RETRY_S
-            except Exception:  # the thread must outlive whatever somebody wrote into /config
-                _log.exception("config_changes_failed", retry_s=PURGE_S)
 
     def _wait(self, timeout_s: float) -> bool:
         """False when the manager shuts down. Wakes that have piled up count as one."""
@@ -153,6 +151,8 @@ class DynamicConfigManager:
             self._take_up(entity_path)
             self._last_change = name
         self._store.purge_config_changes()
+        for topic in self._topics.keys() - set(self._local_topics()):
+            del self._topics[topic]
 
     def _take_up(self, entity_path: str) -> None:
         kind, _, name = entity_path.partition("/")
@@ -165,9 +165,11 @@ class DynamicConfigManager:
             else:
                 self._entities[entity_path] = self._store.entity_config_at(entity_path)
         except BadZnodeError as error:
-            _log.error(
-                "config_unreadable", entity=entity_path, error=str(error), using="the last known configs"
-            )
+            _log.warning("config_unreadable", entity=entity_path, error=str(error))
+        except StoreError:
+            raise
+        except Exception:  # the thread must outlive whatever somebody wrote into /config
+            _log.exception("config_change_failed", entity=entity_path)
 
     # --- topics
 
@@ -204,7 +206,8 @@ class DynamicConfigManager:
         _log.info("broker_config_changed", own=_told(own), cluster=_told(defaults))
         self._tell_listeners(changed)
         if before.log_config() != changed.log_config():
-            for topic in list(self._local_topics()):
+            self._topics = self._store.topics_configs(list(self._local_topics()))
+            for topic in self._topics:
                 self._on_topic_config(topic, self._usable_log_config(topic))
 
     def _usable_broker_configs(self, name: str) -> dict[str, str]:

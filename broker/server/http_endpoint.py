@@ -8,10 +8,12 @@ nothing but a request line and headers is read. What the answers say is given by
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import structlog
@@ -63,16 +65,20 @@ class HttpEndpoint:
         """Takes the port (``port`` then tells it); raises OSError when it cannot. -1 turns the endpoint off."""
         if self._port < 0:
             return
-        family = (
-            socket.AF_INET6 if ":" in self._host or (not self._host and socket.has_ipv6) else socket.AF_INET
-        )
-        try:
-            self._socket = self._listen(family)
-        except OSError:
-            if self._host or family == socket.AF_INET:
-                raise
-            self._socket = self._listen(socket.AF_INET)  # a host whose IPv6 is switched off
-        self.port = self._socket.getsockname()[1]
+        families = [socket.AF_INET6 if ":" in self._host else socket.AF_INET]
+        if not self._host and socket.has_ipv6:
+            families.insert(
+                0, socket.AF_INET6
+            )  # which takes IPv4 as well, unless this host has it switched off
+        for family in families:
+            try:
+                self._socket = self._listen(family)
+            except OSError as error:
+                if family is families[-1] or error.errno == errno.EADDRINUSE:
+                    raise
+                continue
+            self.port = self._socket.getsockname()[1]
+            return
 
     def start(self) -> None:
         """Begins to answer, once bound."""
@@ -86,10 +92,8 @@ class HttpEndpoint:
         channel, self._socket = self._socket, None
         if channel is None:
             return
-        try:
+        with suppress(OSError):
             channel.shutdown(socket.SHUT_RDWR)  # wakes the acceptor
-        except OSError:
-            pass
         channel.close()
         if self._thread is not None:
             self._thread.join()

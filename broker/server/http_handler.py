@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
-from typing import Any, ClassVar
+from typing import Any
 
 Answer = tuple[int, str, bytes]
 
@@ -20,8 +20,10 @@ def serve_connection(
     """Answers until the client closes, errs, stalls or has asked ``max_requests`` times."""
 
     class Handler(_Handler):
-        answer_path = staticmethod(answer)
         requests_left = max_requests
+
+        def answer_path(self) -> Answer:
+            return answer(self.path)
 
     Handler(connection, address, None)  # type: ignore[arg-type] # it has no use for a server
 
@@ -32,8 +34,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "landline"
     sys_version = ""
-    answer_path: ClassVar[Callable[[str], Answer]]
-    requests_left: int = 0
+    requests_left = 0
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
@@ -44,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, *, with_body: bool) -> None:
         self.requests_left -= 1
         has_body = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
-        status, content_type, body = type(self).answer_path(self.path)
+        status, content_type, body = self.answer_path()
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
@@ -55,6 +56,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if with_body:
             self.wfile.write(body)
+
+    def answer_path(self) -> Answer:
+        raise KeyError(self.path)  # a connection's own class answers
 
     def log_message(self, *_: Any) -> None:
         """A scrape is no event."""
