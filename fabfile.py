@@ -20,6 +20,7 @@ from invoke.collection import Collection
 from invoke.exceptions import Exit
 from rich.console import Console
 
+from pipeline.jars import JarError, connector_jars
 from sparkctl import submit as submission
 from sparkctl.connection import connect
 from sparkctl.errors import Error, NothingToDo, UsageError
@@ -35,6 +36,14 @@ console = Console(highlight=False)
 def _say(line: str) -> None:
     """One host's line, as long as it is."""
     console.print(line, markup=False, soft_wrap=True)
+
+
+def _connector() -> str:
+    """The Kafka connector's jars, for every job: the driver's JVM starts with them."""
+    try:
+        return ",".join(map(str, connector_jars()))
+    except JarError as error:
+        raise Error(str(error)) from error
 
 
 @contextmanager
@@ -109,7 +118,7 @@ def status(_context: Any) -> None:
 def submit(_context: Any, job: str, args: str = "", conf: str = "") -> None:
     """Run a PySpark job on the cluster, with the driver here; exits with its code."""
     cluster = read_inventory()
-    settings = submission.parse_settings(conf)
+    settings = {"spark.jars": _connector()} | submission.parse_settings(conf)
     wanted = submission.Submission(submission.find_job(job, ROOT), tuple(shlex.split(args)), settings)
     if fetch_view(cluster.ui_json) is None:
         raise Error(f"no master answers at {cluster.ui_json}; run fab spark.start")

@@ -115,8 +115,7 @@ def _stop_on_signal(stop: Event) -> None:
 @stream_options
 def main(options: StreamOptions) -> None:
     """Reads journal TOPICS from the brokers; writes Parquet, window counts and dead letters until stopped."""
-    # Driver and executors may be different users who share the output by its group.
-    os.umask(0o002)
+    os.umask(0o002)  # as session has Hadoop's
     try:
         jars = connector_jars()
     except JarError as error:
@@ -128,6 +127,7 @@ def main(options: StreamOptions) -> None:
         shuffle_partitions=options.shuffle_partitions,
         master=options.master,
         driver_host=options.driver_host,
+        log_level=options.log_level,
     )
     _stop_on_signal(stop)
     try:

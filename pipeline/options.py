@@ -34,6 +34,7 @@ class StreamOptions:
     shuffle_partitions: int
     master: str | None
     driver_host: str | None
+    log_level: str
 
 
 def _interval(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -71,6 +72,8 @@ _OPTIONS = (
     _option("--available-now", "Read what is there now, write it, and end.", is_flag=True),
     _option("--shuffle-partitions", "Partitions of the windows' state; fixed by the first run.",
             default=4, type=click.IntRange(min=1)),
+    _option("--log-level", "What Spark's own log tells.", default="WARN",
+            type=click.Choice(["ERROR", "WARN", "INFO", "DEBUG"])),
     _option("--master", "Spark's master; spark-submit's own unless given."),
     _option("--driver-host", "Address at which executors reach this driver; Spark's guess unless given."),
 )  # fmt: skip

@@ -15,8 +15,11 @@ def make_session(
     shuffle_partitions: int,
     master: str | None = None,
     driver_host: str | None = None,
+    log_level: str = "WARN",
 ) -> SparkSession:
     """A session in UTC with ``jars`` on the class path of driver and executors.
+
+    Under ``spark-submit`` the JVM runs already, and its own ``spark.jars`` counts for the driver.
 
     ``driver_host``: needed where the machine has several addresses and the executors reach only one of them.
     """
@@ -25,6 +28,8 @@ def make_session(
         .config("spark.jars", ",".join(map(str, jars)))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", shuffle_partitions)
+        # Driver and executors share files by their group, and Hadoop has a umask of its own.
+        .config("spark.hadoop.fs.permissions.umask-mode", "002")
         # Three queries in one driver: none of them waits for the whole batch of another.
         .config("spark.scheduler.mode", "FAIR")
     )
@@ -34,4 +39,6 @@ def make_session(
         builder = builder.config("spark.driver.host", driver_host).config(
             "spark.driver.bindAddress", driver_host
         )
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(log_level)
+    return session
