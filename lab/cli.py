@@ -92,6 +92,9 @@ def down(name: str, everything: bool) -> None:
 def status(name: str | None) -> None:
     """Show the hosts, what they do and what is broken."""
     labs = [Lab(name)] if name else [Lab(each) for each in all_labs()]
+    for broken in [lab.name for lab in labs if not name and not lab.exists]:
+        _report(f"lab {broken} lost its state: remove it with `python -m lab down --name {broken}`")
+        labs = [lab for lab in labs if lab.name != broken]
     if not labs:
         _report("there is no lab: make one with `python -m lab up`")
         return
@@ -119,6 +122,7 @@ def _print_status(labs: Sequence[Lab]) -> None:
 def exec_command(console: bool, name: str, host: str, command: tuple[str, ...]) -> None:
     """Run COMMAND as root on a host; exits with its code."""
     lab, argv = Lab(name), _without_dashes(command)
+    lab.check_up()
     _become(lab.console_argv(host, argv) if console else lab.enter_argv(lab.ssh_argv(host, argv)))
 
 
@@ -128,6 +132,7 @@ def exec_command(console: bool, name: str, host: str, command: tuple[str, ...]) 
 def shell_command(name: str, host: str) -> None:
     """Open a root shell on a host."""
     lab = Lab(name)
+    lab.check_up()
     _become(lab.enter_argv(lab.ssh_argv(host)))
 
 

@@ -6,13 +6,14 @@ The image is never written to afterwards: hosts are overlays on it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from lab.errors import CommandFailedError, LabError
@@ -103,8 +104,9 @@ def _build(image: Path, report: Report) -> None:
     building = image.with_name(f"{_BUILDING}{os.getpid()}")
     report(f"building the base image {image} ({len(PACKAGES)} packages and what they need)")
     try:
-        for line in _mmdebstrap(building):
-            report(f"{time.monotonic() - begin:5.0f} s  {line}")
+        with contextlib.closing(_mmdebstrap(building)) as lines:
+            for line in lines:
+                report(f"{time.monotonic() - begin:5.0f} s  {line}")
         building.chmod(0o755)
         building.rename(image)
     except BaseException:
@@ -113,7 +115,7 @@ def _build(image: Path, report: Report) -> None:
     report(f"{time.monotonic() - begin:5.0f} s  base image ready")
 
 
-def _mmdebstrap(target: Path) -> Iterator[str]:
+def _mmdebstrap(target: Path) -> Generator[str, None, None]:
     """Run it and yield its progress; all it says is in build.log; `CommandFailedError` when it fails."""
     argv = ["mmdebstrap", *_OPTIONS, f"--include={','.join(PACKAGES)}"]
     argv += [f'--customize-hook=sh {_CUSTOMIZE} "$1"', SUITE, str(target)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import Direction, HostState, Lab, LabError, UsageError, naming, netns
+from lab import Direction, HostState, Lab, LabError, UsageError, mounts, naming, netns
 from lab.cgroups import HostCgroup, hosts_with_cgroups
 from lab.errors import CommandFailedError
 from tests.support.labs import lab_session
@@ -387,6 +387,21 @@ def test_down_clears_a_lab_that_lost_its_state_and_its_supervisors():
             broken.up(1)
         assert broken.down()
         assert_no_trace(broken.name)
+
+
+def test_up_after_a_crash_of_the_machine_boots_the_same_hosts_with_their_files():
+    with lab_session("crash", hosts=1, data_disk_mb=32) as lab:
+        lab.run("h1", f"echo root > /root/note; echo data > {DATA}/note; sync -f {DATA}/note")
+        identity = lab.run("h1", "cat /etc/machine-id").stdout
+        # All that a crash takes: processes, cgroups, mounts and the namespace; the state's directory stays.
+        HostCgroup(lab.name, lab.host("h1")).kill()
+        HostCgroup(lab.name, lab.host("h1")).remove()
+        mounts.unmount_all_below(lab.files.home)
+        netns.remove(lab.name)
+        assert state_of(lab, "h1") is HostState.OFF
+        assert lab.up() == ["h1"]
+        assert lab.run("h1", f"cat /root/note {DATA}/note").stdout == "root\ndata\n"
+        assert lab.run("h1", "cat /etc/machine-id").stdout == identity
 
 
 def test_the_command_makes_grows_uses_and_destroys_a_lab_that_outlives_it(tmp_path):
