@@ -84,11 +84,13 @@ def _family_of(registered: Registered) -> Metric:
 
 def _gauge(name: str, help_: str, gauge: Gauge) -> Metric:
     value: Any = gauge.function()
+    # A function may read a count that is kept elsewhere: its name tells.
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     if not gauge.names:
-        return GaugeMetricFamily(name, help_, value=float(value))
+        return kind(name, help_, value=float(value))
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} has labels {gauge.names}, its function must give a mapping")
-    family = GaugeMetricFamily(name, help_, labels=gauge.names)
+    family = kind(name, help_, labels=gauge.names)
     for labels, number in value.items():
         family.add_metric(labels, float(number))
     return family

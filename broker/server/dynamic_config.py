@@ -31,56 +31,46 @@ _log = structlog.get_logger(__name__)
 
 
 class DynamicConfigManager:
-    """``config`` is the broker's configuration in force. What it holds is written by the loading thread
-    before :meth:`startup`, by its own thread afterwards, and read by any.
+    """``config`` is the broker's configuration in force, replaced by this manager's thread only.
 
-    ``on_topic_config`` is told a topic's new settings, ``local_topics`` gives the topics with logs here:
-    their settings follow the broker's defaults.
+    ``on_topic_config`` is told a topic's new settings and ``on_broker_config`` the broker's, both on that
+    thread (at :meth:`startup` on the caller's). ``local_topics`` gives the topics with logs here, whose
+    settings follow the broker's defaults; without it all topics are told of.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
+        broker_id: int,
         store: ClusterStore,
+        *,
         on_topic_config: Callable[[str, LogConfig], None],
-        local_topics: Callable[[], Iterable[str]],
+        on_broker_config: Callable[[BrokerConfig], None],
+        local_topics: Callable[[], Iterable[str]] | None = None,
     ) -> None:
         self.config = config
+        self._broker_id = broker_id
         self._store = store
         self._on_topic_config = on_topic_config
-        self._local_topics = local_topics
-        self._broker_id = config.broker_id
+        self._local_topics = local_topics or store.topics
         self._topics: dict[str, dict[str, str]] = {}
         self._entities: dict[str, dict[str, str]] = {}
-        self._listeners: list[Callable[[BrokerConfig], None]] = []
+        self._listeners = [on_broker_config]
         self._last_change = ""
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._watch: Watch | None = None
         self._thread: threading.Thread | None = None
 
-    # --- loading, before the thread runs
-
-    def load_topics(self) -> None:
-        """Reads every topic's configs at once: before the LogManager loads its logs."""
-        self._topics = self._store.topics_configs(self._store.entity_names("topics"))
-
-    def load_broker(self, broker_id: int) -> BrokerConfig:
-        """Reads this broker's dynamic configs, tells the listeners if any are set, and gives the config in
-        force.
-        """
-        self._broker_id = broker_id
-        self._read_broker()
-        return self.config
-
     def add_listener(self, listener: Callable[[BrokerConfig], None]) -> None:
         """``listener`` is called with each new broker config, on the manager's thread."""
         self._listeners.append(listener)
 
-    # --- running
-
     def startup(self) -> None:
-        """Begins to follow changes; those announced since the loading are taken up first."""
+        """Takes up this broker's dynamic configs, and begins to follow changes: first those announced
+        already, for one may have come between somebody's reading and this watch. Raises StoreError.
+        """
         self._watch = self._store.watch_config_changes(self._wake)
+        self._read_broker()
         self._store.add_session_listener(self._on_session_event)
         self._thread = threading.Thread(target=self._run, name="dynamic-config", daemon=True)
         self._thread.start()
@@ -103,19 +93,6 @@ class DynamicConfigManager:
     def entity_config(self, entity_path: str) -> dict[str, str]:
         """What is known of ``clients/…``, ``users/…`` or ``ips/…``."""
         return dict(self._entities.get(entity_path, {}))
-
-    def topic_log_config(self, topic: str) -> LogConfig:
-        """A topic's settings for its log. Once running they are read anew: a topic may have been deleted and
-        made again, and its configs are written before any announcement.
-        """
-        if self._thread is not None:
-            try:
-                self._topics[topic] = self._store.topic_configs(topic)
-            except StoreError as error:
-                _log.warning(
-                    "topic_config_unread", topic=topic, error=str(error), using="the last known configs"
-                )
-        return self._usable_log_config(topic)
 
     # --- the thread
 

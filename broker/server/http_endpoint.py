@@ -19,6 +19,7 @@ from typing import Any, Final
 import structlog
 
 from broker.metrics.registry import Metrics
+from broker.network.acceptor import BindError
 
 _log = structlog.get_logger(__name__)
 MAX_CONNECTIONS: Final = 16
@@ -34,7 +35,7 @@ Answer = tuple[int, str, bytes]
 
 
 class HttpEndpoint:
-    """``status`` gives the JSON of `/status`; ``unready`` the reasons why the broker is not ready, none when
+    """``status`` gives the JSON of `/status`; ``unready_reasons`` why the broker is not ready, none when
     it is; ``is_alive`` is what the watchdog asks.
     """
 
@@ -45,14 +46,14 @@ class HttpEndpoint:
         metrics: Metrics,
         *,
         status: Callable[[], Mapping[str, Any]],
-        unready: Callable[[], list[str]],
+        unready_reasons: Callable[[], list[str]],
         is_alive: Callable[[], bool],
     ) -> None:
         self._host = host
         self._port = port
         self._metrics = metrics
         self._status = status
-        self._unready = unready
+        self._unready_reasons = unready_reasons
         self._is_alive = is_alive
         self._socket: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -61,33 +62,25 @@ class HttpEndpoint:
         self._loading = threading.Lock()
         self.port = -1
 
-    def bind(self) -> None:
-        """Takes the port (``port`` then tells it); raises OSError when it cannot. -1 turns the endpoint off."""
+    def startup(self) -> None:
+        """Takes the port (``port`` then tells it) and begins to answer; -1 is off. Raises
+        :class:`BindError`.
+        """
         if self._port < 0:
             return
-        families = [socket.AF_INET6 if ":" in self._host else socket.AF_INET]
-        if not self._host and socket.has_ipv6:
-            families.insert(
-                0, socket.AF_INET6
-            )  # which takes IPv4 as well, unless this host has it switched off
-        for family in families:
-            try:
-                self._socket = self._listen(family)
-            except OSError as error:
-                if family is families[-1] or error.errno == errno.EADDRINUSE:
-                    raise
-                continue
-            self.port = self._socket.getsockname()[1]
-            return
-
-    def start(self) -> None:
-        """Begins to answer, once bound."""
-        if self._socket is None:
-            return
+        try:
+            self._socket = self._bind()
+        except OSError as error:
+            reason = "the port is in use" if error.errno == errno.EADDRINUSE else str(error)
+            raise BindError(
+                f"cannot bind the HTTP endpoint to {self._host or '*'}:{self._port}: {reason}; "
+                "stop the other process or change landline.http.port (-1 turns it off)"
+            ) from error
+        self.port = self._socket.getsockname()[1]
         self._thread = threading.Thread(target=self._accept, name="http-acceptor", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """Closes the port; idempotent."""
         channel, self._socket = self._socket, None
         if channel is None:
@@ -105,16 +98,24 @@ class HttpEndpoint:
                 return self._metrics_page()
             case "/livez":
                 alive = self._is_alive()
-                return (
-                    (200, _TEXT, b"alive\n") if alive else (503, _TEXT, b"the event loop does not answer\n")
-                )
+                return (200, _TEXT, b"alive\n") if alive else (503, _TEXT, b"the event loop hangs\n")
             case "/readyz":
-                reasons = self._unready()
+                reasons = self._unready_reasons()
                 return 503 if reasons else 200, _JSON, _json({"ready": not reasons, "reasons": reasons})
             case "/status":
                 return 200, _JSON, _json(self._status())
             case _:
                 return 404, _TEXT, b"there are /metrics /livez /readyz /status\n"
+
+    def _bind(self) -> socket.socket:
+        if self._host:
+            return self._listen(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
+        try:
+            return self._listen(socket.AF_INET6)  # which takes IPv4 as well
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise
+            return self._listen(socket.AF_INET)  # IPv6 is switched off here
 
     def _listen(self, family: socket.AddressFamily) -> socket.socket:
         channel = socket.socket(family, socket.SOCK_STREAM)
