@@ -11,9 +11,9 @@ from typing import Any
 def broker_instances(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the brokers of one host: the k-th has id `first_id` + k and ports moved by k * `port_step`.
 
-    Each carries its unit, files and ports, its `properties` (by Kafka's key; the user's, in
-    `settings["properties"]`, win) and a `fingerprint` that changes with anything the running process would have
-    to be restarted for.
+    Each carries its unit, files, ports, its `properties` (by Kafka's key; the user's, in
+    `settings["properties"]`, win) and a `fingerprint` that changes with anything the running process would
+    have to be restarted for.
     """
     return [_instance(settings, k) for k in range(int(settings["count"]))]
 

@@ -1,0 +1,134 @@
+"""The ZooKeeper ensemble: units, ports, files and the quorum."""
+
+import json
+
+import pytest
+from kazoo.client import KazooClient
+
+from tests.smoke.conftest import machine, process_status, status, unit
+
+UNIT = "zookeeper.service"
+DATA = "/var/lib/zookeeper"
+TOP_LEVEL = [
+    "/admin/delete_topics",
+    "/brokers/ids",
+    "/brokers/seqid",
+    "/brokers/topics",
+    "/cluster/id",
+    "/config/brokers",
+    "/config/changes",
+    "/config/clients",
+    "/config/topics",
+    "/config/users",
+    "/consumers",
+    "/controller",
+    "/controller_epoch",
+    "/isr_change_notification",
+    "/latest_producer_id_block",
+    "/log_dir_event_notification",
+]
+
+
+def ask(name, word):
+    """The server's answer to one of its four-letter commands."""
+    script = f"exec 3<>/dev/tcp/127.0.0.1/2181; printf {word} >&3; cat <&3"
+    return machine(name).check_output("bash -c %s", script)
+
+
+def mode(name):
+    lines = ask(name, "srvr").splitlines()
+    return next(line.removeprefix("Mode: ") for line in lines if line.startswith("Mode: "))
+
+
+@pytest.fixture(scope="module")
+def zookeeper(cluster):
+    """A kazoo client below the cluster's chroot."""
+    servers = ",".join(f"{cluster.address(name)}:2181" for name in cluster.hosts("zookeeper"))
+    chroot = cluster.variables(cluster.hosts("brokers")[0]).get("broker_zookeeper_chroot", "")
+    client = KazooClient(hosts=servers + chroot, timeout=10, read_only=True)
+    client.start(timeout=15)
+    yield client
+    client.stop()
+    client.close()
+
+
+def test_the_service_runs_and_starts_at_boot(zookeeper_name):
+    service = machine(zookeeper_name).service("zookeeper")
+    assert service.is_running
+    assert service.is_enabled
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("User", "zookeeper"),
+        ("Restart", "always"),
+        ("NoNewPrivileges", "yes"),
+        ("PrivateTmp", "yes"),
+        ("ProtectHome", "yes"),
+        ("ProtectSystem", "strict"),
+        ("StateDirectory", "zookeeper"),
+    ],
+)
+def test_the_unit_is_as_written(zookeeper_name, key, value):
+    assert unit(zookeeper_name, UNIT)[key] == value
+
+
+def test_the_process_has_no_privileges(zookeeper_name):
+    fields = process_status(zookeeper_name, unit(zookeeper_name, UNIT)["MainPID"])
+    assert fields["NoNewPrivs"] == "1"
+    assert fields["CapEff"] == "0" * 16
+    assert fields["Seccomp"] == "2"
+
+
+def test_the_client_port_is_open(zookeeper_name):
+    assert machine(zookeeper_name).socket("tcp://2181").is_listening
+
+
+def test_the_server_is_alive(zookeeper_name):
+    assert ask(zookeeper_name, "ruok") == "imok"
+
+
+def test_data_is_kept_where_it_belongs(zookeeper_name, cluster):
+    host = machine(zookeeper_name)
+    wanted = cluster.variables(zookeeper_name).get("zookeeper_id")
+    place = cluster.hosts("zookeeper").index(zookeeper_name) + 1
+    assert host.file(f"{DATA}/myid").content_string.strip() == str(wanted or place)
+    assert host.file(f"{DATA}/version-2").user == "zookeeper"
+    assert oct(host.file(DATA).mode) == oct(0o750)
+
+
+def test_the_ensemble_has_one_leader(cluster):
+    modes = sorted(mode(name) for name in cluster.hosts("zookeeper"))
+    expected = ["standalone"] if len(modes) == 1 else ["follower"] * (len(modes) - 1) + ["leader"]
+    assert modes == expected
+
+
+@pytest.mark.parametrize("path", TOP_LEVEL)
+def test_kafkas_znodes_are_there(zookeeper, path):
+    assert zookeeper.exists(path)
+
+
+def test_exactly_the_inventorys_brokers_are_registered(zookeeper, cluster):
+    assert sorted(map(int, zookeeper.get_children("/brokers/ids"))) == sorted(
+        b.broker_id for b in cluster.brokers()
+    )
+
+
+def test_a_brokers_registration_says_where_it_is(zookeeper, broker):
+    registered = json.loads(zookeeper.get(f"/brokers/ids/{broker.broker_id}")[0])
+    assert registered["endpoints"] == [f"PLAINTEXT://{broker.bootstrap}"]
+    assert (registered["host"], registered["port"]) == (broker.address, broker.port)
+    assert registered["version"] == 5
+
+
+def test_all_brokers_follow_the_registered_controller(zookeeper, cluster):
+    controller = json.loads(zookeeper.get("/controller")[0])["brokerid"]
+    statuses = [status(broker) for broker in cluster.brokers()]
+    assert {found["controller_id"] for found in statuses} == {controller}
+    assert [found["broker_id"] for found in statuses if found["is_controller"]] == [controller]
+
+
+def test_all_brokers_are_of_the_registered_cluster(zookeeper, cluster):
+    cluster_id = json.loads(zookeeper.get("/cluster/id")[0])["id"]
+    assert {status(broker)["cluster_id"] for broker in cluster.brokers()} == {cluster_id}
