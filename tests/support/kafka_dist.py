@@ -24,6 +24,7 @@ COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-depende
 DEBIAN_PACKAGES = {"java": "default-jre-headless", "mvn": "maven"}
 DOWNLOAD_TIMEOUT_S = 540
 TOOL_TIMEOUT_S = 180
+TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 _ARTIFACTS = (
     ("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION),
@@ -82,7 +83,7 @@ def run_tool(
     main_class: str, *args: str, timeout_s: float = TOOL_TIMEOUT_S, input_text: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs one of Kafka's command-line tools to its end; the caller judges the exit code and the texts."""
-    command = java_command(main_class, *args, jvm=("-Xmx256m", "-XX:+UseSerialGC"), log_target="System.err")
+    command = java_command(main_class, *args, jvm=TOOL_JVM, log_target="System.err")
     return subprocess.run(
         command, input=input_text, capture_output=True, text=True, timeout=timeout_s, check=False
     )

@@ -1,0 +1,70 @@
+"""What Kafka's own DumpLogSegments finds wrong in a log dir, whoever wrote it. The broker must be stopped.
+
+Four passes: every segment with its batches, every index checked for sanity and against its segment, every
+producer snapshot, and the records of ``__consumer_offsets`` decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.support import kafka_dist
+
+_WRONG = re.compile(
+    r"mismatch|out of order|non-consecutive|invalid bytes|isvalid: false|corrupt|exception|error|could not|fail",
+    re.IGNORECASE,
+)
+_SOUND_INDEX = re.compile(r"^(\S+) (?:passed sanity check|is empty)\.", re.MULTILINE)
+
+
+def problems(log_dir: Path) -> list[str]:
+    """Every line in which the tool complains, and every index that it did not call sound; empty when all is well."""
+    segments = sorted(log_dir.glob("*/*.log"))
+    if not segments:
+        return [f"no segment in {log_dir}"]
+    offsets = [segment for segment in segments if segment.parent.name.startswith("__consumer_offsets-")]
+    indexes = sorted([*log_dir.glob("*/*.index"), *log_dir.glob("*/*.timeindex")])
+    return [
+        *_complaints(segments, "--deep-iteration"),
+        *_complaints(offsets, "--offsets-decoder"),
+        *_complaints(indexes),
+        *_complaints(sorted(log_dir.glob("*/*.snapshot"))),
+        *_unsound_indexes(indexes),
+    ]
+
+
+def record_count(log_dir: Path, topic: str) -> int:
+    """How many records the tool counts in a topic's batches: a check that it saw anything at all."""
+    done = kafka_dist.dump_log_segments(sorted(log_dir.glob(f"{topic}-*/*.log")))
+    return sum(
+        int(count) for count in re.findall(r"^baseOffset: .* count: (\d+) ", done.stdout, re.MULTILINE)
+    )
+
+
+def decoded_offsets(log_dir: Path) -> str:
+    """The text of ``__consumer_offsets`` as Kafka's decoder tells it."""
+    files = sorted(log_dir.glob("__consumer_offsets-*/*.log"))
+    return kafka_dist.dump_log_segments(files, "--offsets-decoder").stdout
+
+
+def _complaints(files: Sequence[Path], *flags: str) -> Iterator[str]:
+    if not files:
+        return
+    done = kafka_dist.dump_log_segments(files, *flags)
+    what = " ".join(["dump", *flags])
+    if done.returncode != 0:
+        yield f"{what}: exit code {done.returncode}: {done.stderr[-500:]}"
+    yield from (f"{what}: {line}" for line in done.stdout.splitlines() if _WRONG.search(line))
+    yield from (f"{what}: {line}" for line in done.stderr.splitlines() if _WRONG.search(line))
+
+
+def _unsound_indexes(indexes: Sequence[Path]) -> Iterator[str]:
+    if not indexes:
+        yield "no index at all"
+        return
+    done = kafka_dist.dump_log_segments(indexes, "--index-sanity-check")
+    sound = set(_SOUND_INDEX.findall(done.stdout))
+    yield from (f"sanity check: {index} is not sound" for index in indexes if str(index) not in sound)
+    yield from (f"sanity check: {line}" for line in done.stderr.splitlines() if _WRONG.search(line))
