@@ -123,7 +123,9 @@ class Partition:
     def make_follower(self, state: PartitionState) -> bool:
         """Begins or continues to follow; True when leader or epoch changed and the fetcher must start anew."""
         with self.lock:
-            changed = self.is_leader or state.leader != self.leader_id or state.leader_epoch > self.leader_epoch
+            changed = (
+                self.is_leader or state.leader != self.leader_id or state.leader_epoch > self.leader_epoch
+            )
             self._take(state)
             self.isr = IsrState(frozenset())
             self.followers = {}
@@ -170,8 +172,7 @@ class Partition:
                 return None
             info = self.log.append_as_follower(records) if records else None
             mark = min(leader_high_watermark, self.log.log_end_offset)
-            if mark > self.log.high_watermark:
-                self.log.high_watermark = mark
+            self.log.high_watermark = max(self.log.high_watermark, mark)
             if leader_log_start > self.log.log_start_offset:
                 self.log.increment_log_start_offset(leader_log_start)
             return info
@@ -203,7 +204,9 @@ class Partition:
         """Whether this leader has yet to learn that all from before its term is committed."""
         return self.is_leader and self.log.high_watermark < self._leader_epoch_start
 
-    def read_as_consumer(self, offset: int, max_bytes: int, current_leader_epoch: int, *, min_one: bool) -> LogRead:
+    def read_as_consumer(
+        self, offset: int, max_bytes: int, current_leader_epoch: int, *, min_one: bool
+    ) -> LogRead:
         """Committed records from ``offset``."""
         self.require_leader(current_leader_epoch)
         log = self.log
@@ -216,7 +219,8 @@ class Partition:
         epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
         if epoch < 0 or end_offset < 0:
             raise KafkaError(
-                Errors.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: epoch {last_fetched_epoch} is unknown here"
+                Errors.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: epoch {last_fetched_epoch} is unknown here",
             )
         if epoch < last_fetched_epoch or end_offset < fetch_offset:
             return epoch, end_offset
@@ -243,7 +247,9 @@ class Partition:
             self.require_leader(current_leader_epoch)
             follower = self.followers.get(broker_id)
             if follower is None:
-                raise KafkaError(Errors.UNKNOWN_LEADER_EPOCH, f"{broker_id} is no replica of {self.topic_partition}")
+                raise KafkaError(
+                    Errors.UNKNOWN_LEADER_EPOCH, f"{broker_id} is no replica of {self.topic_partition}"
+                )
             diverging = self.diverging_epoch(fetch_offset, last_fetched_epoch)
             log = self.log
             if diverging is not None:
@@ -310,7 +316,9 @@ class Partition:
     def _maybe_expand(self, broker_id: int) -> IsrChange | None:
         if self.isr.is_pending or broker_id in self.isr.committed or not self._alive(broker_id):
             return None
-        if not isr_rule.may_join(self.followers[broker_id], self.log.high_watermark, self._leader_epoch_start):
+        if not isr_rule.may_join(
+            self.followers[broker_id], self.log.high_watermark, self._leader_epoch_start
+        ):
             return None
         after = self.isr.committed | {broker_id}
         _log.info(
@@ -329,7 +337,9 @@ class Partition:
             self.topic_partition, self.topic_id, self.leader_epoch, self.partition_epoch, members, epochs
         )
 
-    def on_isr_changed(self, change: IsrChange, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> bool:
+    def on_isr_changed(
+        self, change: IsrChange, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
+    ) -> bool:
         """The controller accepted; True when the high watermark advanced."""
         with self.lock:
             if not self._is_current(change) or leader_epoch != self.leader_epoch:

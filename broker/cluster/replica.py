@@ -43,7 +43,9 @@ class ReplicaState:
             broker_epoch,
         )
 
-    def reset(self, now_ms: int, *, in_isr: bool, leader_end_offset: int, keep_position: bool) -> ReplicaState:
+    def reset(
+        self, now_ms: int, *, in_isr: bool, leader_end_offset: int, keep_position: bool
+    ) -> ReplicaState:
         """The state when a leader begins a term; one that led before keeps what the follower acknowledged.
 
         A member of the ISR has until the lag time to show itself; any other must catch up before it counts.

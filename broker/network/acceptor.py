@@ -7,6 +7,8 @@ import itertools
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 import structlog
 
@@ -49,10 +51,8 @@ class Acceptor:
     def stop(self) -> None:
         """Stops accepting and frees the address."""
         self._stopped.set()
-        try:
+        with suppress(OSError):  # it never listened
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept()
-        except OSError:
-            pass  # it never listened
         self._socket.close()
         if self._thread is not None:
             self._thread.join()
@@ -79,7 +79,12 @@ class Acceptor:
         self._stopped.wait(_FD_PAUSE_S)
 
     def _deal(
-        self, sock: socket.socket, address: tuple[str, int], number: int, to: Processor, quotas: ConnectionQuotas
+        self,
+        sock: socket.socket,
+        address: tuple[str, int],
+        number: int,
+        to: Processor,
+        quotas: ConnectionQuotas,
     ) -> None:
         host = address[0].removeprefix("::ffff:")
         try:
@@ -95,7 +100,9 @@ class Acceptor:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
         local = sock.getsockname()
         identity = f"{local[0]}:{local[1]}-{address[0]}:{address[1]}-{number}"
-        to.adopt(sock, ConnectionInfo(identity, host, self.endpoint.listener_name, self.endpoint.security_protocol))
+        to.adopt(
+            sock, ConnectionInfo(identity, host, self.endpoint.listener_name, self.endpoint.security_protocol)
+        )
 
 
 def _bind(endpoint: Endpoint, receive_buffer: int) -> socket.socket:
@@ -113,7 +120,9 @@ def _bind(endpoint: Endpoint, receive_buffer: int) -> socket.socket:
         ) from error
 
 
-def _first_bound(infos: Sequence[tuple[int, int, int, str, tuple]], receive_buffer: int, *, dual: bool) -> socket.socket:
+def _first_bound(
+    infos: Sequence[tuple[int, int, int, str, Any]], receive_buffer: int, *, dual: bool
+) -> socket.socket:
     error: OSError | None = None
     for family, kind, protocol, _, address in infos:
         try:

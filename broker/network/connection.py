@@ -22,7 +22,9 @@ _MAX_IOV = 64
 
 
 def _nobody_listens(request: Request) -> None:
-    raise AssertionError(f"request {request.correlation_id} was answered before its connection had a Processor")
+    raise AssertionError(
+        f"request {request.correlation_id} was answered before its connection had a Processor"
+    )
 
 
 class Connection:
@@ -165,7 +167,7 @@ class Connection:
 
     def _send_bytes(self) -> tuple[int, bool]:
         out = self.out
-        batch = []
+        batch: list[bytes | memoryview] = []
         more = 0
         for piece in out:
             if isinstance(piece, FileRegion) or len(batch) == _MAX_IOV:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 
@@ -104,10 +105,8 @@ class Processor:
     def _wake(self) -> None:
         if not self._woken:
             self._woken = True
-            try:
+            with suppress(OSError):  # closed: the loop has ended
                 os.eventfd_write(self._wake_fd, 1)
-            except OSError:
-                pass  # closed: the loop has ended
 
     def _run(self) -> None:
         self._thread_id = threading.get_ident()

@@ -88,11 +88,17 @@ class SocketServer:
     def slowest_loop_ms(self) -> int:
         """How long ago the Processor that is furthest behind last turned its loop: the watchdog's measure."""
         now = time.monotonic_ns()
-        return max((now - processor.loop_ns) // 1_000_000 for processor in self._processors) if self._processors else 0
+        return (
+            max((now - processor.loop_ns) // 1_000_000 for processor in self._processors)
+            if self._processors
+            else 0
+        )
 
     def avg_idle_percent(self) -> float:
         """Kafka's NetworkProcessorAvgIdlePercent, 0 to 1, since the start."""
         if not self._processors:
             return 1.0
         elapsed = time.monotonic_ns() - self._started_ns
-        return sum(processor.idle_ns for processor in self._processors) / len(self._processors) / max(elapsed, 1)
+        return (
+            sum(processor.idle_ns for processor in self._processors) / len(self._processors) / max(elapsed, 1)
+        )

@@ -49,7 +49,9 @@ class Api:
 
     __slots__ = ("flexible_from", "key", "max_version", "min_version", "name")
 
-    def __init__(self, key: ApiKey, name: str, min_version: int, max_version: int, flexible_from: int) -> None:
+    def __init__(
+        self, key: ApiKey, name: str, min_version: int, max_version: int, flexible_from: int
+    ) -> None:
         self.key = key
         self.name = name
         self.min_version = min_version

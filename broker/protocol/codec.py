@@ -73,7 +73,9 @@ def _entity_type(api_key: int, version: int, kind: Kind) -> Any:
 
 @cache
 def _reader(api_key: int, version: int, kind: Kind) -> Callable[[memoryview, int], tuple[Any, int]]:
-    from kio.serial import entity_reader  # late: kio costs 100 ms, and a broker's first answer does not need it
+    from kio.serial import (
+        entity_reader,
+    )  # late: kio costs 100 ms, and a broker's first answer does not need it
 
     reader: Callable[[memoryview, int], tuple[Any, int]] = entity_reader(_entity_type(api_key, version, kind))
     return reader

@@ -8,7 +8,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from struct import Struct, error as struct_error
+from struct import Struct
+from struct import error as struct_error
 
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.framing import read_uvarint, response_prefix, skip_tags, write_uvarint

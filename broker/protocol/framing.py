@@ -104,7 +104,9 @@ def response_prefix(api_key: int, api_version: int, correlation_id: int, body_si
     return _RESPONSE_PREFIX.pack(4 + body_size, correlation_id)
 
 
-def request_prefix(api_key: int, api_version: int, correlation_id: int, client_id: str, body_size: int) -> bytes:
+def request_prefix(
+    api_key: int, api_version: int, correlation_id: int, client_id: str, body_size: int
+) -> bytes:
     """Length and request header, for the client side of broker-to-broker requests."""
     name = client_id.encode()
     header = _REQUEST_PREFIX.pack(api_key, api_version, correlation_id, len(name)) + name

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from struct import Struct, error as struct_error
+from struct import Struct
+from struct import error as struct_error
 
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.framing import read_uvarint, skip_tags, write_uvarint
@@ -149,7 +150,13 @@ def encode_produce_response(
         name = topic.encode()
         parts += (_INT16.pack(len(name)), name, _INT32.pack(len(partitions)))
         for index, outcome in partitions:
-            values = (index, outcome.error, outcome.base_offset, outcome.log_append_time, outcome.log_start_offset)
+            values = (
+                index,
+                outcome.error,
+                outcome.base_offset,
+                outcome.log_append_time,
+                outcome.log_start_offset,
+            )
             parts.append(partition_struct.pack(*values[: 5 if version >= 5 else 4]))
             if version >= 8:
                 parts.append(_INT32.pack(0))
@@ -168,7 +175,11 @@ def _encode_flexible(
         for index, outcome in partitions:
             parts.append(
                 _PARTITION_V5.pack(
-                    index, outcome.error, outcome.base_offset, outcome.log_append_time, outcome.log_start_offset
+                    index,
+                    outcome.error,
+                    outcome.base_offset,
+                    outcome.log_append_time,
+                    outcome.log_start_offset,
                 )
             )
             parts.append(b"\x01")  # no record errors

@@ -108,14 +108,16 @@ class AlterPartitionManager:
         if address is None:
             return batch
         try:
-            response = self._channel_to(address).request(ApiKey.ALTER_PARTITION, _VERSION, self._request(batch))
+            response = self._channel_to(address).request(
+                ApiKey.ALTER_PARTITION, _VERSION, self._request(batch)
+            )
         except (ChannelError, ProtocolError) as error:
             _log.warning("alter_partition_not_sent", controller=address.broker_id, reason=str(error))
             return batch
         if response.error_code != 0:
-            error = Errors(int(response.error_code))
-            if error not in _CONTROLLER_ELSEWHERE:
-                _log.warning("alter_partition_refused", controller=address.broker_id, error=error.name)
+            code = Errors(int(response.error_code))
+            if code not in _CONTROLLER_ELSEWHERE:
+                _log.warning("alter_partition_refused", controller=address.broker_id, error=code.name)
             return batch
         return self._apply(batch, response)
 

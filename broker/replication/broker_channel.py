@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from broker.protocol import codec, framing
@@ -102,10 +103,8 @@ class BrokerChannel:
         with self._lock:
             connection, self._socket = self._socket, None
         if connection is not None:
-            try:
+            with suppress(OSError):  # the peer was first
                 connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits in recv
-            except OSError:
-                pass  # the peer was first
             connection.close()
 
     def _receive_frame(self, connection: socket.socket) -> memoryview:

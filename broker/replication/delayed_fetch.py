@@ -71,7 +71,7 @@ class DelayedFetch(DelayedOperation):
         return False
 
     def _available(self, partition: Partition, entry: FetchEntry) -> int:
-        """Bytes to be had from a partition; 0 while none are. Raises :class:`KafkaError` when the answer is an error."""
+        """Bytes to be had from a partition; 0 while none are. Raises :class:`KafkaError` for an error."""
         partition.require_leader(entry.current_leader_epoch)
         log = partition.log
         end_offset = log.log_end_offset if self._params.from_follower else log.high_watermark

@@ -167,7 +167,10 @@ class ReplicaFetcher:
         channel = self._channel_now()
         # Where each log ended when it was asked for: an answer to an older question is not taken.
         asked = {
-            (item.topic_id, item.partition.topic_partition.partition): (item, item.partition.log.log_end_offset)
+            (item.topic_id, item.partition.topic_partition.partition): (
+                item,
+                item.partition.log.log_end_offset,
+            )
             for item in ready
         }
         body = self._request(list(asked.values()))
@@ -217,7 +220,10 @@ class ReplicaFetcher:
                 self._truncate(followed, *received.diverging)
             else:
                 followed.partition.append_as_follower(
-                    received.records, followed.leader_epoch, received.high_watermark, received.log_start_offset
+                    received.records,
+                    followed.leader_epoch,
+                    received.high_watermark,
+                    received.log_start_offset,
                 )
                 self._on_appended(topic_partition)
         except KafkaError as error:
@@ -282,7 +288,11 @@ class ReplicaFetcher:
 
     def _leader_offset(self, followed: Followed, timestamp: int) -> int:
         topic, index = followed.partition.topic_partition
-        wanted = {"partition_index": index, "current_leader_epoch": followed.leader_epoch, "timestamp": timestamp}
+        wanted = {
+            "partition_index": index,
+            "current_leader_epoch": followed.leader_epoch,
+            "timestamp": timestamp,
+        }
         response = self._channel_now().request(
             ApiKey.LIST_OFFSETS,
             LIST_OFFSETS_VERSION,

@@ -13,6 +13,7 @@ import structlog
 
 from broker.cluster.partition import Partition
 from broker.cluster.partition_state import PartitionState
+from broker.log.log import Log
 from broker.log.log_manager import LogManager
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.fetcher import Followed, ReplicaFetcherManager
@@ -106,7 +107,7 @@ class Leadership:
     def _partition(self, state: PartitionState) -> Partition:
         topic_partition = state.topic_partition
 
-        def make_log():  # type: ignore[no-untyped-def]
+        def make_log() -> Log:
             log = self._logs.get_or_create(topic_partition, state.topic_id)
             if self._marks is None:
                 self._marks = dict(self._logs.read_high_watermarks())

@@ -90,7 +90,9 @@ class ReplicaManager:
         """Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or an epoch error."""
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER, f"this broker has no replica of {topic_partition}")
+            raise KafkaError(
+                Errors.NOT_LEADER_OR_FOLLOWER, f"this broker has no replica of {topic_partition}"
+            )
         partition.require_leader(current_leader_epoch)
         return partition
 
@@ -135,7 +137,9 @@ class ReplicaManager:
         responses: dict[TopicPartition, PartitionResponse] = {}
         pending: dict[TopicPartition, int] = {}
         for topic_partition, records in entries.items():
-            responses[topic_partition] = self._append(topic_partition, records, required_acks, origin, pending)
+            responses[topic_partition] = self._append(
+                topic_partition, records, required_acks, origin, pending
+            )
         if required_acks != -1 or not pending:
             callback(responses)
             return
@@ -153,7 +157,9 @@ class ReplicaManager:
     ) -> PartitionResponse:
         try:
             if origin is AppendOrigin.CLIENT and topic_partition.topic in INTERNAL_TOPICS:
-                raise KafkaError(Errors.INVALID_TOPIC_EXCEPTION, f"{topic_partition.topic} is an internal topic")
+                raise KafkaError(
+                    Errors.INVALID_TOPIC_EXCEPTION, f"{topic_partition.topic} is an internal topic"
+                )
             partition = self._partitions.get(topic_partition)
             if partition is None:
                 raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
@@ -229,7 +235,9 @@ class ReplicaManager:
             self.traffic.bytes_out += size
         return fetched, size, urgent
 
-    def _read_one(self, params: FetchParams, entry: FetchEntry, max_bytes: int, *, min_one: bool) -> FetchedPartition:
+    def _read_one(
+        self, params: FetchParams, entry: FetchEntry, max_bytes: int, *, min_one: bool
+    ) -> FetchedPartition:
         topic_partition = entry.topic_partition
         partition = self._partitions.get(topic_partition)
         if partition is None:

@@ -57,7 +57,9 @@ def make_log_manager(
         producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
         log_flush_scheduler_interval_ms=config.int("log.flush.scheduler.interval.ms"),
         log_flush_offset_checkpoint_interval_ms=config.int("log.flush.offset.checkpoint.interval.ms"),
-        log_flush_start_offset_checkpoint_interval_ms=config.int("log.flush.start.offset.checkpoint.interval.ms"),
+        log_flush_start_offset_checkpoint_interval_ms=config.int(
+            "log.flush.start.offset.checkpoint.interval.ms"
+        ),
         log_retention_check_interval_ms=config.int("log.retention.check.interval.ms"),
         log_initial_task_delay_ms=config.int("log.initial.task.delay.ms"),
     )
@@ -78,7 +80,11 @@ def make_channel_maker(config: BrokerConfig) -> ChannelMaker:
 
     def make(address: BrokerAddress, client_id: str) -> BrokerChannel:
         return BrokerChannel(
-            address.host, address.port, client_id=client_id, connect_timeout_ms=10_000, request_timeout_ms=timeout_ms
+            address.host,
+            address.port,
+            client_id=client_id,
+            connect_timeout_ms=10_000,
+            request_timeout_ms=timeout_ms,
         )
 
     return make

@@ -57,7 +57,13 @@ class AutoTopicCreation:
         self._ask({topic: self._offsets_topic()})
 
     def _user_topic(self, topic: str) -> dict[str, Any]:
-        return {"name": topic, "num_partitions": -1, "replication_factor": -1, "assignments": [], "configs": []}
+        return {
+            "name": topic,
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "assignments": [],
+            "configs": [],
+        }
 
     def _offsets_topic(self) -> dict[str, Any]:
         wanted = self._config.int("offsets.topic.replication.factor")
@@ -119,7 +125,11 @@ class AutoTopicCreation:
             finally:
                 channel.close()
             for topic in response.topics:
-                if topic.error_code not in (Errors.NONE, Errors.TOPIC_ALREADY_EXISTS, Errors.REQUEST_TIMED_OUT):
+                if topic.error_code not in (
+                    Errors.NONE,
+                    Errors.TOPIC_ALREADY_EXISTS,
+                    Errors.REQUEST_TIMED_OUT,
+                ):
                     _log.warning(
                         "auto_create_failed",
                         topic=topic.name,

@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 
 from broker import __version__
+from broker.cluster.partition import IsrChange
 from broker.config.broker_config import BrokerConfig
 from broker.config.endpoint import Endpoint
 from broker.config.log_config import LogConfig
@@ -31,6 +32,7 @@ from broker.log.log_manager import LogManager
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
 from broker.network.request_channel import RequestChannel
+from broker.protocol.errors import Errors
 from broker.replication.alter_partition_manager import AlterPartitionManager
 from broker.replication.fetcher import ReplicaFetcher, ReplicaFetcherManager
 from broker.replication.leadership import Leadership, LeadershipListener
@@ -60,6 +62,7 @@ __all__ = ["BrokerServer", "StartupCancelled", "StartupError"]
 _log = structlog.get_logger(__name__)
 _STUCK_LOOP_MS = 20_000
 _FIRST_METADATA_S = 10.0
+
 
 class BrokerServer:
     """One broker. Startup and shutdown are called once each; the rest from any thread.
@@ -126,9 +129,7 @@ class BrokerServer:
         with steps.step("Scheduler"):
             self._start_scheduler(steps)
         with steps.step("Bind"):
-            self._sockets = assembly.make_socket_server(self.config)
-            self._sockets.bind()
-            steps.undo_by("SocketServer", self._sockets.stop)
+            self._bind(steps)
         with steps.step("ZooKeeper"):
             self._start_store(steps, cancel)
         with steps.step("LogManager"):
@@ -143,10 +144,10 @@ class BrokerServer:
             self._start_apis(steps)
         self.keeper.move_to(BrokerState.RunningAsBroker)
         with steps.step("HttpEndpoint"):
-            self._start_http(steps)
+            self.http.start()
         with steps.step("DynamicConfigManager"):
-            self.dynamic_config.startup()
             steps.undo_by("DynamicConfigManager", self.dynamic_config.shutdown)
+            self.dynamic_config.startup()
         with steps.step("Healthcheck"):
             self._register(steps)
         with steps.step("FirstMetadata"):
@@ -158,6 +159,29 @@ class BrokerServer:
         steps.undo_by("Scheduler", self.scheduler.shutdown)
         self.timer = Timer("purgatory-timer")
         steps.undo_by("Timer", self.timer.stop)
+
+    def _bind(self, steps: StartupSteps) -> None:
+        """Takes every port before anything is told to ZooKeeper; nothing is accepted yet."""
+        self._sockets = assembly.make_socket_server(self.config)
+        steps.undo_by("SocketServer", self._sockets.stop)
+        self._sockets.bind()
+        host, port = self.config.str("landline.http.host"), self.config.int("landline.http.port")
+        self.http = HttpEndpoint(
+            host,
+            port,
+            self.metrics,
+            status=self.status,
+            unready=self.unready_reasons,
+            is_alive=self.is_alive,
+        )
+        steps.undo_by("HttpEndpoint", self.http.stop)
+        try:
+            self.http.bind()
+        except OSError as error:
+            raise StartupError(
+                f"cannot bind landline.http.port={port} on {host or 'all interfaces'}: {error.strerror}; "
+                "stop the other process or change landline.http.port (-1 turns it off)"
+            ) from error
 
     def _start_store(self, steps: StartupSteps, cancel: threading.Event) -> None:
         store = self._given_store or assembly.make_store(self.config)
@@ -171,15 +195,31 @@ class BrokerServer:
         self._notify(f"Waiting for ZooKeeper: {what}")
 
     def _start_logs(self, steps: StartupSteps, cancel: threading.Event) -> None:
+        dynamic = self.dynamic_config = DynamicConfigManager(
+            self.config,
+            self.store,
+            self._apply_topic_config,
+            self._local_topics,
+        )
+        dynamic.load_topics()
         logs = self.log_manager = assembly.make_log_manager(
-            self.config, self._topic_config, self.scheduler, self._clock
+            self.config, dynamic.topic_log_config, self.scheduler, self._clock
         )
         logs.lock_and_check()
         steps.undo_by("LogManager", lambda: logs.shutdown(self._broker_epoch))
+        steps.undo_by(
+            "Scheduler", self.scheduler.shutdown
+        )  # before the logs: retention must not meet a closed one
         self._check_identity(logs)
         if not logs.clean:
             self.keeper.move_to(BrokerState.RecoveringFromUncleanShutdown)
         logs.startup(cancel, lambda done, total: self._notify(f"Recovering logs: {done} of {total}"))
+
+    def _local_topics(self) -> set[str]:
+        return {log.topic_partition.topic for log in self.log_manager.all_logs()}
+
+    def _apply_topic_config(self, topic: str, config: LogConfig) -> None:
+        self.log_manager.update_topic_config(topic, config)
 
     def _check_identity(self, logs: LogManager) -> None:
         """Takes cluster and broker id from wherever they are set, and refuses where two places differ."""
@@ -197,6 +237,7 @@ class BrokerServer:
         self.cluster_id = self.store.get_or_create_cluster_id()
         self.broker_id = self._choose_broker_id(logs.broker_id)
         logs.write_meta_properties(self.broker_id, self.cluster_id)
+        self.config = self.dynamic_config.load_broker(self.broker_id)
 
     def _choose_broker_id(self, stored: int | None) -> int:
         configured = self.config.broker_id
@@ -207,10 +248,11 @@ class BrokerServer:
             )
         if configured >= 0:
             return configured
-        return stored if stored is not None else self.store.next_broker_id(self.config.int("reserved.broker.max.id"))
-
-    def _topic_config(self, topic: str) -> LogConfig:
-        return self.config.topic_log_config(self.store.topic_configs(topic))
+        return (
+            stored
+            if stored is not None
+            else self.store.next_broker_id(self.config.int("reserved.broker.max.id"))
+        )
 
     def _start_replicas(self, steps: StartupSteps) -> None:
         config = self.config
@@ -221,8 +263,8 @@ class BrokerServer:
             self.metadata_cache,
             self.broker_epoch,
             self._make_channel,
-            lambda *change: self.replica_manager.on_isr_accepted(*change),
-            lambda *change: self.replica_manager.on_isr_refused(*change),
+            self._on_isr_accepted,
+            self._on_isr_refused,
         )
         max_lag_ms = config.int("replica.lag.time.max.ms")
         self.replica_manager = ReplicaManager(
@@ -265,6 +307,14 @@ class BrokerServer:
             period_ms=config.int("replica.high.watermark.checkpoint.interval.ms"),
         )
         steps.undo_by("ReplicaManager", self._stop_replicas)
+
+    def _on_isr_accepted(
+        self, change: IsrChange, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
+    ) -> None:
+        self.replica_manager.on_isr_accepted(change, isr, leader_epoch, partition_epoch)
+
+    def _on_isr_refused(self, change: IsrChange, error: Errors) -> bool:
+        return self.replica_manager.on_isr_refused(change, error)
 
     def _stop_replicas(self) -> None:
         self._alter_partition.shutdown()
@@ -320,13 +370,6 @@ class BrokerServer:
         producer_ids = ProducerIdManager(
             self.broker_id, self.broker_epoch, self.metadata_cache, self._make_channel, submit
         )
-        self.dynamic_config = DynamicConfigManager(
-            self.config,
-            self.broker_id,
-            self.store,
-            on_topic_config=self.log_manager.update_topic_config,
-            on_broker_config=self._on_broker_config,
-        )
         self._ctx = ApiContext(
             config=self.config,
             broker_id=self.broker_id,
@@ -349,23 +392,13 @@ class BrokerServer:
             submit=submit,
         )
         self._apis = Apis(self._ctx)
+        self.dynamic_config.add_listener(self._on_broker_config)
+        steps.undo_by("SocketServer", self._sockets.stop)
         self._sockets.start(self._apis.dispatch)
 
     def _on_broker_config(self, config: BrokerConfig) -> None:
         self.config = config
         self._ctx.config = config
-
-    def _start_http(self, steps: StartupSteps) -> None:
-        self.http = HttpEndpoint(
-            self.config.str("landline.http.host"),
-            self.config.int("landline.http.port"),
-            self.metrics,
-            status=self.status,
-            unready_reasons=self.unready_reasons,
-            is_alive=self.is_alive,
-        )
-        self.http.startup()
-        steps.undo_by("HttpEndpoint", self.http.shutdown)
 
     def _register(self, steps: StartupSteps) -> None:
         self.healthcheck = Healthcheck(
@@ -499,7 +532,9 @@ class BrokerServer:
             "broker_epoch": self._broker_epoch,
             "listeners": self._listener_texts(),
             "startup_ms": steps.total_ms if steps else 0,
-            "startup_steps": [{"step": timing.step, "ms": timing.ms} for timing in steps.timings] if steps else [],
+            "startup_steps": [{"step": timing.step, "ms": timing.ms} for timing in steps.timings]
+            if steps
+            else [],
             "zookeeper_state": self.store.state_name,
             "live_brokers": sorted(self.metadata_cache.alive_broker_ids()),
             **replica_counts(self.replica_manager),

@@ -43,7 +43,9 @@ def controlled_shutdown(
         if not others_alive():
             _log.info("controlled_shutdown_skipped", reason="no other broker is alive")
             return False
-        tell(f"Controlled shutdown, try {attempt + 1}: {'no answer' if left is None else f'{left} leaders left'}")
+        tell(
+            f"Controlled shutdown, try {attempt + 1}: {'no answer' if left is None else f'{left} leaders left'}"
+        )
         _log.warning("controlled_shutdown_incomplete", attempt=attempt + 1, leaders_left=left)
         if attempt < retries:
             pause = _SOON_S if left is None else backoff_ms / 1000

@@ -151,10 +151,8 @@ class DynamicConfigManager:
     # --- topics
 
     def _read_topic(self, topic: str) -> None:
-        before, after = self._topics.get(topic, {}), self._store.topic_configs(topic)
-        self._topics[topic] = after
-        if before != after:
-            _log.info("topic_config_changed", topic=topic, before=_told(before), after=_told(after))
+        self._topics[topic] = self._store.topic_configs(topic)
+        _log.info("topic_config_taken_up", topic=topic, configs=_told(self._topics[topic]))
         self._on_topic_config(topic, self._usable_log_config(topic))
 
     def _usable_log_config(self, topic: str) -> LogConfig:

@@ -1,4 +1,4 @@
-"""What the broker tells of itself: /status, why it is not ready, and the metrics named after Kafka's (registerStats)."""
+"""What the broker tells of itself: the counts of /status and the metrics named after Kafka's (registerStats)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,11 @@ def register_stats(
     """Registers what is read at each scrape; nothing here costs anything between scrapes."""
     gauge = metrics.gauge
     traffic = replicas.traffic
-    gauge("kafka_server_kafkaserver_brokerstate", "The broker's state, Kafka's number", lambda: float(keeper.state))
+    gauge(
+        "kafka_server_kafkaserver_brokerstate",
+        "The broker's state, Kafka's number",
+        lambda: float(keeper.state),
+    )
     for name, help_text, key in (
         ("partitioncount", "Partitions with a replica here", "partition_count"),
         ("leadercount", "Partitions led here", "leader_count"),
@@ -70,7 +74,11 @@ def register_stats(
         ("underminisrpartitioncount", "Led here, below min.insync.replicas", "under_min_isr_partitions"),
         ("atminisrpartitioncount", "Led here, exactly at min.insync.replicas", "at_min_isr_partitions"),
     ):
-        gauge(f"kafka_server_replicamanager_{name}", help_text, lambda key=key: float(replica_counts(replicas)[key]))
+        gauge(
+            f"kafka_server_replicamanager_{name}",
+            help_text,
+            lambda key=key: float(replica_counts(replicas)[key]),
+        )
     for name, help_text, attribute in (
         ("kafka_server_brokertopicmetrics_messagesin_total", "Records appended by clients", "messages_in"),
         ("kafka_server_brokertopicmetrics_bytesin_total", "Bytes appended by clients", "bytes_in"),
@@ -100,7 +108,11 @@ def register_stats(
         "Share of time the processors wait, 0 to 1",
         sockets.avg_idle_percent,
     )
-    gauge("kafka_server_socketserver_connectioncount", "Open connections", lambda: float(sockets.connection_count))
+    gauge(
+        "kafka_server_socketserver_connectioncount",
+        "Open connections",
+        lambda: float(sockets.connection_count),
+    )
     gauge(
         "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent",
         "Share of time the handlers wait, 0 to 1",
@@ -111,7 +123,11 @@ def register_stats(
         "Partitions fetched from other brokers",
         lambda: float(fetching()),
     )
-    gauge("kafka_server_metadatacache_livebrokers", "Live brokers known", lambda: float(len(cache.alive_broker_ids())))
+    gauge(
+        "kafka_server_metadatacache_livebrokers",
+        "Live brokers known",
+        lambda: float(len(cache.alive_broker_ids())),
+    )
     gauge(
         "kafka_network_requestmetrics_requests_total",
         "Requests served",

@@ -24,8 +24,8 @@ class DelayedOperation:
         self.timeout_ms = timeout_ms
         self._lock = threading.RLock()
         self._completed = False
-        self._timer_entry: TimerEntry | None = None
-        self._watched: tuple[dict[DelayedOperation, None], ...] = ()
+        self.timer_entry: TimerEntry | None = None
+        self.watched: tuple[dict[DelayedOperation, None], ...] = ()
 
     @property
     def is_completed(self) -> bool:
@@ -46,10 +46,10 @@ class DelayedOperation:
             if self._completed:
                 return False
             self._completed = True
-        entry, self._timer_entry = self._timer_entry, None
+        entry, self.timer_entry = self.timer_entry, None
         if entry is not None:
             entry.cancel()
-        for watchers in self._watched:
+        for watchers in self.watched:
             watchers.pop(self, None)
         self.on_complete()
         return True
@@ -82,21 +82,21 @@ class Purgatory:
         if operation.safe_try_complete():
             return True
         with self._lock:
-            watched = []
+            lists = []
             for key in keys:
                 watchers = self._watchers.get(key)
                 if watchers is None:
                     watchers = self._watchers[key] = {}
                 watchers[operation] = None
-                watched.append(watchers)
-            operation._watched = tuple(watched)
+                lists.append(watchers)
+            operation.watched = tuple(lists)
         # The condition may have come true between the first try and the watching.
         if operation.safe_try_complete():
             return True
-        operation._timer_entry = self._timer.add(operation.timeout_ms, operation.expire)
+        operation.timer_entry = self._timer.add(operation.timeout_ms, operation.expire)
         if operation.is_completed:  # by another thread, before there was an entry or a list to leave
-            operation._timer_entry.cancel()
-            for watchers in operation._watched:
+            operation.timer_entry.cancel()
+            for watchers in operation.watched:
                 watchers.pop(operation, None)
         return False
 

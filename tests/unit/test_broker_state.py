@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -15,8 +16,10 @@ def documented_ways() -> set[tuple[str, str]]:
     for line in (broker_state.__doc__ or "").splitlines():
         if "→" not in line:
             continue
-        stages = [[name.strip() for name in stage.split("|")] for stage in re.split("[→]", line.split("(")[0])]
-        for left, right in zip(stages, stages[1:], strict=False):
+        stages = [
+            [name.strip() for name in stage.split("|")] for stage in re.split("[→]", line.split("(")[0])
+        ]
+        for left, right in pairwise(stages):
             for source in left:
                 for target in right:
                     ways |= both_ways(source, target)
@@ -27,7 +30,7 @@ def both_ways(source: str, target: str) -> set[tuple[str, str]]:
     """`A ⇄ B` within a stage stands for both directions."""
     ways = set()
     first, *rest = [name.strip() for name in target.split("⇄")]
-    ways.add((source.split("⇄")[-1].strip(), first))
+    ways.add((source.rsplit("⇄", maxsplit=1)[-1].strip(), first))
     for other in rest:
         ways |= {(first, other), (other, first)}
     return ways

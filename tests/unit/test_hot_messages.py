@@ -33,7 +33,10 @@ TOPIC_ID = uuid.UUID(int=77)
 
 def _produce_body(version: int) -> bytes:
     topics = [
-        {"name": "orders", "partition_data": [{"index": 3, "records": b"abc"}, {"index": 4, "records": None}]},
+        {
+            "name": "orders",
+            "partition_data": [{"index": 3, "records": b"abc"}, {"index": 4, "records": None}],
+        },
         {"name": "é", "partition_data": []},
     ]
     fields = {"transactional_id": None, "acks": -1, "timeout": 1500, "topic_data": topics}
@@ -84,11 +87,16 @@ def _fetched(file: io.FileIO) -> list[FetchedTopic]:
     plain = FetchedPartition(0, Errors.NONE, 10, 9, 1, FileRegion(file, 2, 5))
     diverging = FetchedPartition(1, Errors.NONE, 4, 4, 0, None, diverging=(3, 44))
     moved = FetchedPartition(2, Errors.NOT_LEADER_OR_FOLLOWER, leader=(2, 8))
-    return [FetchedTopic("t", TOPIC_ID, (plain, diverging, moved)), FetchedTopic("empty", uuid.UUID(int=1), ())]
+    return [
+        FetchedTopic("t", TOPIC_ID, (plain, diverging, moved)),
+        FetchedTopic("empty", uuid.UUID(int=1), ()),
+    ]
 
 
 def _bytes(payload: list[bytes | FileRegion]) -> bytes:
-    return b"".join(p if isinstance(p, bytes) else b"0123456789"[p.position : p.position + p.size] for p in payload)
+    return b"".join(
+        p if isinstance(p, bytes) else b"0123456789"[p.position : p.position + p.size] for p in payload
+    )
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
@@ -110,7 +118,12 @@ def test_follower_reads_what_the_leader_wrote(file: io.FileIO) -> None:
     frame = _bytes(encode_fetch_response(17, 99, _fetched(file), session_id=5))
     received = parse_fetch_response(memoryview(frame)[4 + 5 :])
     plain, diverging, moved = received.partitions
-    assert (plain.topic_id, plain.index, plain.high_watermark, bytes(plain.records)) == (TOPIC_ID, 0, 10, b"23456")
+    assert (plain.topic_id, plain.index, plain.high_watermark, bytes(plain.records)) == (
+        TOPIC_ID,
+        0,
+        10,
+        b"23456",
+    )
     assert diverging.diverging == (3, 44)
     assert moved.error == Errors.NOT_LEADER_OR_FOLLOWER
     for size in range(len(frame) - 9):

@@ -270,7 +270,9 @@ def test_port_in_use_is_refused_with_what_to_do(server: SocketServer) -> None:
         backlog=50,
         quotas=ConnectionQuotas(1, 1, {}),
     )
-    with pytest.raises(BindError, match=rf"{port}: the port is in use; stop the other process or change listeners"):
+    with pytest.raises(
+        BindError, match=rf"{port}: the port is in use; stop the other process or change listeners"
+    ):
         second.bind()
 
 

@@ -30,7 +30,9 @@ def handle(request: Request, _ctx: ApiContext) -> Verdict:
     else:
         error = Errors.NONE if version < 3 or _is_named(request.body) else Errors.INVALID_REQUEST
     body = encode(version, error)
-    request.respond((response_prefix(ApiKey.API_VERSIONS, version, request.correlation_id, len(body)) + body,))
+    request.respond(
+        (response_prefix(ApiKey.API_VERSIONS, version, request.correlation_id, len(body)) + body,)
+    )
     return Verdict.SERVED
 
 

@@ -43,7 +43,9 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     params = _params(message, ctx)
     if refused:  # errors are told at once
         params = FetchParams(params.replica_id, params.replica_epoch, 0, params.min_bytes, params.max_bytes)
-    ctx.replica_manager.fetch(params, entries, lambda fetched: _answer(request, message, fetched, refused, ctx))
+    ctx.replica_manager.fetch(
+        params, entries, lambda fetched: _answer(request, message, fetched, refused, ctx)
+    )
     return Verdict.SERVED
 
 
@@ -122,7 +124,9 @@ def _answer(
         request.respond(payload)
 
 
-def _frame(request: Request, topics: list[FetchedTopic], error: Errors = Errors.NONE) -> list[bytes | FileRegion]:
+def _frame(
+    request: Request, topics: list[FetchedTopic], error: Errors = Errors.NONE
+) -> list[bytes | FileRegion]:
     return encode_fetch_response(request.api_version, request.correlation_id, topics, error)
 
 
@@ -134,5 +138,7 @@ def _is_cold(topic_partition: TopicPartition, region: FileRegion, ctx: ApiContex
 def _warm_and_respond(request: Request, payload: list[bytes | FileRegion], cold: list[FileRegion]) -> None:
     for region in cold:
         for position in range(region.position, region.position + region.size, _WARM_BYTES):
-            os.pread(region.file.fileno(), min(_WARM_BYTES, region.position + region.size - position), position)
+            os.pread(
+                region.file.fileno(), min(_WARM_BYTES, region.position + region.size - position), position
+            )
     request.respond(payload)

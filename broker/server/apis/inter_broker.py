@@ -48,7 +48,11 @@ def leader_and_isr(_request: Request, message: Any, ctx: ApiContext) -> Mapping[
     errors = []
     for state in states:
         topic, index = state.topic_partition
-        outcome = {"topic_name": topic, "partition_index": index, "error_code": results[state.topic_partition]}
+        outcome = {
+            "topic_name": topic,
+            "partition_index": index,
+            "error_code": results[state.topic_partition],
+        }
         errors.append(outcome)
         topics.setdefault(state.topic_id or ZERO_UUID, []).append(outcome)
     by_topic = [{"topic_id": topic_id, "partition_errors": rows} for topic_id, rows in topics.items()]
@@ -135,7 +139,8 @@ def _metadata_update(message: Any, request: Request) -> MetadataUpdate:
         (topic.topic_name, _partition_info(state)) for topic in topics for state in topic.partition_states
     ]
     partitions += [
-        (state.topic_name, _partition_info(state)) for state in codec.get(message, "ungrouped_partition_states", ())
+        (state.topic_name, _partition_info(state))
+        for state in codec.get(message, "ungrouped_partition_states", ())
     ]
     topic_ids = {topic.topic_name: topic_id for topic in topics if (topic_id := codec.get(topic, "topic_id"))}
     brokers = [_broker_info(broker, request) for broker in message.live_brokers]
@@ -145,7 +150,12 @@ def _metadata_update(message: Any, request: Request) -> MetadataUpdate:
 def _partition_info(state: Any) -> PartitionInfo:
     offline = tuple(codec.get(state, "offline_replicas", ()))
     return PartitionInfo(
-        state.partition_index, state.leader, state.leader_epoch, tuple(state.isr), tuple(state.replicas), offline
+        state.partition_index,
+        state.leader,
+        state.leader_epoch,
+        tuple(state.isr),
+        tuple(state.replicas),
+        offline,
     )
 
 
@@ -154,6 +164,7 @@ def _broker_info(broker: Any, request: Request) -> BrokerInfo:
     if endpoints is None:  # version 0 knows one address
         return BrokerInfo(broker.id_, {request.connection.listener_name: (broker.v0_host, broker.v0_port)})
     by_listener = {
-        codec.get(endpoint, "listener") or "PLAINTEXT": (endpoint.host, endpoint.port) for endpoint in endpoints
+        codec.get(endpoint, "listener") or "PLAINTEXT": (endpoint.host, endpoint.port)
+        for endpoint in endpoints
     }
     return BrokerInfo(broker.id_, by_listener, codec.get(broker, "rack"))

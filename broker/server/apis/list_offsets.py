@@ -21,7 +21,10 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return {
         "throttle_time": 0,
         "topics": [
-            {"name": topic.name, "partitions": [_answer(topic.name, p, message, request, ctx) for p in topic.partitions]}
+            {
+                "name": topic.name,
+                "partitions": [_answer(topic.name, p, message, request, ctx) for p in topic.partitions],
+            }
             for topic in message.topics
         ],
     }

@@ -52,7 +52,9 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     body = _bodies.get(snapshot, key)
     if body is None:
         topics, complete = _topics(message, wanted, snapshot, listener, ctx)
-        body = codec.encode(request.api_key, request.api_version, "response", _fields(snapshot, listener, topics, ctx))
+        body = codec.encode(
+            request.api_key, request.api_version, "response", _fields(snapshot, listener, topics, ctx)
+        )
         if complete:
             _bodies.put(snapshot, key, body)
     respond_body(request, body)

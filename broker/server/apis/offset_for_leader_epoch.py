@@ -34,4 +34,9 @@ def _answer(topic: str, wanted: Any, ctx: ApiContext) -> Mapping[str, Any]:
         epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
     except KafkaError as refusal:
         error = refusal.error_code
-    return {"partition": wanted.partition, "error_code": error, "leader_epoch": epoch, "end_offset": end_offset}
+    return {
+        "partition": wanted.partition,
+        "error_code": error,
+        "leader_epoch": epoch,
+        "end_offset": end_offset,
+    }

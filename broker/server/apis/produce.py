@@ -19,7 +19,8 @@ from broker.utils.topic_partition import TopicPartition
 _ACKS = frozenset({-1, 0, 1})
 _NULL_RECORDS = PartitionResponse(Errors.INVALID_RECORD, message="no records in the request")
 _NO_TRANSACTIONS = PartitionResponse(
-    Errors.UNSUPPORTED_VERSION, message="this broker does not support transactions yet: unset transactional.id"
+    Errors.UNSUPPORTED_VERSION,
+    message="this broker does not support transactions yet: unset transactional.id",
 )
 _BAD_ACKS = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
 Responses = Mapping[TopicPartition, PartitionResponse]

@@ -96,9 +96,9 @@ class Apis:
             if handler is None:
                 handler = self._load(request.api_key)
             api = APIS[request.api_key]
-            if not api.min_version <= request.api_version <= api.max_version:
-                if request.api_key != ApiKey.API_VERSIONS:
-                    raise ProtocolError(f"{api.name} version {request.api_version} is not supported")
+            known = api.min_version <= request.api_version <= api.max_version
+            if not known and request.api_key != ApiKey.API_VERSIONS:
+                raise ProtocolError(f"{api.name} version {request.api_version} is not supported")
             started = time.monotonic_ns()
             verdict = handler(request, self._ctx)
             stats = self.stats[request.api_key]  # type: ignore[index]
@@ -135,7 +135,11 @@ class Apis:
     def _blocking(self, module: ModuleType, function: Handler) -> RawHandler:
         def enqueue(request: Request, ctx: ApiContext) -> Verdict:
             request.keep()
-            return Verdict.QUEUED if ctx.submit(lambda: self._guarded(request, module, function)) else Verdict.FULL
+            return (
+                Verdict.QUEUED
+                if ctx.submit(lambda: self._guarded(request, module, function))
+                else Verdict.FULL
+            )
 
         return enqueue
 
