@@ -154,7 +154,7 @@ def _standalone(options: Any) -> int:
 def _standalone_defaults(data_dir: Path) -> dict[str, str]:
     """What `--config` may change."""
     return {
-        "broker.id": "1",
+        "broker.id": "0",
         "listeners": "PLAINTEXT://127.0.0.1:9092",
         "log.dirs": str(data_dir / "logs"),
         "group.initial.rebalance.delay.ms": "0",
