@@ -268,7 +268,7 @@ class LocalLog:
         for segment in segments[len(kept) :]:
             self._discard(segment, at_once=True)
         active = kept[-1]
-        self.log_end_offset = min(self.log_end_offset, active.truncate_to(offset))
+        self.log_end_offset = active.truncate_to(offset)
         self._set_segments(kept)
         producer_replay.remove_snapshots(self.dir, after=self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)

@@ -180,6 +180,9 @@ class Log(LocalLog):
         except OSError as error:
             raise self._write_failure(segment, len(data), error) from error
         recent = self._tail[1]
+        if batches[0][0] != self.log_end_offset:  # a fetched batch after a gap
+            recent.pop(self.log_end_offset, None)
+            recent[batches[0][0]] = position
         for _, last_offset, size, _ in batches:
             position += size
             recent[last_offset + 1] = position

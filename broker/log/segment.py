@@ -246,23 +246,22 @@ class Segment:
     # -- changing ----------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> int:
-        """Removes the batch that holds ``offset`` and all after it; the next offset, as far as batches
-        tell.
+        """Removes the batch that holds ``offset`` and all after it; the offset after what stays.
+
+        Raises OSError.
         """
         found = self.find(offset)
-        if found is None:
-            return offset
-        position, header = found
-        self.size = position
-        self.offset_index.truncate_to(position)
-        self.time_index.truncate_to(header.base_offset)
-        self.txn_index.truncate_to(header.base_offset)
-        os.ftruncate(self.file.fileno(), position)
-        if position == 0:
-            self.first_timestamp = None
-        self.max_timestamp = None
-        self.next_offset()
-        return min(offset, header.base_offset)
+        if found is not None:
+            position, header = found
+            self.size = position
+            self.offset_index.truncate_to(position)
+            self.time_index.truncate_to(header.base_offset)
+            self.txn_index.truncate_to(header.base_offset)
+            os.ftruncate(self.file.fileno(), position)
+            if position == 0:
+                self.first_timestamp = None
+            self.max_timestamp = None
+        return self.next_offset()
 
     def become_inactive(self) -> None:
         """Forces the last time index entry and trims the indexes. Raises OSError."""

@@ -1,0 +1,64 @@
+"""Logs in temporary directories, and batches to put into them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker.config.log_config import LogConfig
+from broker.log.loader import LoadParameters, load_log
+from broker.log.log import Log
+from broker.record.batch import Record, build_batch, iter_batches, read_records
+from broker.utils.topic_partition import TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+class ManualClock:
+    """A clock that a test moves."""
+
+    def __init__(self, now_ms: int = 1_000_000) -> None:
+        self.now_ms = now_ms
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+def open_log(
+    directory: Path,
+    config: LogConfig | None = None,
+    *,
+    clean: bool = True,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    clock: ManualClock | None = None,
+    producer_expiration_ms: int = 86_400_000,
+) -> Log:
+    """The log in ``directory``/t-0."""
+    directory.mkdir(parents=True, exist_ok=True)
+    parameters = LoadParameters(
+        clean=clean,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        producer_expiration_ms=producer_expiration_ms,
+        clock=clock or ManualClock(),
+    )
+    return load_log(directory / "t-0", TP, config or LogConfig(), parameters)
+
+
+def batch(*values, timestamp=1000, key=None, **options) -> memoryview:
+    """A writable batch with one record per value, as a client sends it."""
+    records = [Record(key, value, (), timestamp) for value in values]
+    return memoryview(bytearray(build_batch(records, **options)))
+
+
+def contents(log: Log, start: int | None = None) -> list[tuple[int, bytes | None]]:
+    """``(offset, value)`` of all records, read batch by batch."""
+    offset = log.log_start_offset if start is None else start
+    found = []
+    while len(view := log.read_bytes(offset, 1 << 20)):
+        found += [(r.offset, r.value) for r in read_records(view) if r.offset >= offset]
+        offset = list(iter_batches(view))[-1].next_offset
+    return found
