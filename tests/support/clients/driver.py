@@ -19,7 +19,7 @@ REQUEST_TIMEOUT_S = 60
 SESSION_TIMEOUT_S = 10
 POLL_S = 0.25
 POLL_RECORDS = 1000
-COMMIT_EVERY = 2000
+COMMIT_EVERY = 500
 """Records between two synchronous commits of one consumer."""
 
 
