@@ -95,10 +95,17 @@ def cluster_from(inventory: Mapping[str, Any]) -> SparkCluster:
         home=str(of_master.get("spark_home", defaults.home)),
         conf_dir=str(of_master.get("spark_conf_dir", defaults.conf_dir)),
         user=str(of_master.get("spark_user", defaults.user)),
-        master_port=int(of_master.get("spark_master_port", defaults.master_port)),
-        master_ui_port=int(of_master.get("spark_master_webui_port", defaults.master_ui_port)),
-        worker_ui_port=int(of_master.get("spark_worker_webui_port", defaults.worker_ui_port)),
+        master_port=_port(of_master, "spark_master_port", defaults.master_port),
+        master_ui_port=_port(of_master, "spark_master_webui_port", defaults.master_ui_port),
+        worker_ui_port=_port(of_master, "spark_worker_webui_port", defaults.worker_ui_port),
     )
+
+
+def _port(variables: Mapping[str, Any], name: str, default: int) -> int:
+    text = str(variables.get(name, default))
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise UsageError(f"{name} is {text!r} in the inventory: give a port number, not an expression")
+    return int(text)
 
 
 def _members(inventory: Mapping[str, Any], group: str) -> list[str]:
@@ -122,7 +129,7 @@ def _host(name: str, variables: Mapping[str, Any]) -> Host:
         address=address,
         peer_address=str(variables.get("spark_address", address)),
         user=str(variables.get("ansible_user", "root")),
-        port=int(variables.get("ansible_port", 22)),
+        port=_port(variables, "ansible_port", 22),
         key_file=variables.get("ansible_ssh_private_key_file") or ssh.get("identityfile"),
         ssh_config=ssh.get("-F"),
         known_hosts=ssh.get("userknownhostsfile"),
@@ -133,7 +140,7 @@ def _host(name: str, variables: Mapping[str, Any]) -> Host:
 def _ssh_options(arguments: list[str]) -> dict[str, str]:
     """What ssh arguments say in ``-o Key=value``, ``-F file`` and ``-i file``; others do not matter."""
     options: dict[str, str] = {}
-    for flag, value in zip(arguments, [*arguments[1:], ""], strict=True):
+    for flag, value in zip(arguments, [*arguments[1:], ""], strict=False):
         if flag == "-o" or (flag.startswith("-o") and flag != "-o"):
             key, _, setting = (value if flag == "-o" else flag[2:]).partition("=")
             options.setdefault(key.strip().lower(), setting.strip())

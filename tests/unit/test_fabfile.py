@@ -1,0 +1,460 @@
+"""The Spark launcher: what is sent to the hosts, what is made of the answers, and how an action ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import paramiko
+import pytest
+from fabric import Config, Connection
+from fabric.runners import Result
+from invoke.exceptions import Exit
+from rich.console import Console
+
+import fabfile
+from sparkctl import commands, submit
+from sparkctl.commands import Role
+from sparkctl.connection import connect
+from sparkctl.errors import Error, NothingToDo, UsageError
+from sparkctl.inventory import Host, SparkCluster, cluster_from, read_inventory
+from sparkctl.launcher import Launcher
+from sparkctl.master import MasterView, WorkerView, fetch_view
+from sparkctl.table import is_well, status_table
+
+NAMES = ("h1", "h2", "h3")
+
+
+def host(number: int) -> Host:
+    return Host(f"h{number}", f"10.0.0.{number}", f"10.0.0.{number}")
+
+
+CLUSTER = SparkCluster(host(1), tuple(host(number) for number in (1, 2, 3)))
+
+
+class FakeCluster:
+    """Daemons on three hosts, as ``spark-daemon.sh`` keeps them; ``unreachable`` ones refuse ssh."""
+
+    def __init__(self) -> None:
+        self.running: set[tuple[Role, str]] = set()
+        self.unreachable: set[str] = set()
+        self.broken: set[str] = set()
+        self.actions: list[tuple[str, str, str]] = []
+
+    def do(self, name: str, command: str) -> tuple[int, str]:
+        """One daemon command on one host: exit code and output."""
+        if name in self.unreachable:
+            return 255, f"ssh: connect to host {name}: No route to host"
+        action = next(word for word in ("start", "stop", "status") if f"/etc/spark {word} " in command)
+        role = Role.MASTER if Role.MASTER.value in command else Role.WORKER
+        self.actions.append((action, role.name, name))
+        if action == "start" and name not in self.broken:
+            self.running.add((role, name))
+        if action == "stop":
+            self.running.discard((role, name))
+            return 0, f"stopping {role.value}"
+        runs = (role, name) in self.running
+        return (0 if runs else 2), f"{role.value} {'is' if runs else 'not'} running."
+
+    def view(self) -> MasterView | None:
+        if (Role.MASTER, "h1") not in self.running:
+            return None
+        alive = [name for role, name in sorted(self.running, key=str) if role is Role.WORKER]
+        workers = tuple(WorkerView(f"10.0.0.{name[1]}", "ALIVE", 2, 0, 1024, 0) for name in alive)
+        return MasterView(CLUSTER.url, "ALIVE", workers, 0)
+
+
+class FakeConnection(Connection):
+    """Fabric's Connection to the master's host, without the ssh."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__("10.0.0.1", user="root", config=Config())
+        self.cluster = cluster
+        self.commands: list[str] = []
+
+    def run(self, command: str, **options: Any) -> Result:
+        assert options["warn"]
+        assert options["in_stream"] is False
+        self.commands.append(command)
+        *prefix, script = shlex.split(command)
+        assert prefix == ["runuser", "-u", "spark", "--", "bash", "-c"]
+        if "push()" not in script:
+            code, output = self.cluster.do("h1", script)
+            return Result(stdout=output + "\n", exited=code, connection=self)
+        return Result(stdout=self._push(script), exited=0, connection=self)
+
+    def _push(self, script: str) -> str:
+        """What the master's loop prints: the workers' lines, then every exit code."""
+        told, codes = "", ""
+        for line in script.splitlines():
+            if line.startswith("push h"):
+                _, name, _address, command, *_ = shlex.split(line)
+                code, output = self.cluster.do(name, command)
+                told += f"{name}: {output}\n"
+                codes += f"@exit {name} {code}\n"
+        return told + codes
+
+
+class Operator:
+    """A launcher over a fake cluster, its connection, what it says, and a clock that only sleep moves."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.connection = FakeConnection(self.cluster)
+        self.said: list[str] = []
+        self.now = 0.0
+        self.launcher = Launcher(
+            CLUSTER,
+            self.connection,
+            self.cluster.view,
+            self.said.append,
+            clock=lambda: self.now,
+            sleep=self._sleep,
+        )
+
+    def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def started(self) -> list[tuple[str, str]]:
+        return [(role, name) for action, role, name in self.cluster.actions if action == "start"]
+
+
+@pytest.fixture
+def operator() -> Operator:
+    return Operator()
+
+
+def test_start_launches_the_master_first_and_then_every_worker(operator: Operator) -> None:
+    view = operator.launcher.start()
+    assert operator.started() == [("MASTER", "h1"), ("WORKER", "h1"), ("WORKER", "h2"), ("WORKER", "h3")]
+    assert len(view.alive_hosts()) == 3
+    assert [line.split(":")[0] for line in operator.said] == ["h1", "h1", "h2", "h3"]
+
+
+def test_start_of_a_running_cluster_does_nothing(operator: Operator) -> None:
+    operator.launcher.start()
+    operator.cluster.actions.clear()
+    with pytest.raises(NothingToDo, match="already running"):
+        operator.launcher.start()
+    assert operator.started() == []
+
+
+def test_start_brings_back_only_what_is_missing(operator: Operator) -> None:
+    operator.launcher.start()
+    operator.cluster.running.discard((Role.WORKER, "h2"))
+    operator.cluster.actions.clear()
+    operator.launcher.start()
+    assert operator.started() == [("WORKER", "h2")]
+
+
+def test_start_touches_nothing_when_a_host_cannot_be_reached(operator: Operator) -> None:
+    operator.cluster.unreachable.add("h3")
+    with pytest.raises(Error, match=r"did not answer: h3 \(exit 255\)") as failure:
+        operator.launcher.start()
+    assert "No route to host" in str(failure.value)
+    assert operator.started() == []
+
+
+def test_start_names_the_host_whose_daemon_died_at_once(operator: Operator) -> None:
+    operator.cluster.broken.add("h2")
+    with pytest.raises(Error, match=r"did not start: h2 \(exit 2\)"):
+        operator.launcher.start()
+
+
+def test_start_fails_when_a_worker_never_registers(operator: Operator) -> None:
+    operator.launcher.start()
+    operator.cluster.running.discard((Role.WORKER, "h3"))
+    deaf = MasterView(CLUSTER.url, "ALIVE", tuple(operator.cluster.view().workers), 0)  # type: ignore[union-attr]
+    operator.launcher._fetch_view = lambda: deaf
+    with pytest.raises(Error, match="after 90 s not ALIVE in the master's eyes: h3"):
+        operator.launcher.start()
+    assert operator.now >= 90
+
+
+def test_stop_ends_the_workers_before_the_master(operator: Operator) -> None:
+    operator.launcher.start()
+    operator.launcher.stop()
+    stops = [(role, name) for action, role, name in operator.cluster.actions if action == "stop"]
+    assert stops == [("WORKER", "h1"), ("WORKER", "h2"), ("WORKER", "h3"), ("MASTER", "h1")]
+    assert operator.cluster.running == set()
+
+
+def test_stop_of_a_stopped_cluster_does_nothing(operator: Operator) -> None:
+    with pytest.raises(NothingToDo, match="not running"):
+        operator.launcher.stop()
+
+
+def test_stop_stops_what_it_reaches_and_names_what_it_does_not(operator: Operator) -> None:
+    operator.launcher.start()
+    operator.cluster.unreachable.add("h2")
+    with pytest.raises(Error, match=r"did not stop: h2 \(exit 255\)"):
+        operator.launcher.stop()
+    assert operator.cluster.running == {(Role.WORKER, "h2")}
+
+
+def test_no_ssh_to_the_master_is_an_error_that_names_it() -> None:
+    class Gone(FakeConnection):
+        def run(self, command: str, **options: Any) -> Result:
+            raise paramiko.ssh_exception.NoValidConnectionsError({("10.0.0.1", 22): OSError("refused")})
+
+    launcher = Launcher(CLUSTER, Gone(FakeCluster()), lambda: None, print)
+    with pytest.raises(Error, match=r"h1: no ssh to root@10\.0\.0\.1:22"):
+        launcher.state()
+
+
+def test_push_script_brings_every_exit_code_back(tmp_path: Path) -> None:
+    """The real script in a real shell, with an ``ssh`` that runs the command here."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/bash\nwhile [ "$1" = -o ]; do shift 2; done\nshift\nexec bash -c "$1"\n')
+    ssh.chmod(0o755)
+    wanted = ["echo one; exit 0", "echo two; echo 'it''s three' >&2; exit 7", "kill -9 $$"]
+    script = commands.push_script((host(number), text) for number, text in enumerate(wanted, 1))
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    results = {result.host: result for result in commands.push_results(NAMES, done.stdout)}
+    assert [results[name].exit_code for name in NAMES] == [0, 7, 137]
+    assert results["h1"].lines == ("h1: one",)
+    assert sorted(results["h2"].lines) == ["h2: its three", "h2: two"]
+
+
+def test_host_without_an_exit_code_counts_as_failed() -> None:
+    (result,) = commands.push_results(["h1"], "h1: half a li")
+    assert result.exit_code == 255
+
+
+def test_start_command_judges_the_daemon_after_starting_it() -> None:
+    text = commands.start_command(CLUSTER, Role.WORKER, host(2))
+    assert text.startswith("unset SPARK_NO_DAEMONIZE; ")
+    start, status = text.split("; ", 1)[1].split(" || exit; ")
+    daemon = ["/opt/spark/sbin/spark-daemon.sh", "--config", "/etc/spark"]
+    worker = "org.apache.spark.deploy.worker.Worker"
+    assert shlex.split(start) == [
+        *(
+            *daemon,
+            "start",
+            worker,
+            "1",
+            "--host",
+            "10.0.0.2",
+            "--webui-port",
+            "8081",
+            "spark://10.0.0.1:7077",
+        )
+    ]
+    assert shlex.split(status) == [*daemon, "status", worker, "1"]
+
+
+@pytest.mark.parametrize(
+    ("login", "prefix"),
+    [
+        ("root", ["runuser", "-u", "spark", "--"]),
+        ("spark", []),
+        ("admin", ["sudo", "-n", "-u", "spark", "--"]),
+    ],
+)
+def test_commands_run_as_sparks_user_whoever_logs_in(login: str, prefix: list[str]) -> None:
+    assert shlex.split(commands.as_spark(CLUSTER, login, "echo 'a b'")) == [
+        *prefix,
+        "bash",
+        "-c",
+        "echo 'a b'",
+    ]
+
+
+def inventory(**host_variables: Any) -> dict[str, Any]:
+    return {
+        "spark_master": {"hosts": ["h1"]},
+        "spark_workers": {"hosts": ["h1", "h2"], "children": ["more"]},
+        "more": {"hosts": ["h2", "h3"]},
+        "_meta": {"hostvars": {"h1": {"ansible_host": "10.0.0.1", **host_variables}}},
+    }
+
+
+def test_inventory_gives_master_and_workers_with_their_connection() -> None:
+    cluster = cluster_from(
+        inventory(
+            ansible_user="admin",
+            ansible_port=2222,
+            ansible_ssh_common_args="-F /lab/ssh_config -o UserKnownHostsFile=/lab/known -oStrictHostKeyChecking=no",
+            spark_address="192.168.0.1",
+            spark_master_port=7070,
+        )
+    )
+    assert [worker.name for worker in cluster.workers] == ["h1", "h2", "h3"]
+    assert cluster.url == "spark://192.168.0.1:7070"
+    assert cluster.ui_json == "http://10.0.0.1:8080/json/"
+    assert cluster.master == Host(
+        "h1",
+        "10.0.0.1",
+        "192.168.0.1",
+        "admin",
+        2222,
+        None,
+        "/lab/ssh_config",
+        "/lab/known",
+        check_host_key=False,
+    )
+    assert cluster.workers[1].address == "h2"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spark_master": {"hosts": []}}, "spark_master must have one host, it has 0"),
+        ({"spark_master": {"hosts": ["h1", "h2"]}}, "spark_master must have one host, it has 2"),
+        ({"spark_workers": {}}, "spark_workers has no host"),
+        ({"_meta": {"hostvars": {"h1": {"spark_master_port": "{{ x }}"}}}}, "spark_master_port is '{{ x }}'"),
+    ],
+)
+def test_inventory_that_makes_no_cluster_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        cluster_from(inventory() | change)
+
+
+def test_inventory_is_read_as_ansible_reads_it(tmp_path: Path) -> None:
+    source = tmp_path / "hosts.yml"
+    groups = {"spark_master": {"hosts": {"h1": None}}, "spark_workers": {"hosts": {"h1": None, "h2": None}}}
+    source.write_text(json.dumps(groups))
+    assert [worker.name for worker in read_inventory(str(source)).workers] == ["h1", "h2"]
+
+
+def test_missing_inventory_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANDLINE_INVENTORY", "/nowhere/hosts.yml")
+    with pytest.raises(UsageError, match=r"no inventory at /nowhere/hosts\.yml"):
+        read_inventory()
+
+
+def test_connection_refuses_a_host_whose_key_it_does_not_know(tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text("")
+    strict = connect(Host("h1", "10.0.0.1", "10.0.0.1", known_hosts=str(known)))
+    assert isinstance(strict.client._policy, paramiko.RejectPolicy)  # type: ignore[attr-defined]
+    lax = connect(Host("h1", "10.0.0.1", "10.0.0.1", check_host_key=False))
+    assert isinstance(lax.client._policy, paramiko.AutoAddPolicy)  # type: ignore[attr-defined]
+
+
+MASTER_JSON = {
+    "url": "spark://10.0.0.1:7077",
+    "status": "ALIVE",
+    "activeapps": [],
+    "workers": [
+        {"host": "10.0.0.1", "state": "ALIVE", "cores": 2, "coresused": 1, "memory": 1024, "memoryused": 512},
+        {"host": "10.0.0.2", "state": "DEAD", "cores": 2, "coresused": 0, "memory": 1024, "memoryused": 0},
+        {"host": "10.0.0.2", "state": "ALIVE", "cores": 2, "coresused": 0, "memory": 1024, "memoryused": 0},
+        {"host": "10.0.0.3", "state": "DEAD", "cores": 2, "coresused": 0, "memory": 1024, "memoryused": 0},
+    ],
+}
+
+
+@pytest.fixture
+def master_url() -> Iterator[str]:
+    """A web server that answers as a master does at /json/, and with nonsense elsewhere."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(MASTER_JSON).encode() if self.path == "/json/" else b"<html>"
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_masters_json_tells_the_living_from_their_dead_former_selves(master_url: str) -> None:
+    view = fetch_view(f"{master_url}/json/")
+    assert view is not None
+    assert view.alive_hosts() == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_no_master_or_another_program_there_is_no_view(master_url: str) -> None:
+    assert fetch_view(f"{master_url}/") is None
+    assert fetch_view("http://127.0.0.1:9/json/") is None
+
+
+def test_status_table_shows_process_and_registration_of_each_worker(
+    operator: Operator, master_url: str
+) -> None:
+    operator.launcher.start()
+    operator.cluster.unreachable.add("h3")
+    operator.launcher._fetch_view = lambda: fetch_view(f"{master_url}/json/")
+    state = operator.launcher.state()
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
+    console.print(status_table(CLUSTER, state))
+    console.file.close()
+    lines = [re.findall(r"[\w./]+", line) for line in console.export_text().splitlines() if "worker" in line]
+    assert lines == [
+        ["h1", "worker", "running", "ALIVE", "1/2", "512/1024"],
+        ["h2", "worker", "running", "ALIVE", "0/2", "0/1024"],
+        ["h3", "worker", "unreachable", "DEAD", "0/2", "0/1024"],
+    ]
+    assert not is_well(CLUSTER, state)
+
+
+def test_submit_puts_the_jobs_arguments_after_the_job_and_the_drivers_address_before() -> None:
+    job = submit.Submission(Path("/p/job.py"), ("--topics", "a b"), {"spark.executor.memory": "1g"})
+    assert submit.command_line(job, "spark://m:7077", "10.89.0.1") == [
+        *("spark-submit", "--master", "spark://m:7077"),
+        *("--conf", "spark.driver.host=10.89.0.1", "--conf", "spark.driver.bindAddress=10.89.0.1"),
+        *("--conf", "spark.driver.memory=512m", "--conf", "spark.executor.memory=1g"),
+        *("/p/job.py", "--topics", "a b"),
+    ]
+
+
+def test_job_is_found_by_path_and_by_name() -> None:
+    by_name = submit.find_job("journal_stream", fabfile.ROOT)
+    assert by_name == submit.find_job("pipeline/journal_stream.py", fabfile.ROOT)
+    with pytest.raises(UsageError, match="no job nothing"):
+        submit.find_job("nothing", fabfile.ROOT)
+
+
+def test_setting_that_is_not_sparks_is_refused() -> None:
+    assert submit.parse_settings("spark.a=1 'spark.b=x y'") == {"spark.a": "1", "spark.b": "x y"}
+    with pytest.raises(UsageError, match=r"'executor\.cores=1' is not a Spark setting"):
+        submit.parse_settings("executor.cores=1")
+
+
+def test_address_towards_loopback_is_loopback() -> None:
+    assert submit.address_towards("127.0.0.1", 7077) == "127.0.0.1"
+
+
+@pytest.mark.parametrize(("error", "code"), [(UsageError("asked wrongly"), 2), (Error("h2 failed"), 1)])
+def test_failures_end_with_their_exit_code_and_text(error: Exception, code: int) -> None:
+    @fabfile.judged
+    def action() -> None:
+        raise error
+
+    with pytest.raises(Exit, match=re.escape(str(error))) as ended:
+        action()
+    assert ended.value.code == code
+
+
+def test_nothing_to_do_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    @fabfile.judged
+    def action() -> None:
+        raise NothingToDo("Spark is already running.")
+
+    action()
+
+
+def test_tasks_are_in_the_namespace_spark() -> None:
+    assert set(fabfile.namespace.task_names) == {"spark.start", "spark.stop", "spark.status", "spark.submit"}
