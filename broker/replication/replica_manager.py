@@ -166,9 +166,9 @@ class ReplicaManager:
             info, advanced = partition.append_as_leader(records, required_acks=required_acks, origin=origin)
         except KafkaError as error:
             return self._append_failed(topic_partition, error)
-        traffic = self.traffic
-        traffic.messages_in += info.record_count
-        traffic.bytes_in += info.size_bytes
+        if not info.duplicate:
+            self.traffic.messages_in += info.record_count
+            self.traffic.bytes_in += info.size_bytes
         if advanced:
             self.wake(topic_partition)
         else:
@@ -206,11 +206,14 @@ class ReplicaManager:
         """Answers at once when there is enough, an error, or no wish to wait; else when there is, or time is up."""
         fetched, size, urgent = self.read(params, entries)
         if urgent or size >= params.min_bytes or params.max_wait_ms <= 0 or not entries:
-            callback(fetched)
+            self._deliver(params, fetched, size, callback)
             return
-        operation = DelayedFetch(
-            params, entries, self._partitions.get, lambda: callback(self.read(params, entries)[0])
-        )
+
+        def read_again() -> None:
+            again, more, _ = self.read(params, entries)
+            self._deliver(params, again, more, callback)
+
+        operation = DelayedFetch(params, entries, self._partitions.get, read_again)
         keys = [entry.topic_partition for entry in entries]
         self.fetch_purgatory.try_complete_else_watch(operation, keys)
 
@@ -229,11 +232,14 @@ class ReplicaManager:
                 size += result.records.size
             urgent = urgent or result.error is not Errors.NONE or result.diverging is not None
             fetched.append((entry, result))
+        return fetched, size, urgent
+
+    def _deliver(self, params: FetchParams, fetched: Fetched, size: int, callback: FetchCallback) -> None:
         if params.from_follower:
             self.traffic.replication_bytes_out += size
         else:
             self.traffic.bytes_out += size
-        return fetched, size, urgent
+        callback(fetched)
 
     def _read_one(
         self, params: FetchParams, entry: FetchEntry, max_bytes: int, *, min_one: bool

@@ -62,6 +62,7 @@ __all__ = ["BrokerServer", "StartupCancelled", "StartupError"]
 _log = structlog.get_logger(__name__)
 _STUCK_LOOP_MS = 20_000
 _FIRST_METADATA_S = 10.0
+_PURGE_MS = 60_000
 
 
 class BrokerServer:
@@ -306,6 +307,10 @@ class BrokerServer:
             self.replica_manager.checkpoint_high_watermarks,
             period_ms=config.int("replica.high.watermark.checkpoint.interval.ms"),
         )
+        for purgatory in (self.replica_manager.produce_purgatory, self.replica_manager.fetch_purgatory):
+            self.scheduler.schedule(
+                f"purgatory-{purgatory.name}", purgatory.drop_empty, _PURGE_MS, period_ms=_PURGE_MS
+            )
         steps.undo_by("ReplicaManager", self._stop_replicas)
 
     def _on_isr_accepted(
