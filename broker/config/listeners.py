@@ -39,7 +39,7 @@ def resolve_listeners(
     """
     protocols = _protocol_map(get("listener.security.protocol.map") or "", complain)
     bound = _endpoints("listeners", get("listeners") or "", protocols, complain)
-    if not bound:
+    if not list(_entries(get("listeners") or "")):
         complain("listeners", "is empty: give at least one, such as PLAINTEXT://:9092")
     _check_ports(bound, complain)
     inter_broker = _inter_broker_name(get, given, bound, complain)

@@ -1,0 +1,159 @@
+"""DynamicConfigManager over the embedded store: changes reach those that use them, once, and bad ones nobody."""
+
+import threading
+
+import pytest
+
+from broker.config.broker_config import BrokerConfig
+from broker.server.dynamic_config import DynamicConfigManager
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.embedded import EmbeddedStore
+from tests.support.wait import wait_until
+
+
+@pytest.fixture
+def store():
+    embedded = EmbeddedStore()
+    embedded.connect(1000, threading.Event())
+    cluster = ClusterStore(embedded)
+    cluster.create_top_level_paths()
+    yield cluster
+    embedded.close()
+
+
+class Recorder:
+    """What the manager told."""
+
+    def __init__(self):
+        self.topics = []
+        self.brokers = []
+
+    def on_topic(self, topic, config):
+        self.topics.append((topic, config))
+
+    def retentions(self, topic):
+        return [config.retention_ms for name, config in self.topics if name == topic]
+
+
+@pytest.fixture
+def heard():
+    return Recorder()
+
+
+@pytest.fixture
+def manager(store, heard):
+    config = BrokerConfig.from_properties({"zookeeper.connect": "zk", "broker.id": "1", "log.dirs": "/d"})
+    made = DynamicConfigManager(
+        config,
+        1,
+        store,
+        on_topic_config=heard.on_topic,
+        on_broker_config=heard.brokers.append,
+        local_topics=lambda: ["t1", "t2"],
+    )
+    yield made
+    made.shutdown()
+
+
+def alter(store, kind, name, config):
+    store.set_entity_config(kind, name, config)
+    store.create_config_change(f"{kind}/{name}")
+
+
+def test_a_topic_change_is_handed_on(store, manager, heard):
+    manager.startup()
+    alter(store, "topics", "t1", {"retention.ms": "5"})
+    wait_until(lambda: heard.retentions("t1") == [5])
+    alter(store, "topics", "t1", {})
+    wait_until(lambda: heard.retentions("t1") == [5, 604_800_000])
+
+
+def test_a_change_announced_before_the_start_is_taken_up(store, manager, heard):
+    alter(store, "topics", "t1", {"retention.ms": "5"})
+    manager.startup()
+    wait_until(lambda: heard.retentions("t1") == [5])
+
+
+def test_each_announcement_is_taken_up_once(store, manager, heard):
+    manager.startup()
+    for number in range(20):
+        alter(store, "topics", "t1", {"retention.ms": str(number)})
+    alter(store, "topics", "t2", {"retention.ms": "7"})
+    wait_until(lambda: heard.retentions("t2") == [7])
+    assert len(heard.retentions("t1")) == 20
+    assert heard.retentions("t1")[-1] == 19
+
+
+def test_configs_that_cannot_be_used_are_left_out_alone(store, manager, heard):
+    manager.startup()
+    alter(store, "topics", "t1", {"retention.ms": "5", "from.the.future": "1", "segment.bytes": "x"})
+    wait_until(lambda: heard.retentions("t1") == [5])
+    assert heard.topics[-1][1].segment_bytes == 1 << 30
+
+
+def test_this_brokers_dynamic_configs_are_in_force_when_startup_returns(store, manager, heard):
+    store.set_entity_config("brokers", "<default>", {"log.retention.ms": "4"})
+    store.set_entity_config("brokers", "1", {"log.retention.bytes": "6"})
+    manager.startup()
+    assert manager.config.log_retention_ms == 4
+    assert manager.config.int("log.retention.bytes") == 6
+    assert heard.brokers == [manager.config]
+    assert sorted(topic for topic, _ in heard.topics) == ["t1", "t2"]
+    assert heard.retentions("t1") == [4]
+
+
+def test_a_change_of_the_clusters_default_reaches_topics_that_do_not_override_it(store, manager, heard):
+    store.set_entity_config("topics", "t2", {"retention.ms": "9"})
+    manager.startup()
+    alter(store, "brokers", "<default>", {"log.retention.ms": "4"})
+    wait_until(lambda: heard.retentions("t1") == [4] and heard.retentions("t2") == [9])
+
+
+def test_another_brokers_configs_are_not_ours(store, manager, heard):
+    manager.startup()
+    alter(store, "brokers", "2", {"log.retention.ms": "4"})
+    alter(store, "topics", "t1", {})
+    wait_until(lambda: heard.topics)
+    assert heard.brokers == []
+
+
+def test_dynamic_broker_configs_that_cannot_be_used_are_left_out_alone(store, manager):
+    store.set_entity_config(
+        "brokers", "1", {"listeners": "PLAINTEXT://:1", "log.retention.ms": "4", "x": "y"}
+    )
+    manager.startup()
+    assert manager.config.log_retention_ms == 4
+
+
+def test_a_part_that_cannot_follow_does_not_stop_the_others(store, manager, heard):
+    def fail(_):
+        raise RuntimeError("planned")
+
+    manager._listeners.insert(0, fail)
+    manager.startup()
+    alter(store, "brokers", "1", {"log.retention.ms": "4"})
+    wait_until(lambda: heard.brokers)
+    alter(store, "topics", "t1", {"retention.ms": "5"})
+    wait_until(lambda: heard.retentions("t1")[-1:] == [5])
+
+
+def test_garbage_in_an_announcement_or_config_does_not_stop_the_manager(store, manager, heard):
+    manager.startup()
+    store.store.ensure_path("/config/topics")
+    store.store.create("/config/topics/bad", b"no json")
+    store.create_config_change("topics/bad")
+    alter(store, "topics", "t1", {"retention.ms": "5"})
+    wait_until(lambda: heard.retentions("t1") == [5])
+
+
+def test_client_configs_are_kept(store, manager):
+    manager.startup()
+    alter(store, "clients", "c1", {"producer_byte_rate": "1000"})
+    wait_until(lambda: manager.entity_config("clients/c1") == {"producer_byte_rate": "1000"})
+
+
+def test_shutdown_can_be_repeated_and_ends_the_thread(manager):
+    manager.startup()
+    manager.shutdown()
+    manager.shutdown()
+    assert "dynamic-config" not in [thread.name for thread in threading.enumerate()]
