@@ -19,6 +19,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _READ_BYTES = 256 * 1024
+_ZSTD_INPUT_BYTES = 1024
 _INT32 = struct.Struct(">i")
 
 Bytes = bytes | bytearray | memoryview
@@ -151,12 +152,21 @@ def _zstd(data: Bytes, level: int | None) -> bytes:
 def _unzstd(data: Bytes, max_bytes: int) -> bytes:
     import zstandard
 
+    decompressor = zstandard.ZstdDecompressor()
     out = bytearray()
-    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
-        while chunk := reader.read(_READ_BYTES):
-            out += chunk
+    rest = memoryview(data)
+    while rest:  # there may be several frames
+        frame = decompressor.decompressobj()
+        while not frame.eof:
+            if not rest:
+                raise CompressionError("zstd frame ends early")
+            # A few bytes may stand for a whole block of 128 KiB, so the input is given in small pieces.
+            piece, rest = rest[:_ZSTD_INPUT_BYTES], rest[_ZSTD_INPUT_BYTES:]
+            out += frame.decompress(piece)
             if len(out) > max_bytes:
                 raise _too_large(max_bytes)
+            if frame.eof and frame.unused_data:
+                rest = memoryview(data)[len(data) - len(rest) - len(frame.unused_data) :]
     return bytes(out)
 
 
