@@ -1,0 +1,181 @@
+"""/metrics, /livez, /readyz and /status, and clients that mean no good."""
+
+import http.client
+import json
+import socket
+from contextlib import closing
+
+import pytest
+
+from broker.metrics.registry import Metrics
+from broker.network.acceptor import BindError
+from broker.server import http_endpoint
+from broker.server.http_endpoint import MAX_CONNECTIONS, HttpEndpoint
+from tests.support.wait import wait_until
+
+
+class Broker:
+    """What BrokerServer gives the endpoint."""
+
+    def __init__(self):
+        self.reasons = []
+        self.alive = True
+        self.state = {"state": "RunningAsBroker"}
+
+    def status(self):
+        if self.state is None:
+            raise RuntimeError("planned")
+        return self.state
+
+
+@pytest.fixture
+def broker():
+    return Broker()
+
+
+@pytest.fixture
+def endpoint(broker):
+    metrics = Metrics()
+    metrics.gauge("answer", "The answer.", lambda: 42)
+    made = HttpEndpoint(
+        "127.0.0.1",
+        0,
+        metrics,
+        status=broker.status,
+        unready_reasons=lambda: broker.reasons,
+        is_alive=lambda: broker.alive,
+    )
+    made.startup()
+    yield made
+    made.shutdown()
+
+
+def get(endpoint, path, method="GET", **headers):
+    with closing(http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=30)) as client:
+        client.request(method, path, headers=headers)
+        response = client.getresponse()
+        return response.status, response.headers, response.read()
+
+
+def raw(endpoint, content):
+    """What comes back for these bytes until the endpoint closes."""
+    with socket.create_connection(("127.0.0.1", endpoint.port), timeout=30) as client:
+        client.sendall(content)
+        received = b""
+        try:
+            while chunk := client.recv(65536):
+                received += chunk
+        except ConnectionResetError:
+            pass
+        return received
+
+
+def test_metrics_are_prometheus_text(endpoint):
+    status, headers, body = get(endpoint, "/metrics")
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert b"\nanswer 42.0\n" in body
+
+
+def test_ready_or_the_reasons_why_not(endpoint, broker):
+    assert get(endpoint, "/readyz")[0] == 200
+    broker.reasons = ["not registered in ZooKeeper"]
+    status, _, body = get(endpoint, "/readyz")
+    assert status == 503
+    assert json.loads(body) == {"ready": False, "reasons": ["not registered in ZooKeeper"]}
+
+
+def test_alive_as_long_as_the_event_loop_is(endpoint, broker):
+    assert get(endpoint, "/livez")[0] == 200
+    broker.alive = False
+    assert get(endpoint, "/livez")[0] == 503
+
+
+def test_status_is_the_brokers_json(endpoint):
+    status, headers, body = get(endpoint, "/status?pretty")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    assert json.loads(body) == {"state": "RunningAsBroker"}
+
+
+def test_a_failing_answer_is_500_and_the_next_one_works(endpoint, broker):
+    good, broker.state = broker.state, None
+    assert get(endpoint, "/status")[0] == 500
+    broker.state = good
+    assert get(endpoint, "/status")[0] == 200
+
+
+def test_what_is_not_there_is_404_and_other_methods_are_not_served(endpoint):
+    assert get(endpoint, "/etc/passwd")[0] == 404
+    assert get(endpoint, "/livez", method="POST")[0] == 501
+
+
+def test_head_has_no_body(endpoint):
+    status, headers, body = get(endpoint, "/livez", method="HEAD")
+    assert (status, headers["Content-Length"], body) == (200, "6", b"")
+
+
+def test_one_connection_serves_many_requests(endpoint):
+    with closing(http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=30)) as client:
+        for _ in range(20):
+            client.request("GET", "/livez")
+            assert client.getresponse().read() == b"alive\n"
+
+
+def test_a_body_is_not_taken_for_a_request(endpoint):
+    received = raw(
+        endpoint, b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 30\r\n\r\nGET /status HTTP/1.1\r\n\r\n"
+    )
+    assert received.count(b"HTTP/1.1 200") == 1
+    assert b"Connection: close" in received
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x00\x00\x00\x10\x00\x12\x00\x03\x00\x00\x00\x01",  # an ApiVersions request
+        b"GET " + b"/" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"GET / HTTP/1.1\r\nX: " + b"y" * 70_000 + b"\r\n\r\n",
+        b"\r\n",
+        b"",
+    ],
+    ids=["kafka", "long line", "many headers", "long header", "empty line", "nothing"],
+)
+def test_garbage_is_answered_or_dropped_and_harms_nobody(endpoint, monkeypatch, garbage):
+    monkeypatch.setattr(http_endpoint, "SOCKET_TIMEOUT_S", 0.5)
+    received = raw(endpoint, garbage)
+    assert b" 200 " not in received
+    assert get(endpoint, "/livez")[0] == 200
+
+
+def test_silent_clients_are_let_go_and_cannot_take_all_connections_for_long(endpoint, monkeypatch):
+    monkeypatch.setattr(http_endpoint, "SOCKET_TIMEOUT_S", 0.5)
+    silent = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(MAX_CONNECTIONS + 5)]
+    wait_until(lambda: get(endpoint, "/livez")[0] == 200)
+    for client in silent:
+        client.close()
+
+
+def test_a_port_in_use_is_refused_with_what_to_do(endpoint):
+    second = HttpEndpoint(
+        "127.0.0.1", endpoint.port, Metrics(), status=dict, unready_reasons=list, is_alive=lambda: True
+    )
+    with pytest.raises(BindError, match=r"the port is in use; .* change landline\.http\.port"):
+        second.startup()
+    second.shutdown()
+
+
+def test_minus_one_turns_it_off():
+    off = HttpEndpoint("", -1, Metrics(), status=dict, unready_reasons=list, is_alive=lambda: True)
+    off.startup()
+    assert off.port == -1
+    off.shutdown()
+
+
+def test_an_empty_host_is_every_interface():
+    everywhere = HttpEndpoint("", 0, Metrics(), status=dict, unready_reasons=list, is_alive=lambda: True)
+    everywhere.startup()
+    try:
+        assert get(everywhere, "/livez")[0] == 200
+    finally:
+        everywhere.shutdown()
