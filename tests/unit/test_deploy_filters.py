@@ -1,0 +1,118 @@
+"""From a host's settings to its brokers: the filters of the role `broker`."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(f"deploy_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+filters = load(ROOT / "filter_plugins" / "landline.py")
+
+SETTINGS = {
+    "first_id": "4",
+    "count": "3",
+    "kafka_port": 9092,
+    "http_port": 9090,
+    "port_step": 10,
+    "listen_host": "0.0.0.0",
+    "advertised_host": "192.0.2.1",
+    "http_host": "",
+    "http_address": "192.0.2.1",
+    "config_dir": "/etc/landline",
+    "data_dir": "/var/lib/landline",
+    "release": "0.1.0-abc",
+    "unit": "[Unit]",
+    "properties": {"broker.rack": "h1"},
+}
+
+
+def fingerprints(**changed):
+    return [broker["fingerprint"] for broker in filters.broker_instances({**SETTINGS, **changed})]
+
+
+def test_each_further_broker_of_a_host_has_the_next_id_and_ports():
+    brokers = filters.broker_instances(SETTINGS)
+    assert [(b["id"], b["port"], b["http_port"]) for b in brokers] == [
+        (4, 9092, 9090),
+        (5, 9102, 9100),
+        (6, 9112, 9110),
+    ]
+    assert brokers[1]["data_dir"] == "/var/lib/landline/broker-5"
+    assert brokers[1]["unit"] == "landline-broker@5.service"
+    assert brokers[1]["properties"]["advertised.listeners"] == "PLAINTEXT://192.0.2.1:9102"
+
+
+def test_properties_are_sorted_so_that_a_diff_is_stable():
+    [properties] = [b["properties"] for b in filters.broker_instances({**SETTINGS, "count": 1})]
+    assert list(properties) == sorted(properties)
+
+
+def test_the_users_properties_win():
+    [broker] = filters.broker_instances(
+        {**SETTINGS, "count": 1, "properties": {"listeners": "PLAINTEXT://:7000"}}
+    )
+    assert broker["properties"]["listeners"] == "PLAINTEXT://:7000"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(True, "true"), (False, "false"), (["a", "b"], "a,b"), (7, "7"), ("", "")]
+)
+def test_values_are_written_as_kafka_reads_them(value, text):
+    [broker] = filters.broker_instances({**SETTINGS, "count": 1, "properties": {"key": value}})
+    assert broker["properties"]["key"] == text
+
+
+def test_the_http_host_is_written_only_when_it_is_set():
+    assert "landline.http.host" not in filters.broker_instances(SETTINGS)[0]["properties"]
+    with_host = filters.broker_instances({**SETTINGS, "http_host": "192.0.2.1"})[0]["properties"]
+    assert with_host["landline.http.host"] == "192.0.2.1"
+
+
+def test_the_fingerprint_stays_when_nothing_changed():
+    assert fingerprints() == fingerprints()
+    assert len(set(fingerprints())) == 3
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"release": "0.1.1-def"},
+        {"unit": "[Unit]\nDescription=other"},
+        {"properties": {"broker.rack": "h2"}},
+        {"kafka_port": 9192},
+    ],
+)
+def test_the_fingerprint_follows_whatever_needs_a_restart(changed):
+    assert not set(fingerprints()) & set(fingerprints(**changed))
+
+
+def test_one_more_broker_on_a_host_restarts_no_other():
+    assert fingerprints(count=4)[:3] == fingerprints()
+
+
+def test_the_clusters_addresses_follow_each_hosts_own_settings():
+    hosts = [
+        {"inventory_hostname": "a", "ansible_host": "192.0.2.1", "brokers_per_host": "2"},
+        {"inventory_hostname": "b", "broker_http_port": 9500},
+        {"inventory_hostname": "c", "ansible_host": "192.0.2.3", "broker_advertised_host": "kafka-c"},
+    ]
+    assert filters.broker_urls(hosts, 9090, 10) == [
+        "http://192.0.2.1:9090",
+        "http://192.0.2.1:9100",
+        "http://b:9500",
+        "http://kafka-c:9090",
+    ]
+
+
+def test_zookeepers_servers_are_joined_with_the_chroot_at_the_end():
+    hosts = [{"inventory_hostname": "a", "ansible_host": "192.0.2.1"}, {"inventory_hostname": "b"}]
+    assert filters.zookeeper_connect(hosts, 2181, "/landline") == "192.0.2.1:2181,b:2181/landline"
