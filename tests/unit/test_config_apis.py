@@ -1,0 +1,229 @@
+"""DescribeConfigs and IncrementalAlterConfigs over the wire's messages and a real store."""
+
+import threading
+from dataclasses import dataclass
+
+import pytest
+
+from broker.config.broker_config import BrokerConfig
+from broker.protocol import codec
+from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.errors import Errors
+from broker.server.apis import describe_configs, incremental_alter_configs
+from broker.server.dynamic_config import DynamicConfigManager
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.embedded import EmbeddedStore
+
+TOPIC, BROKER, LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+class KnownTopics:
+    """Of the MetadataCache, what these APIs ask."""
+
+    def contains(self, topic):
+        return topic == "t1"
+
+
+@dataclass
+class Context:
+    """Of the ApiContext, what these APIs use."""
+
+    store: ClusterStore
+    dynamic_config: DynamicConfigManager
+    metadata_cache: KnownTopics
+    broker_id: int = 1
+
+
+@pytest.fixture
+def ctx():
+    embedded = EmbeddedStore()
+    embedded.connect(1000, threading.Event())
+    store = ClusterStore(embedded)
+    store.create_top_level_paths()
+    props = {"zookeeper.connect": "zk", "broker.id": "1", "log.dirs": "/d", "ssl.key.password": "hunter2"}
+    manager = DynamicConfigManager(
+        BrokerConfig.from_properties(props),
+        1,
+        store,
+        on_topic_config=lambda _topic, _config: None,
+        on_broker_config=lambda _: None,
+        local_topics=list,
+    )
+    yield Context(store, manager, KnownTopics())
+    embedded.close()
+
+
+def call(api, module, version, ctx, fields):
+    """The response's entity, through both encodings."""
+    request = codec.decode(api, version, "request", codec.encode(api, version, "request", fields))
+    response = module.handle(None, request, ctx)
+    return codec.decode(api, version, "response", codec.encode(api, version, "response", response))
+
+
+def describe(ctx, kind, name, keys=None, version=4, synonyms=True):
+    fields = {
+        "resources": [{"resource_type": kind, "resource_name": name, "configuration_keys": keys}],
+        "include_synonyms": synonyms,
+        "include_documentation": True,
+    }
+    (result,) = call(ApiKey.DESCRIBE_CONFIGS, describe_configs, version, ctx, fields).results
+    return result
+
+
+def alter(ctx, kind, name, *changes, version=1, validate_only=False):
+    configs = [
+        {"name": key, "config_operation": operation, "value": value} for key, operation, value in changes
+    ]
+    fields = {
+        "resources": [{"resource_type": kind, "resource_name": name, "configs": configs}],
+        "validate_only": validate_only,
+    }
+    (response,) = call(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs, version, ctx, fields
+    ).responses
+    return response
+
+
+def versions(api):
+    return range(APIS[api].min_version, APIS[api].max_version + 1)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+def test_every_version_tells_a_topics_configs(ctx, version):
+    ctx.store.set_entity_config("topics", "t1", {"retention.ms": "5"})
+    result = describe(ctx, TOPIC, "t1", version=version)
+    assert result.error_code.value == Errors.NONE
+    configs = {config.name: config for config in result.configs}
+    assert len(configs) == 36
+    assert configs["retention.ms"].value == "5"
+    assert not configs["retention.ms"].read_only
+    if version == 0:
+        assert not configs["retention.ms"].is_default
+        assert configs["segment.bytes"].is_default
+    else:
+        assert configs["retention.ms"].config_source == 1
+        assert configs["retention.ms"].synonyms[0].name == "retention.ms"
+    if version >= 3:
+        assert configs["retention.ms"].config_type == 5
+        assert configs["retention.ms"].documentation
+
+
+def test_only_the_keys_asked_for_are_told(ctx):
+    assert [config.name for config in describe(ctx, TOPIC, "t1", ["segment.bytes", "nonsense"]).configs] == [
+        "segment.bytes"
+    ]
+
+
+def test_this_brokers_configs_are_told_without_passwords(ctx):
+    configs = {config.name: config for config in describe(ctx, BROKER, "1").configs}
+    assert len(configs) > 328
+    assert configs["ssl.key.password"].is_sensitive
+    assert configs["ssl.key.password"].value is None
+    assert configs["broker.id"].read_only
+    assert not configs["log.retention.ms"].read_only
+
+
+def test_synonyms_are_told_only_when_asked_for(ctx):
+    (config,) = describe(ctx, BROKER, "1", ["broker.id"], synonyms=False).configs
+    assert config.synonyms == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (TOPIC, "absent", Errors.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "../etc", Errors.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "2", Errors.INVALID_REQUEST),
+        (BROKER, "one", Errors.INVALID_REQUEST),
+        (LOGGER, "", Errors.INVALID_REQUEST),
+        (99, "x", Errors.INVALID_REQUEST),
+    ],
+)
+def test_what_is_not_there_has_its_own_error(ctx, kind, name, error):
+    result = describe(ctx, kind, name)
+    assert result.error_code.value == error
+    assert result.error_message
+    assert alter(ctx, kind, name).error_code.value == error
+
+
+def test_the_root_logger_is_told(ctx):
+    (config,) = describe(ctx, LOGGER, "1").configs
+    assert (config.name, config.config_source, config.read_only) == ("root", 6, True)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.INCREMENTAL_ALTER_CONFIGS))
+def test_a_topic_change_is_written_and_announced_as_kafka_does(ctx, version):
+    assert (
+        alter(ctx, TOPIC, "t1", ("retention.ms", SET, "5"), version=version).error_code.value == Errors.NONE
+    )
+    assert ctx.store.topic_configs("t1") == {"retention.ms": "5"}
+    assert [path for _, path in ctx.store.config_changes()] == ["topics/t1"]
+    assert describe(ctx, TOPIC, "t1", ["retention.ms"]).configs[0].value == "5"
+    alter(ctx, TOPIC, "t1", ("cleanup.policy", APPEND, "compact"), ("retention.ms", DELETE, None))
+    assert ctx.store.topic_configs("t1") == {"cleanup.policy": "delete,compact"}
+
+
+def test_the_clusters_default_is_kept_under_its_own_name(ctx):
+    assert alter(ctx, BROKER, "", ("log.retention.ms", SET, "5")).error_code.value == Errors.NONE
+    assert ctx.store.entity_config("brokers", "<default>") == {"log.retention.ms": "5"}
+    assert [path for _, path in ctx.store.config_changes()] == ["brokers/<default>"]
+    assert alter(ctx, BROKER, "1", ("log.retention.ms", SET, "6")).error_code.value == Errors.NONE
+    ctx.dynamic_config.startup()
+    try:
+        assert [(config.name, config.value) for config in describe(ctx, BROKER, "").configs] == [
+            ("log.retention.ms", "5")
+        ]
+        (config,) = describe(ctx, BROKER, "1", ["log.retention.ms"]).configs
+        assert [(synonym.value, synonym.source) for synonym in config.synonyms[:2]] == [("6", 2), ("5", 3)]
+    finally:
+        ctx.dynamic_config.shutdown()
+
+
+def test_validating_writes_nothing(ctx):
+    response = alter(ctx, TOPIC, "t1", ("retention.ms", SET, "5"), validate_only=True)
+    assert response.error_code.value == Errors.NONE
+    assert ctx.store.topic_configs("t1") == {}
+    assert ctx.store.config_changes() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "error", "message"),
+    [
+        (TOPIC, "t1", ("retention.sm", SET, "5"), Errors.INVALID_CONFIG, "Did you mean retention.ms?"),
+        (TOPIC, "t1", ("retention.ms", SET, "x"), Errors.INVALID_CONFIG, "whole number"),
+        (TOPIC, "t1", ("retention.ms", SET, None), Errors.INVALID_REQUEST, "null"),
+        (BROKER, "1", ("broker.id", SET, "2"), Errors.INVALID_CONFIG, "restart"),
+        (BROKER, "1", ("ssl.key.password", SET, "hunter3"), Errors.INVALID_CONFIG, "restart"),
+    ],
+)
+def test_a_refused_change_says_why_and_writes_nothing(ctx, kind, name, change, error, message):
+    response = alter(ctx, kind, name, change)
+    assert response.error_code.value == error
+    assert message in response.error_message
+    assert "hunter" not in response.error_message
+    assert ctx.store.config_changes() == []
+
+
+def test_one_bad_resource_costs_the_others_nothing_and_twins_are_refused(ctx):
+    def resource(name, value):
+        configs = [{"name": "retention.ms", "config_operation": SET, "value": value}]
+        return {"resource_type": TOPIC, "resource_name": name, "configs": configs}
+
+    fields = {"validate_only": False, "resources": [resource("t1", "5"), resource("absent", "5")]}
+    codes = [
+        response.error_code.value
+        for response in call(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs, 1, ctx, fields
+        ).responses
+    ]
+    assert codes == [Errors.NONE, Errors.UNKNOWN_TOPIC_OR_PARTITION]
+    twins = {"validate_only": False, "resources": [resource("t1", "6"), resource("t1", "7")]}
+    codes = [
+        response.error_code.value
+        for response in call(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs, 1, ctx, twins
+        ).responses
+    ]
+    assert codes == [Errors.INVALID_REQUEST, Errors.INVALID_REQUEST]
+    assert ctx.store.topic_configs("t1") == {"retention.ms": "5"}
