@@ -161,7 +161,8 @@ def _step(before: Polled, after: Polled, known: list[int]) -> Iterator[Anomaly]:
         return
     following = bisect_right(known, before.offset)
     if known[following] < after.offset:
-        detail = f"{after.consumer} went from offset {before.offset} to {after.offset}, {known[following]} holds a record"
+        step = f"from offset {before.offset} to {after.offset}"
+        detail = f"{after.consumer} went {step}, but {known[following]} holds a record"
         yield Anomaly(AnomalyKind.SKIPPED, after.record_id, after.partition, detail)
 
 
