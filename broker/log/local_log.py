@@ -106,6 +106,11 @@ class LocalLog:
         return self._segments
 
     @property
+    def generation(self) -> int:
+        """Rises by two with every change that takes segments or their ends away; odd meanwhile."""
+        return self._generation
+
+    @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self._segments)
 
@@ -392,14 +397,14 @@ class LocalLog:
         finally:
             self._generation += 1
 
-    def replace_segments(self, old: Sequence[Segment], new: Segment) -> bool:
+    def replace_segments(self, old: Sequence[Segment], new: Segment, generation: int) -> bool:
         """Puts a compacted segment, which bears the suffix ``.swap``, in the place of ``old``.
 
-        False, with nothing done, when one of ``old`` is no longer there. Raises
+        False, with nothing done, when segments went or shrank since ``generation``. Raises
         KafkaError(KAFKA_STORAGE_ERROR).
         """
         with self.lock:
-            if self._closed or not set(old) <= set(self._segments[:-1]):
+            if self._closed or generation != self._generation:
                 return False
             self._generation += 1
             try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ import structlog
 
 from broker.config.log_config import LONG_MAX, LogConfig
 from broker.log.checkpoints import OffsetCheckpoint
+from broker.log.cleaner_manager import LogCleaner
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.loader import LoadParameters, load_log
 from broker.log.local_log import LocalLog
@@ -47,6 +48,9 @@ class LogManagerSettings:
     log_flush_start_offset_checkpoint_interval_ms: int = 60_000
     log_retention_check_interval_ms: int = 300_000
     log_initial_task_delay_ms: int = 30_000
+    log_cleaner_enable: bool = True
+    log_cleaner_backoff_ms: int = 15_000
+    log_cleaner_dedupe_buffer_size: int = 134_217_728
 
 
 class LogManager:
@@ -75,6 +79,12 @@ class LogManager:
         self._loaded_dirs: set[LogDir] = set()
         self._clean_dirs: set[LogDir] = set()
         self._started_loading: set[LogDir] = set()
+        self.cleaner = LogCleaner(
+            lambda: [(log_dir, self._logs_in(log_dir)) for log_dir in self._dirs],
+            clock,
+            self._settings.log_cleaner_dedupe_buffer_size,
+            stopped=lambda: not self._locked or (scheduler is not None and not scheduler.is_started),
+        )
         self._locked = False
         self.clean = True
         self.broker_id: int | None = None
@@ -326,7 +336,7 @@ class LogManager:
             offsets |= log_dir.read_checkpoint(log_dir.high_watermarks)
         return offsets
 
-    def _logs_in(self, log_dir: LogDir) -> Iterable[Log]:
+    def _logs_in(self, log_dir: LogDir) -> list[Log]:
         return [log for log in self.all_logs() if self._dir_of.get(log.topic_partition) is log_dir]
 
     def _write_offsets(
@@ -378,6 +388,11 @@ class LogManager:
                 settings.log_flush_start_offset_checkpoint_interval_ms,
             ),
             ("producer-expiration", self.expire_producers, _PRODUCER_EXPIRATION_CHECK_MS),
+            (
+                "kafka-log-cleaner",
+                self.cleaner.run,
+                settings.log_cleaner_backoff_ms if settings.log_cleaner_enable else LONG_MAX,
+            ),
         )
         for name, action, period_ms in tasks:
             if period_ms < LONG_MAX:

@@ -27,8 +27,8 @@ def note_batch(
 ) -> None:
     """Updates ``state`` by a producer's batch that stands in ``segment``; ``indexed``: its abort is noted.
 
-    ``view`` holds the batch at ``position``; only markers are read from it. Raises KafkaError(CORRUPT_MESSAGE),
-    OSError.
+    ``view`` holds the batch at ``position``; only markers are read from it. Raises
+    KafkaError(CORRUPT_MESSAGE), OSError.
     """
     if not header.is_control:
         state.update(header, header.base_offset)
@@ -43,7 +43,9 @@ def note_batch(
 def replay(
     state: ProducerStateManager, segments: Iterable[Segment], start_offset: int, reindex_from: int
 ) -> None:
-    """Notes the batches of ``segments`` from ``start_offset`` on; aborts from ``reindex_from`` are indexed."""
+    """Notes the batches of ``segments`` from ``start_offset`` on; aborts from ``reindex_from`` are
+    indexed.
+    """
     for segment in segments:
         for position, header in segment.headers_from(segment.offset_index.lookup(start_offset)):
             if header.base_offset >= start_offset and header.producer_id >= 0:

@@ -165,7 +165,7 @@ def _unzstd(data: Bytes, max_bytes: int) -> bytes:
             out += frame.decompress(piece)
             if len(out) > max_bytes:
                 raise _too_large(max_bytes)
-            if frame.eof and frame.unused_data:
+            if frame.unused_data:
                 rest = memoryview(data)[len(data) - len(rest) - len(frame.unused_data) :]
     return bytes(out)
 

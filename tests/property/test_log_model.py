@@ -68,7 +68,11 @@ class LogModel(RuleBasedStateMachine):
         info = self.log.append_as_leader(memoryview(bytearray(sent)), self.epoch)
         assert (info.duplicate, info.first_offset) == (True, offset)
 
-    @rule(gap=st.integers(0, 3), counts=st.lists(st.integers(1, 3), min_size=1, max_size=5), cut=st.integers(0, 30))
+    @rule(
+        gap=st.integers(0, 3),
+        counts=st.lists(st.integers(1, 3), min_size=1, max_size=5),
+        cut=st.integers(0, 30),
+    )
     def append_fetched_batches(self, gap, counts, cut) -> None:
         data = bytearray()
         offset = self.end + gap
@@ -169,9 +173,7 @@ class LogModel(RuleBasedStateMachine):
         segment = self.log.segments[-1]
         if segment.size == 0:
             return
-        last_position = max(
-            position for position, header in segment.headers_from(0)
-        )
+        last_position = max(position for position, header in segment.headers_from(0))
         path = segment.path(".log")
         position = data.draw(st.integers(last_position, segment.size - 1))
         if data.draw(st.booleans()):
@@ -219,7 +221,8 @@ class LogModel(RuleBasedStateMachine):
         timestamps = sorted({records[0][2] for records in self.batches})
         timestamp = data.draw(st.sampled_from([timestamps[0] - 1, *timestamps, timestamps[-1] + 1]))
         expected = next(
-            (r[0] for records in self.batches for r in records if r[2] >= timestamp and r[0] >= self.start), None
+            (r[0] for records in self.batches for r in records if r[2] >= timestamp and r[0] >= self.start),
+            None,
         )
         found = self.log.offset_for_timestamp(timestamp)
         assert (None if found is None else found.offset) == expected
@@ -254,5 +257,7 @@ class LogModel(RuleBasedStateMachine):
         assert list(epochs) == sorted(set(epochs))
 
 
-LogModel.TestCase.settings = settings(max_examples=int(os.environ.get("LOG_MODEL_EXAMPLES", "60")), stateful_step_count=40, deadline=None)
+LogModel.TestCase.settings = settings(
+    max_examples=int(os.environ.get("LOG_MODEL_EXAMPLES", "60")), stateful_step_count=40, deadline=None
+)
 test_log_agrees_with_a_list = LogModel.TestCase

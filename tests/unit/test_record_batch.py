@@ -111,7 +111,9 @@ def test_walking_stops_at_a_length_that_cannot_be(length):
 
 
 def test_control_records_are_read_only_when_asked_for():
-    marker = build_batch([Record(b"\0\0\0\1", b"\0\0\0\0\0\7", (), 5)], control=True, producer_id=1, producer_epoch=0)
+    marker = build_batch(
+        [Record(b"\0\0\0\1", b"\0\0\0\0\0\7", (), 5)], control=True, producer_id=1, producer_epoch=0
+    )
     assert read_records(marker) == []
     assert len(read_records(marker, include_control=True)) == 1
 

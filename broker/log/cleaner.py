@@ -1,0 +1,150 @@
+"""Compacting one log: an offset map of its dirty part, then segment by segment what is still the last word.
+
+Each group of segments is written anew as ``.cleaned``, synced, renamed to ``.swap`` and put in the place of
+the old ones: a crash leaves either the old or the complete new ones (see :mod:`.loader`). When anything but
+the cleaner takes segments away meanwhile, by truncation or retention, the work is given up and begun again
+another time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from broker.log.compaction import AbortedRanges, CompactionRules, compact_batch
+from broker.log.loader import CLEANED_SUFFIX, SWAP_SUFFIX
+from broker.log.log import Log
+from broker.log.offset_map import OffsetMap
+from broker.log.segment import INT32_MAX, LOG_SUFFIX, Segment
+from broker.record.batch import iter_records
+from broker.record.header import BatchHeader
+
+_log = structlog.get_logger(__name__)
+
+
+class CleaningAborted(Exception):
+    """The log changed under the cleaner, or the broker stops. Nothing is lost but the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerStats:
+    """What one compaction did. ``end_offset``: up to there (exclusive) the log is now clean."""
+
+    end_offset: int
+    bytes_before: int
+    bytes_after: int
+    keys: int
+
+
+def clean_log(
+    log: Log,
+    first_dirty_offset: int,
+    first_uncleanable_offset: int,
+    offsets: OffsetMap,
+    now_ms: int,
+    stopped: Callable[[], bool],
+) -> CleanerStats:
+    """Compacts ``log`` below ``first_uncleanable_offset``, where a segment begins, by the keys from
+    ``first_dirty_offset`` on, as many as ``offsets`` holds.
+
+    Raises CleaningAborted, KafkaError, OSError.
+    """
+    generation = log.generation
+    segments = [segment for segment in log.segments[:-1] if segment.base_offset < first_uncleanable_offset]
+    aborted = AbortedRanges([entry for segment in log.segments for entry in segment.txn_index.entries()])
+    end_offset = _fill(offsets, segments, first_dirty_offset, first_uncleanable_offset, aborted, stopped)
+    segments = [segment for segment in segments if segment.base_offset < end_offset]
+    with log.lock:
+        producers = log.producer_state.producers.values()
+        last_batches = {p.producer_id: p.batches[-1].last_offset for p in producers if p.batches}
+    rules = CompactionRules(offsets, aborted, last_batches, now_ms, log.config.delete_retention_ms)
+    before = after = 0
+    for group in group_segments(segments, log.config.segment_bytes):
+        before += sum(segment.size for segment in group)
+        cleaned = _clean_group(log, group, rules, stopped)
+        after += cleaned.size
+        if not log.replace_segments(group, cleaned, generation):
+            cleaned.delete_files()
+            raise CleaningAborted(f"{log.topic_partition} changed while it was compacted")
+        generation += 2  # by the replacement; had it risen by anything else, the next one is refused
+    return CleanerStats(end_offset, before, after, len(offsets))
+
+
+def group_segments(segments: Sequence[Segment], max_bytes: int) -> Iterator[list[Segment]]:
+    """Neighbouring segments in groups that make at most one full segment each."""
+    group: list[Segment] = []
+    for number, segment in enumerate(segments):
+        end_offset = segments[number + 1].base_offset if number + 1 < len(segments) else segment.base_offset
+        if group and (
+            sum(one.size for one in group) + segment.size > max_bytes
+            or end_offset - group[0].base_offset > INT32_MAX
+        ):
+            yield group
+            group = []
+        group.append(segment)
+    if group:
+        yield group
+
+
+def _fill(
+    offsets: OffsetMap,
+    segments: Sequence[Segment],
+    first_offset: int,
+    end_offset: int,
+    aborted: AbortedRanges,
+    stopped: Callable[[], bool],
+) -> int:
+    """Notes the keys from ``first_offset`` on; the offset up to which all are noted."""
+    for segment in segments:
+        for position, header in segment.headers_from(segment.offset_index.lookup(first_offset)):
+            if header.last_offset < first_offset or header.is_control or header in aborted:
+                continue
+            if header.base_offset >= end_offset:
+                return end_offset
+            if not offsets.has_room_for(header.record_count):
+                return header.base_offset
+            for record in iter_records(_batch(segment, position, header, stopped), header):
+                if record.key is not None and record.offset >= first_offset:
+                    offsets.put(record.key, record.offset)
+    return end_offset
+
+
+def _batch(segment: Segment, position: int, header: BatchHeader, stopped: Callable[[], bool]) -> memoryview:
+    if stopped():
+        raise CleaningAborted("the broker stops")
+    return segment.read_batches(position, position + header.size_bytes)
+
+
+def _clean_group(
+    log: Log, group: Sequence[Segment], rules: CompactionRules, stopped: Callable[[], bool]
+) -> Segment:
+    """The group's compacted segment, synced, with the suffix ``.swap``."""
+    config = log.config
+    cleaned = Segment.create(
+        log.dir, group[0].base_offset, config.segment_index_bytes, rules.now_ms, CLEANED_SUFFIX
+    )
+    try:
+        for segment in group:
+            for position, header in segment.headers_from(0):
+                kept = compact_batch(_batch(segment, position, header, stopped), header, rules)
+                if kept is not None:
+                    entry = (header.base_offset, header.last_offset, len(kept), _max_timestamp(kept))
+                    cleaned.append(kept, [entry], config.index_interval_bytes)
+            for aborted in segment.txn_index.entries():
+                cleaned.txn_index.append(aborted)
+        cleaned.become_inactive()
+        cleaned.sync()
+        modified_ns = group[-1].path(LOG_SUFFIX).stat().st_mtime_ns
+        os.utime(cleaned.path(LOG_SUFFIX), ns=(modified_ns, modified_ns))
+        cleaned.change_suffix(SWAP_SUFFIX)
+    except BaseException:
+        cleaned.delete_files()
+        raise
+    return cleaned
+
+
+def _max_timestamp(view: memoryview) -> int:
+    return int.from_bytes(view[35:43], "big", signed=True)

@@ -1,0 +1,168 @@
+"""Which compacted log is cleaned next, and how far each one is.
+
+Kafka's LogCleaner and LogCleanerManager with one thread, the scheduler's. What was cleaned is remembered in
+each directory's ``cleaner-offset-checkpoint``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from broker.config.log_config import LONG_MAX
+from broker.log.checkpoints import CLEANER_CHECKPOINT, OffsetCheckpoint
+from broker.log.cleaner import CleaningAborted, clean_log
+from broker.log.log import Log
+from broker.log.log_dir import LogDir
+from broker.log.offset_map import OffsetMap
+from broker.protocol.errors import KafkaError
+from broker.utils.clock import Clock
+from broker.utils.topic_partition import TopicPartition
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DirtyLog:
+    """A compacted log and its dirty part, ``first_dirty_offset`` up to ``first_uncleanable_offset``."""
+
+    log: Log
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+
+    @property
+    def ratio(self) -> float:
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    @property
+    def wants_cleaning(self) -> bool:
+        return self.dirty_bytes > 0 and (
+            self.overdue or self.ratio >= self.log.config.min_cleanable_dirty_ratio
+        )
+
+
+class LogCleaner:
+    """Cleans the dirtiest log first. ``run`` is the periodic task; one at a time."""
+
+    def __init__(
+        self,
+        logs_by_dir: Callable[[], Iterable[tuple[LogDir, list[Log]]]],
+        clock: Clock,
+        dedupe_buffer_bytes: int,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._logs_by_dir = logs_by_dir
+        self._clock = clock
+        self._dedupe_buffer_bytes = dedupe_buffer_bytes
+        self._stopped = stopped
+        self._lock = threading.Lock()
+        self._uncleanable: set[TopicPartition] = set()
+
+    def run(self) -> int:
+        """Cleans until no log wants it; how many times one was cleaned."""
+        cleaned = 0
+        with self._lock:
+            while not self._stopped():
+                found = self._dirtiest()
+                if found is None:
+                    break
+                log_dir, dirty = found
+                if not self._clean(log_dir, dirty):
+                    break
+                cleaned += 1
+        return cleaned
+
+    def _dirtiest(self) -> tuple[LogDir, DirtyLog] | None:
+        now_ms = self._clock.wall_ms()
+        candidates = []
+        for log_dir, logs in self._logs_by_dir():
+            compacted = [log for log in logs if log.config.compact]
+            if compacted:
+                positions = log_dir.read_checkpoint(_checkpoint(log_dir))
+                for log in compacted:
+                    dirty = measure(log, positions.get(log.topic_partition), now_ms)
+                    if dirty.wants_cleaning and log.topic_partition not in self._uncleanable:
+                        candidates.append((log_dir, dirty))
+        return max(candidates, key=lambda candidate: candidate[1].ratio, default=None)
+
+    def _clean(self, log_dir: LogDir, dirty: DirtyLog) -> bool:
+        log = dirty.log
+        started_ms = self._clock.monotonic_ms()
+        try:
+            stats = clean_log(
+                log,
+                dirty.first_dirty_offset,
+                dirty.first_uncleanable_offset,
+                OffsetMap(self._dedupe_buffer_bytes),
+                self._clock.wall_ms(),
+                self._stopped,
+            )
+        except CleaningAborted:
+            return False
+        except (KafkaError, OSError) as error:
+            self._uncleanable.add(log.topic_partition)
+            _log.error(
+                "log_uncleanable",
+                partition=str(log.topic_partition),
+                dir=str(log.dir),
+                error=str(error),
+                do="the log is served but grows; it is tried again after a restart",
+            )
+            return True
+        checkpoint = _checkpoint(log_dir)
+        positions = log_dir.read_checkpoint(checkpoint) | {log.topic_partition: stats.end_offset}
+        present = {one.topic_partition for d, logs in self._logs_by_dir() if d is log_dir for one in logs}
+        log_dir.write_checkpoint(checkpoint, {tp: o for tp, o in positions.items() if tp in present})
+        _log.info(
+            "log_compacted",
+            partition=str(log.topic_partition),
+            clean_up_to=stats.end_offset,
+            bytes_before=stats.bytes_before,
+            bytes_after=stats.bytes_after,
+            keys=stats.keys,
+            took_ms=self._clock.monotonic_ms() - started_ms,
+        )
+        return True
+
+
+def measure(log: Log, checkpointed: int | None, now_ms: int) -> DirtyLog:
+    """How dirty ``log`` is, cleaned up to ``checkpointed`` as far as known."""
+    segments = log.segments
+    first_base = segments[0].base_offset
+    first_dirty = first_base if checkpointed is None else max(checkpointed, first_base)
+    if first_dirty > log.log_end_offset:  # the log was truncated or begun anew since
+        first_dirty = first_base
+    uncleanable = min(segments[-1].base_offset, log.last_stable_offset())
+    config = log.config
+    for segment in segments[:-1]:
+        lag_ms = now_ms - segment.largest_timestamp
+        if config.min_compaction_lag_ms > 0 and lag_ms < config.min_compaction_lag_ms:
+            uncleanable = min(uncleanable, segment.base_offset)
+    bases = [segment.base_offset for segment in segments if segment.base_offset <= uncleanable]
+    uncleanable = bases[-1] if bases else first_base  # segments are compacted whole
+    clean = sum(s.size for s in segments[:-1] if s.base_offset < first_dirty)
+    dirty = [s for s in segments[:-1] if first_dirty <= s.base_offset < uncleanable]
+    inside = next((s for s in reversed(segments[:-1]) if s.base_offset < first_dirty), None)
+    if inside is not None and first_dirty < uncleanable and (not dirty or dirty[0].base_offset > first_dirty):
+        clean -= inside.size
+        dirty.insert(0, inside)
+    oldest_ms = (dirty[0].first_batch_timestamp() if dirty else None) or now_ms
+    return DirtyLog(
+        log,
+        first_dirty,
+        uncleanable,
+        clean,
+        sum(segment.size for segment in dirty),
+        overdue=config.max_compaction_lag_ms < LONG_MAX and now_ms - oldest_ms > config.max_compaction_lag_ms,
+    )
+
+
+def _checkpoint(log_dir: LogDir) -> OffsetCheckpoint:
+    return OffsetCheckpoint(log_dir.path, CLEANER_CHECKPOINT)

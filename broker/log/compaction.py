@@ -1,0 +1,106 @@
+"""What compaction keeps of a batch: the rules alone, on values.
+
+A record stays when no later one has its key. A tombstone, the last word on its key, stays for
+``delete.retention.ms`` after it was first compacted: that moment is set in the batch (KIP-534). The last
+batch of each producer stays, if need be empty, for its sequence. Markers of transactions stay; records of
+aborted ones go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker.log.offset_map import OffsetMap
+from broker.log.results import AbortedTransaction
+from broker.record.batch import Record, assemble, iter_records
+from broker.record.header import (
+    CODEC_MASK,
+    DELETE_HORIZON_FLAG,
+    NO_TIMESTAMP,
+    BatchHeader,
+)
+from broker.record.records import encode_records
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """``now_ms`` and ``delete_retention_ms`` time tombstones; ``last_batches``: producer id to its last
+    batch's last offset.
+    """
+
+    offsets: OffsetMap
+    aborted: AbortedRanges
+    last_batches: Mapping[int, int]
+    now_ms: int
+    delete_retention_ms: int
+
+
+class AbortedRanges:
+    """Which transactional batches belong to aborted transactions."""
+
+    def __init__(self, transactions: list[AbortedTransaction]) -> None:
+        self._by_producer: dict[int, list[AbortedTransaction]] = {}
+        for transaction in transactions:
+            self._by_producer.setdefault(transaction.producer_id, []).append(transaction)
+
+    def __contains__(self, header: BatchHeader) -> bool:
+        if not header.is_transactional or header.is_control:
+            return False
+        return any(
+            transaction.first_offset <= header.base_offset <= transaction.last_offset
+            for transaction in self._by_producer.get(header.producer_id, ())
+        )
+
+
+def compact_batch(view: memoryview, header: BatchHeader, rules: CompactionRules) -> memoryview | None:
+    """What takes the place of the batch at the start of ``view``: itself, a smaller one, or None for nothing.
+
+    Raises KafkaError(CORRUPT_MESSAGE).
+    """
+    if header.is_control:
+        return view
+    records = [] if header in rules.aborted else iter_records(view, header)
+    kept = [record for record in records if _stays(record, header, rules)]
+    if not kept:
+        return _empty(header) if _is_last_of_producer(header, rules) else None
+    starts_horizon = header.delete_horizon_ms is None and any(record.value is None for record in kept)
+    if len(kept) == header.record_count and not starts_horizon:
+        return view
+    return _rebuilt(header, kept, rules.now_ms + rules.delete_retention_ms if starts_horizon else None)
+
+
+def _stays(record: Record, header: BatchHeader, rules: CompactionRules) -> bool:
+    if record.key is None or record.offset < rules.offsets.latest(record.key):
+        return False
+    horizon_ms = header.delete_horizon_ms
+    return record.value is not None or horizon_ms is None or rules.now_ms < horizon_ms
+
+
+def _is_last_of_producer(header: BatchHeader, rules: CompactionRules) -> bool:
+    return header.producer_id >= 0 and rules.last_batches.get(header.producer_id) == header.last_offset
+
+
+def _rebuilt(header: BatchHeader, kept: list[Record], horizon_ms: int | None) -> memoryview:
+    attributes, base_timestamp = header.attributes, header.base_timestamp
+    if horizon_ms is not None:
+        attributes, base_timestamp = attributes | DELETE_HORIZON_FLAG, horizon_ms
+    max_timestamp = header.max_timestamp
+    if not header.is_log_append_time:
+        max_timestamp = max(record.timestamp for record in kept)
+    header = header._replace(
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        record_count=len(kept),
+    )
+    return memoryview(assemble(header, encode_records(kept, header.base_offset, base_timestamp)))
+
+
+def _empty(header: BatchHeader) -> memoryview:
+    header = header._replace(
+        attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG),
+        base_timestamp=NO_TIMESTAMP,
+        record_count=0,
+    )
+    return memoryview(assemble(header, b""))

