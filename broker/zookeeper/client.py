@@ -450,7 +450,9 @@ class _LastWarning(logging.Handler):
         self.text = "no answer yet"
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.text = record.getMessage()
+        message = record.getMessage()
+        if not message.startswith("Transition to "):  # says nothing of why
+            self.text = message
 
 
 def _stat(stat: ZnodeStat) -> Stat:

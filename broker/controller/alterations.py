@@ -1,0 +1,140 @@
+"""Carries out AlterPartition requests: each partition judged, all writes at once, then the brokers told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from broker.controller.alter_partition import Proposal, judge, proposal_of, response_fields
+from broker.controller.term import Term
+from broker.protocol import codec
+from broker.protocol.codec import ZERO_UUID
+from broker.protocol.errors import Errors, KafkaError
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.store import BadVersionError
+from broker.zookeeper.znodes import LeaderAndIsr
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A row of the request: where its answer belongs, and what it is about (None: no such topic)."""
+
+    topic_position: int
+    index: int
+    partition: TopicPartition | None
+    proposal: Proposal | None
+
+
+def alter_partitions(term: Term, message: Any) -> Mapping[str, Any]:
+    """The response's fields, for requests of any version. Raises KafkaError STALE_BROKER_EPOCH."""
+    known = term.context.broker_epoch(message.broker_id)
+    if known is None or message.broker_epoch != known:
+        raise KafkaError(
+            Errors.STALE_BROKER_EPOCH,
+            f"broker {message.broker_id} has epoch {known}, the request says {message.broker_epoch}",
+        )
+    asked = _asked(term, message)
+    by_id = any(hasattr(topic, "topic_id") for topic in message.topics)
+    outcomes, writes = _judge_all(term, asked, by_id=by_id)
+    _write(term, writes, outcomes)
+    return {"error_code": Errors.NONE, "topics": _topics(term, message, asked, outcomes, by_id=by_id)}
+
+
+def _asked(term: Term, message: Any) -> list[_Asked]:
+    asked = []
+    for position, topic in enumerate(message.topics):
+        topic_id = codec.get(topic, "topic_id")
+        name = codec.get(topic, "topic_name") if topic_id is None else term.context.topic_names.get(topic_id)
+        for row in topic.partitions:
+            partition = None if name is None else TopicPartition(name, row.partition_index)
+            proposal = proposal_of(message.broker_id, row)
+            asked.append(_Asked(position, row.partition_index, partition, proposal))
+    return asked
+
+
+def _judge_all(
+    term: Term, asked: list[_Asked], *, by_id: bool
+) -> tuple[dict[tuple[int, int], Errors], dict[TopicPartition, tuple[tuple[int, int], LeaderAndIsr]]]:
+    context = term.context
+    epochs = {broker_id: live.epoch for broker_id, live in context.brokers.items()}
+    outcomes: dict[tuple[int, int], Errors] = {}
+    writes: dict[TopicPartition, tuple[tuple[int, int], LeaderAndIsr]] = {}
+    for row in asked:
+        key = (row.topic_position, row.index)
+        if row.partition is None:
+            outcomes[key] = Errors.UNKNOWN_TOPIC_ID if by_id else Errors.UNKNOWN_TOPIC_OR_PARTITION
+        elif row.proposal is None:
+            outcomes[key] = Errors.INVALID_REQUEST
+        elif context.is_being_deleted(row.partition.topic):
+            outcomes[key] = Errors.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            state, live = context.leaders.get(row.partition), context.online_replicas(row.partition)
+            verdict = judge(row.proposal, state, live, epochs, knows_ineligible=by_id)
+            outcomes[key] = verdict.error
+            if verdict.new_state is not None:
+                writes[row.partition] = (key, verdict.new_state)
+    return outcomes, writes
+
+
+def _write(
+    term: Term,
+    writes: Mapping[TopicPartition, tuple[tuple[int, int], LeaderAndIsr]],
+    outcomes: dict[tuple[int, int], Errors],
+) -> None:
+    states = {partition: state for partition, (_, state) in writes.items()}
+    changed, stale = [], []
+    for partition, result in term.store.update_partition_states(states).items():
+        key = writes[partition][0]
+        if isinstance(result, LeaderAndIsr):
+            before = term.context.leaders[partition]
+            term.context.leaders[partition] = result
+            changed.append((partition, before, result))
+        elif isinstance(result, BadVersionError):
+            outcomes[key] = Errors.INVALID_UPDATE_VERSION
+            stale.append(partition)
+        else:
+            outcomes[key] = Errors.UNKNOWN_SERVER_ERROR
+            _log.error("isr_not_written", partition=str(partition), reason=str(result))
+    for partition, before, after in changed:
+        _log.info(
+            "isr_changed",
+            partition=str(partition),
+            isr_before=list(before.isr),
+            isr=list(after.isr),
+            leader=after.leader,
+            partition_epoch=after.partition_epoch,
+        )
+        term.on_isr_grown(partition, before.isr, after.isr)
+    if changed:
+        term.batch.add_update_metadata(term.context.brokers, [partition for partition, _, _ in changed])
+        term.batch.flush()
+    if stale:
+        term.partitions.read_again(stale)
+
+
+def _topics(
+    term: Term,
+    message: Any,
+    asked: list[_Asked],
+    outcomes: Mapping[tuple[int, int], Errors],
+    *,
+    by_id: bool,
+) -> list[Mapping[str, Any]]:
+    rows: list[list[Mapping[str, Any]]] = [[] for _ in message.topics]
+    for row in asked:
+        error = outcomes[row.topic_position, row.index]
+        state = None if row.partition is None else term.context.leaders.get(row.partition)
+        rows[row.topic_position].append(response_fields(row.index, error, state))
+    return [
+        {
+            "topic_id": codec.get(topic, "topic_id") or ZERO_UUID,
+            "topic_name": "" if by_id else topic.topic_name,
+            "partitions": partitions,
+        }
+        for topic, partitions in zip(message.topics, rows, strict=True)
+    ]

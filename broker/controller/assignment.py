@@ -1,0 +1,98 @@
+"""Which brokers hold a new partition's replicas: Kafka's AdminUtils.assignReplicasToBrokers. Pure but for
+``rng``.
+
+The first replicas go round the brokers from a random start, so that leaders are spread evenly; each further
+replica of a partition is shifted by one more round, so that a broker's partitions have their followers all
+over. With racks, brokers are taken from the racks in turn, and no rack gets a second replica before every
+rack has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+
+_RANDOM = Random()
+
+
+def assign_replicas(
+    brokers: Mapping[int, str | None],
+    partitions: int,
+    replication_factor: int,
+    *,
+    first_partition: int = 0,
+    start_index: int = -1,
+    start_shift: int = -1,
+    rng: Random = _RANDOM,
+) -> dict[int, tuple[int, ...]]:
+    """Replicas of ``partitions`` new partitions, numbered from ``first_partition``.
+
+    ``brokers`` maps live ids to racks; racks count only when every broker has one. ``start_index`` and
+    ``start_shift`` are drawn when negative; when partitions are added, Kafka gives the position of partition
+    0's first replica for both, so that the round goes on where it was. Raises ValueError when there are
+    fewer brokers than replicas.
+    """
+    if not 0 < replication_factor <= len(brokers):
+        raise ValueError(f"{replication_factor} replicas cannot be put on {len(brokers)} brokers")
+    racks = _all_racks(brokers)
+    order = sorted(brokers) if racks is None else alternate_racks(racks)
+    start = start_index if start_index >= 0 else rng.randrange(len(order))
+    shift = start_shift if start_shift >= 0 else rng.randrange(len(order))
+    shift = max(shift, 0)
+    assignment = {}
+    for partition in range(max(first_partition, 0), max(first_partition, 0) + partitions):
+        if partition > 0 and partition % len(order) == 0:
+            shift += 1
+        first = (partition + start) % len(order)
+        if racks is None:
+            replicas = _spread(order, first, shift, replication_factor)
+        else:
+            replicas = _spread_over_racks(order, racks, first, shift, replication_factor)
+        assignment[partition] = replicas
+    return assignment
+
+
+def alternate_racks(racks: Mapping[int, str]) -> list[int]:
+    """Brokers such that neighbours are in different racks as far as it goes: one of each rack, then the
+    next.
+    """
+    queues = {rack: sorted(b for b in racks if racks[b] == rack) for rack in sorted(set(racks.values()))}
+    order: list[int] = []
+    while len(order) < len(racks):
+        order += [queue.pop(0) for queue in queues.values() if queue]
+    return order
+
+
+def _all_racks(brokers: Mapping[int, str | None]) -> dict[int, str] | None:
+    racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
+    return racks if len(racks) == len(brokers) else None
+
+
+def _spread(order: Sequence[int], first: int, shift: int, replication_factor: int) -> tuple[int, ...]:
+    replicas = [order[first]]
+    replicas += [
+        order[_replica_index(first, shift, number, len(order))] for number in range(replication_factor - 1)
+    ]
+    return tuple(replicas)
+
+
+def _spread_over_racks(
+    order: Sequence[int], racks: Mapping[int, str], first: int, shift: int, replication_factor: int
+) -> tuple[int, ...]:
+    replicas = [order[first]]
+    rack_count = len(set(racks.values()))
+    position = 0
+    while len(replicas) < replication_factor:
+        broker = order[_replica_index(first, shift * rack_count, position, len(order))]
+        position += 1
+        used_racks = {racks[replica] for replica in replicas}
+        rack_is_fresh = racks[broker] not in used_racks or len(used_racks) == rack_count
+        broker_is_fresh = broker not in replicas
+        if broker_is_fresh and rack_is_fresh:
+            replicas.append(broker)
+    return tuple(replicas)
+
+
+def _replica_index(first: int, shift: int, number: int, brokers: int) -> int:
+    """Never ``first`` itself: a step of 1 to brokers-1 from it."""
+    return (first + 1 + (shift + number) % (brokers - 1)) % brokers

@@ -1,0 +1,179 @@
+"""Carries the controller's requests to the brokers: a queue and a sender thread for each, as they are needed.
+
+A request is sent again until it is answered, in order, so that a broker never misses a step; only its
+broker's end, or the end of the term, drops it. Kafka's ControllerChannelManager.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import ProtocolError
+from broker.replication.broker_channel import ChannelError
+from broker.replication.cluster_view import BrokerAddress
+from broker.zookeeper.znodes import LiveBroker
+
+_log = structlog.get_logger(__name__)
+RETRY_BACKOFF_S = 0.1
+CLIENT_ID = "controller"
+
+
+class Channel(Protocol):
+    """What is used of a :class:`~broker.replication.broker_channel.BrokerChannel`."""
+
+    def request(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+MakeChannel = Callable[[BrokerAddress, str], Channel]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outgoing:
+    api: ApiKey
+    version: int
+    fields: Mapping[str, Any]
+    on_response: Callable[[Any], None]
+
+
+class ChannelManager:
+    """Owner of the senders. Called by the controller's thread alone."""
+
+    def __init__(self, controller_id: int, inter_broker_listener: str, make_channel: MakeChannel) -> None:
+        self._controller_id = controller_id
+        self._listener = inter_broker_listener
+        self._make_channel = make_channel
+        self._senders: dict[int, _Sender] = {}
+
+    def add(self, live: LiveBroker) -> None:
+        """A broker that registered; one without the inter-broker listener cannot be told anything."""
+        endpoint = live.registration.endpoint(self._listener)
+        if endpoint is None:
+            _log.error(
+                "broker_without_inter_broker_listener",
+                broker=live.broker_id,
+                listener=self._listener,
+                listeners=[e.listener_name for e in live.registration.endpoints],
+                action="give every broker the same inter.broker.listener.name",
+            )
+            return
+        address = BrokerAddress(live.broker_id, endpoint.host, endpoint.port)
+        client_id = f"{CLIENT_ID}-{self._controller_id}-to-broker-{live.broker_id}"
+        self._senders[live.broker_id] = _Sender(address, live.epoch, self._make_channel, client_id)
+
+    def remove(self, broker_id: int) -> None:
+        """The broker is gone: what was not yet answered is dropped."""
+        sender = self._senders.pop(broker_id, None)
+        if sender is not None:
+            sender.stop()
+
+    def send(
+        self,
+        broker_id: int,
+        api: ApiKey,
+        version: int,
+        fields: Mapping[str, Any],
+        on_response: Callable[[Any], None],
+    ) -> None:
+        """Enqueues; ``on_response`` gets the decoded response on the sender's thread."""
+        sender = self._senders.get(broker_id)
+        if sender is not None:
+            sender.put(_Outgoing(api, version, fields, on_response))
+
+    def shutdown(self) -> None:
+        for broker_id in list(self._senders):
+            self.remove(broker_id)
+
+
+class _Sender:
+    """One broker's queue, and the thread that empties it. Owner of what it shares: its condition."""
+
+    def __init__(
+        self, address: BrokerAddress, broker_epoch: int, make_channel: MakeChannel, client_id: str
+    ) -> None:
+        self._address = address
+        self._broker_epoch = broker_epoch
+        self._make_channel = make_channel
+        self._client_id = client_id
+        self._channel: Channel | None = None
+        self._queue: deque[_Outgoing] = deque()
+        self._wake = threading.Condition()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+        self._complained = False
+
+    def put(self, outgoing: _Outgoing) -> None:
+        with self._wake:
+            self._queue.append(outgoing)
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(target=self._run, name=self._client_id, daemon=True)
+                self._thread.start()
+            self._wake.notify()
+
+    def stop(self) -> None:
+        """Interrupts a request under way; does not wait for the thread, which may hold a slow broker's
+        answer.
+        """
+        with self._wake:
+            self._stopped = True
+            self._queue.clear()
+            self._wake.notify()
+            channel = self._channel
+        if channel is not None:
+            channel.close()
+
+    def _run(self) -> None:
+        while (outgoing := self._next()) is not None:
+            response = self._send_until_answered(outgoing)
+            if response is not None and not self._stopped:
+                outgoing.on_response(response)
+
+    def _next(self) -> _Outgoing | None:
+        with self._wake:
+            while not self._queue and not self._stopped:
+                self._wake.wait()
+            return None if self._stopped else self._queue.popleft()
+
+    def _send_until_answered(self, outgoing: _Outgoing) -> Any:
+        fields = {**outgoing.fields, "broker_epoch": self._broker_epoch}
+        while not self._stopped:
+            try:
+                response = self._open().request(outgoing.api, outgoing.version, fields)
+            except (ChannelError, ProtocolError) as error:
+                self._on_failure(outgoing, error)
+                continue
+            self._complained = False
+            return response
+        return None
+
+    def _open(self) -> Channel:
+        with self._wake:
+            if self._stopped:
+                raise ChannelError(f"broker {self._address.broker_id} is gone")
+            if self._channel is None:
+                self._channel = self._make_channel(self._address, self._client_id)
+            return self._channel
+
+    def _on_failure(self, outgoing: _Outgoing, error: Exception) -> None:
+        with self._wake:
+            if self._stopped:
+                return
+            if not self._complained:
+                self._complained = True
+                _log.warning(
+                    "controller_cannot_reach_broker",
+                    broker=self._address.broker_id,
+                    address=f"{self._address.host}:{self._address.port}",
+                    api=outgoing.api.name,
+                    reason=str(error),
+                    action="trying again until the broker answers or is gone",
+                )
+            self._wake.wait(RETRY_BACKOFF_S)

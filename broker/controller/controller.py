@@ -1,0 +1,272 @@
+"""KafkaController: runs for election, and while it is elected lets one :class:`~broker.controller.term.Term`
+govern.
+
+One thread with one queue of events owns everything; callbacks of the store, of requests and of the senders
+only enqueue. Unlike Kafka it runs for election only once its own broker is registered: a controller whose
+broker is not part of the cluster would begin by declaring its own partitions dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import Any
+
+import structlog
+
+from broker.config.broker_config import BrokerConfig
+from broker.controller.alterations import alter_partitions
+from broker.controller.channel_manager import ChannelManager, MakeChannel
+from broker.controller.controlled_shutdown import controlled_shutdown
+from broker.controller.event_queue import EventQueue
+from broker.controller.metrics import ControllerMetrics
+from broker.controller.settings import ControllerSettings
+from broker.controller.term import Term
+from broker.metrics.registry import Metrics
+from broker.protocol.errors import Errors, KafkaError
+from broker.utils.clock import Clock
+from broker.zookeeper import znodes
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.controller_store import ControllerMovedError, claim_controller
+from broker.zookeeper.store import (
+    ConnectionLossError,
+    NoNodeError,
+    SessionEvent,
+    SessionExpiredError,
+    StoreError,
+)
+
+_log = structlog.get_logger(__name__)
+ELECTION_RETRY_MS = 1000
+
+Fields = Mapping[str, Any]
+Answer = Callable[[Fields], None]
+
+
+class KafkaController:
+    """``on_state(active)`` hears of every election won and lost, on the controller's thread.
+
+    ``make_channel(address, client_id)`` makes a :class:`~broker.replication.broker_channel.BrokerChannel`.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        broker_id: int,
+        cluster_store: ClusterStore,
+        make_channel: MakeChannel,
+        clock: Clock,
+        on_state: Callable[[bool], None],
+        metrics: Metrics,
+        settings: ControllerSettings | None = None,
+    ) -> None:
+        self.broker_id = broker_id
+        self._settings = settings or ControllerSettings.of(config, broker_id)
+        self._cluster = cluster_store
+        self._make_channel = make_channel
+        self._clock = clock
+        self._on_state = on_state
+        self._term: Term | None = None
+        self._broker_epoch = -1
+        self._electable = False
+        self._events = EventQueue(f"controller-{broker_id}", clock, self._on_event_error)
+        self._metrics = ControllerMetrics(metrics, lambda: self._term, lambda: len(self._events))
+
+    # -- any thread -----------------------------------------------------------------------------------------
+
+    @property
+    def is_active(self) -> bool:
+        return self._term is not None
+
+    @property
+    def epoch(self) -> int:
+        """The present term's controller epoch, -1 when this is not the controller."""
+        term = self._term
+        return -1 if term is None else term.epoch
+
+    @property
+    def broker_epoch(self) -> int:
+        return self._broker_epoch
+
+    @broker_epoch.setter
+    def broker_epoch(self, broker_epoch: int) -> None:
+        """The broker is registered (again): from now on it may be elected."""
+        self._broker_epoch = broker_epoch
+        self._events.put("broker_registered", self._on_registered)
+
+    def startup(self) -> None:
+        self._events.start()
+        self._cluster.add_session_listener(self._on_session_event)
+        self._cluster.watch_controller(self._enqueue_controller_changed)
+
+    def shutdown(self) -> None:
+        """Gives up the office at once, so that another broker takes it while this one is still stopping."""
+        self._events.stop(partial(self._resign, give_back=True))
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Dynamic changes; they hold for elections from now on."""
+        settings = ControllerSettings.of(config, self.broker_id)
+        self._events.put("config_changed", partial(self._on_config_changed, settings))
+
+    def alter_partition(self, message: Any, callback: Answer) -> None:
+        """Answers a decoded AlterPartition request with the response's fields, on the controller's thread."""
+
+        def refuse(error: Errors) -> Fields:
+            return {"error_code": error, "topics": []}
+
+        self._ask("alter_partition", lambda term: alter_partitions(term, message), refuse, callback)
+
+    def controlled_shutdown(self, broker_id: int, broker_epoch: int, callback: Answer) -> None:
+        """The same for ControlledShutdown."""
+
+        def shut_down(term: Term) -> Fields:
+            remaining = controlled_shutdown(term, broker_id, broker_epoch)
+            rows = [{"topic_name": p.topic, "partition_index": p.partition} for p in remaining]
+            return {"error_code": Errors.NONE, "remaining_partitions": rows}
+
+        def refuse(error: Errors) -> Fields:
+            return {"error_code": error, "remaining_partitions": []}
+
+        self._ask("controlled_shutdown", shut_down, refuse, callback)
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int, callback: Answer) -> None:
+        """The same for AllocateProducerIds (KIP-730)."""
+
+        def allocate(term: Term) -> Fields:
+            known = term.context.broker_epoch(broker_id)
+            if known is None:
+                raise KafkaError(Errors.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+            if known != broker_epoch:
+                raise KafkaError(Errors.STALE_BROKER_EPOCH, f"broker {broker_id} has epoch {known}")
+            first, length = self._cluster.next_producer_id_block(broker_id)
+            _log.info("producer_ids_allocated", broker=broker_id, first=first, length=length)
+            return {"error_code": Errors.NONE, "producer_id_start": first, "producer_id_len": length}
+
+        def refuse(error: Errors) -> Fields:
+            return {"error_code": error, "producer_id_start": 0, "producer_id_len": 0}
+
+        self._ask("allocate_producer_ids", allocate, refuse, callback)
+
+    def _ask(
+        self,
+        name: str,
+        work: Callable[[Term], Fields],
+        refuse: Callable[[Errors], Fields],
+        callback: Answer,
+    ) -> None:
+        """Has ``work`` done by the present term; every way it may end answers exactly once."""
+
+        def serve() -> None:
+            if self._term is None:
+                callback(refuse(Errors.NOT_CONTROLLER))
+                return
+            try:
+                fields = work(self._term)
+            except KafkaError as error:
+                _log.warning("request_to_controller_refused", request=name, reason=error.message)
+                callback(refuse(error.error_code))
+            except StoreError:
+                callback(refuse(Errors.NOT_CONTROLLER))
+                raise
+            except Exception:
+                callback(refuse(Errors.UNKNOWN_SERVER_ERROR))
+                raise
+            else:
+                callback(fields)
+
+        if self._term is None or not self._events.put(name, serve):
+            callback(refuse(Errors.NOT_CONTROLLER))
+
+    # -- the controller's thread -----------------------------------------------------------------------------
+
+    def _on_session_event(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            self._events.put("session_expired", self._on_session_expired)
+
+    def _enqueue_controller_changed(self) -> None:
+        self._events.put("controller_changed", self._on_controller_changed, coalesce=True)
+
+    def _on_session_expired(self) -> None:
+        """``/controller`` went with the session; the next election comes when the broker is registered
+        again.
+        """
+        self._electable = False
+        self._resign(give_back=False)
+
+    def _on_registered(self) -> None:
+        self._electable = True
+        self._elect()
+
+    def _on_config_changed(self, settings: ControllerSettings) -> None:
+        self._settings = settings
+        if self._term is not None:
+            self._term.settings = settings
+
+    def _on_controller_changed(self) -> None:
+        claim = self._cluster.controller_claim()
+        if claim is None:
+            self._resign(give_back=False)
+            self._elect()
+            return
+        ours = (claim.broker_id, claim.session_id) == (self.broker_id, self._cluster.session_id)
+        if not ours:
+            self._resign(give_back=False)
+        elif self._term is None:
+            # Left from a term that ended without reaching the store. Deleting it brings the next election.
+            try:
+                self._cluster.store.delete(znodes.CONTROLLER)
+            except NoNodeError:
+                self._elect()
+
+    def _elect(self) -> None:
+        if self._term is not None or not self._electable or self._cluster.controller_claim() is not None:
+            return
+        try:
+            store = claim_controller(self._cluster, self.broker_id, self._clock)
+        except ControllerMovedError as error:
+            _log.info("controller_election_lost", reason=str(error))
+            return
+        channels = ChannelManager(self.broker_id, self._settings.inter_broker_listener, self._make_channel)
+        _log.info("controller_elected", broker=self.broker_id, epoch=store.epoch.epoch)
+        term = Term(self._settings, self._cluster, store, channels, self._events, self._metrics.on_elected)
+        self._term = term
+        try:
+            term.begin()
+        except Exception:
+            self._resign(give_back=True)
+            self._events.put_later(ELECTION_RETRY_MS, "election", self._elect)
+            raise
+        self._on_state(True)
+
+    def _resign(self, *, give_back: bool) -> None:
+        """Ends the term. ``give_back`` deletes ``/controller``, for another broker to be elected."""
+        term, self._term = self._term, None
+        if term is None:
+            return
+        term.end()
+        _log.info("controller_resigned", broker=self.broker_id, epoch=term.epoch)
+        self._on_state(False)
+        if not give_back:
+            return
+        try:
+            term.store.resign()
+        except StoreError as error:
+            _log.warning("controller_not_given_back", reason=str(error))
+
+    def _on_event_error(self, key: Hashable, error: Exception) -> None:
+        """What an event raised. The store's errors end the term: another begins with reading everything
+        again.
+        """
+        name = key if isinstance(key, str) else str(key)
+        if isinstance(error, ControllerMovedError):
+            _log.warning("controller_moved", event_name=name, reason=str(error))
+            self._resign(give_back=False)
+            self._enqueue_controller_changed()
+        elif isinstance(error, SessionExpiredError):
+            self._resign(give_back=False)
+        elif isinstance(error, ConnectionLossError):
+            # The watch on /controller fires when the connection is back.
+            _log.warning("controller_lost_store", event_name=name, reason=str(error))
+            self._resign(give_back=False)
+        else:
+            _log.error("controller_event_failed", event_name=name, exc_info=error)

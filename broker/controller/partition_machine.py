@@ -1,0 +1,230 @@
+"""Moves partitions from state to state: writes their leaders to the store and tells the brokers.
+
+Kafka's ZkPartitionStateMachine. Who becomes leader is ``leader_selector``'s decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import structlog
+
+from broker.controller import leader_selector
+from broker.controller.context import ControllerContext
+from broker.controller.leader_selector import Election
+from broker.controller.request_batch import BrokerRequestBatch
+from broker.controller.states import PartitionState
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.controller_store import ControllerMovedError, ControllerStore
+from broker.zookeeper.store import BadVersionError, NodeExistsError
+from broker.zookeeper.znodes import LeaderAndIsr
+
+_log = structlog.get_logger(__name__)
+MAX_ATTEMPTS = 5
+
+
+class PartitionMachine:
+    """Runs on the controller's thread. ``unclean_allowed(topics)`` names those whose config allows it."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ControllerStore,
+        cluster: ClusterStore,
+        batch: BrokerRequestBatch,
+        unclean_allowed: Callable[[list[str]], set[str]],
+        on_elected: Callable[[bool], None],
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._cluster = cluster
+        self._batch = batch
+        self._unclean_allowed = unclean_allowed
+        self._on_elected = on_elected
+
+    def startup(self) -> None:
+        """Takes over: ONLINE where the leader lives, OFFLINE where it does not, NEW where there never was
+        one.
+        """
+        context = self._context
+        for partition in context.partitions():
+            state = context.leaders.get(partition)
+            if state is None:
+                context.partition_states[partition] = PartitionState.NEW
+            elif state.leader in context.online_replicas(partition, even_shutting_down=True):
+                context.partition_states[partition] = PartitionState.ONLINE
+            else:
+                context.partition_states[partition] = PartitionState.OFFLINE
+        self.bring_online()
+
+    def bring_online(self) -> None:
+        """Tries every partition that has no leader; those of topics under deletion are left."""
+        partitions = [
+            partition
+            for partition in self._context.partitions_in({PartitionState.OFFLINE, PartitionState.NEW})
+            if not self._context.is_being_deleted(partition.topic)
+        ]
+        if partitions:
+            self.to_online(partitions, Election.OFFLINE)
+
+    def to_new(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._context.move_partition(partition, PartitionState.NEW)
+
+    def to_offline(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._context.move_partition(partition, PartitionState.OFFLINE)
+
+    def to_non_existent(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._context.move_partition(partition, PartitionState.NON_EXISTENT)
+
+    def to_online(self, partitions: Iterable[TopicPartition], election: Election) -> None:
+        """Gives new partitions their first leader and elects one for the others; sends what follows.
+
+        A partition for which nobody can be elected keeps its state.
+        """
+        wanted = list(partitions)
+        new = [p for p in wanted if self._context.state(p) is PartitionState.NEW]
+        adopted = self._initialize(new) if new else []
+        to_elect = [p for p in wanted if p not in set(new)] + adopted
+        if to_elect:
+            self._elect(to_elect, election)
+        self._batch.flush()
+
+    def _initialize(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Writes the first states; returns the partitions that turn out to have one already."""
+        context = self._context
+        states = {}
+        for partition in partitions:
+            online = context.online_replicas(partition)
+            state = leader_selector.initial_state(context.replicas(partition), online, context.epoch)
+            if state is None:
+                _log.warning(
+                    "new_partition_has_no_live_replica",
+                    partition=str(partition),
+                    replicas=list(context.replicas(partition)),
+                    action="it waits for one of them",
+                )
+            else:
+                states[partition] = state
+        adopted = []
+        for partition, result in self._store.create_partition_states(states).items():
+            if isinstance(result, LeaderAndIsr):
+                self._set_leader(partition, result, is_new=True)
+            elif isinstance(result, NodeExistsError):
+                adopted.append(partition)
+            else:
+                _log.error("partition_not_created", partition=str(partition), reason=str(result))
+        found = self._cluster.partition_states(adopted)
+        for partition, state in found.items():
+            context.leaders[partition] = state
+            context.move_partition(partition, PartitionState.OFFLINE)
+        return list(found)
+
+    def _set_leader(self, partition: TopicPartition, state: LeaderAndIsr, *, is_new: bool) -> None:
+        self._context.leaders[partition] = state
+        self._context.move_partition(partition, PartitionState.ONLINE)
+        replicas = self._context.online_replicas(partition, even_shutting_down=True)
+        self._batch.add_leader_and_isr(replicas, partition, state, is_new=is_new)
+
+    def _elect(self, partitions: list[TopicPartition], election: Election) -> None:
+        remaining = partitions
+        for _ in range(MAX_ATTEMPTS):
+            states = self._choose(remaining, election)
+            results = self._store.update_partition_states(states)
+            remaining = []
+            for partition, result in results.items():
+                if isinstance(result, LeaderAndIsr):
+                    self._on_leader_elected(partition, result, election)
+                elif isinstance(result, BadVersionError):
+                    remaining.append(partition)
+                else:
+                    _log.error("leader_not_written", partition=str(partition), reason=str(result))
+            if not remaining:
+                return
+            self.read_again(remaining)
+        _log.error(
+            "leader_not_elected", partitions=[str(p) for p in remaining], reason="state keeps changing"
+        )
+
+    def _choose(
+        self, partitions: list[TopicPartition], election: Election
+    ) -> Mapping[TopicPartition, LeaderAndIsr]:
+        context = self._context
+        known = [partition for partition in partitions if partition in context.leaders]
+        unclean = self._unclean_topics(known) if election is Election.OFFLINE else set()
+        chosen = {}
+        for partition in known:
+            state, replicas = context.leaders[partition], context.replicas(partition)
+            elected: LeaderAndIsr | None
+            if election is Election.OFFLINE:
+                live = context.online_replicas(partition)
+                elected = leader_selector.elect_offline(
+                    state, replicas, live, context.epoch, unclean_allowed=partition.topic in unclean
+                )
+            elif election is Election.PREFERRED:
+                live = context.online_replicas(partition)
+                elected = leader_selector.elect_preferred(state, replicas, live, context.epoch)
+            else:
+                live = context.online_replicas(partition, even_shutting_down=True)
+                elected = leader_selector.elect_controlled_shutdown(
+                    state, replicas, live, context.shutting_down, context.epoch
+                )
+            if elected is not None:
+                chosen[partition] = elected
+            elif election is Election.OFFLINE:
+                self._tell_offline(partition, state, replicas)
+        return chosen
+
+    def _tell_offline(
+        self, partition: TopicPartition, state: LeaderAndIsr, replicas: tuple[int, ...]
+    ) -> None:
+        _log.error(
+            "partition_has_no_leader",
+            partition=str(partition),
+            isr=list(state.isr),
+            replicas=list(replicas),
+            live=self._context.online_replicas(partition),
+            action="start a broker of the ISR, or give up its records by the topic's "
+            "unclean.leader.election.enable=true",
+        )
+
+    def _unclean_topics(self, partitions: list[TopicPartition]) -> set[str]:
+        """Asks for configs only where nobody of the ISR lives."""
+        context = self._context
+        topics = {
+            partition.topic
+            for partition in partitions
+            if not set(context.online_replicas(partition)) & set(context.leaders[partition].isr)
+        }
+        return self._unclean_allowed(sorted(topics)) if topics else set()
+
+    def _on_leader_elected(self, partition: TopicPartition, state: LeaderAndIsr, election: Election) -> None:
+        before = self._context.leaders[partition]
+        clean = state.leader in before.isr
+        log = _log.info if clean else _log.warning
+        log(
+            "leader_elected",
+            partition=str(partition),
+            reason=election.value,
+            leader=state.leader,
+            leader_before=before.leader,
+            isr=list(state.isr),
+            isr_before=list(before.isr),
+            leader_epoch=state.leader_epoch,
+            clean=clean,
+        )
+        self._on_elected(clean)
+        self._set_leader(partition, state, is_new=False)
+
+    def read_again(self, partitions: list[TopicPartition]) -> None:
+        """After a conditional write failed. Raises ControllerMovedError when a later controller wrote."""
+        for partition, state in self._cluster.partition_states(partitions).items():
+            if state.controller_epoch > self._context.epoch:
+                raise ControllerMovedError(
+                    f"{partition} was written by the controller of epoch {state.controller_epoch}, "
+                    f"this one's is {self._context.epoch}"
+                )
+            self._context.leaders[partition] = state

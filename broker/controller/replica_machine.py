@@ -1,0 +1,133 @@
+"""Moves replicas from state to state: tells their brokers, and takes the offline ones out of the ISR.
+
+Kafka's ZkReplicaStateMachine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from broker.controller import leader_selector
+from broker.controller.context import ControllerContext
+from broker.controller.partition_machine import MAX_ATTEMPTS, PartitionMachine
+from broker.controller.request_batch import BrokerRequestBatch
+from broker.controller.states import Replica, ReplicaState
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.controller_store import ControllerStore
+from broker.zookeeper.store import BadVersionError
+from broker.zookeeper.znodes import LeaderAndIsr
+
+_log = structlog.get_logger(__name__)
+
+
+class ReplicaMachine:
+    """Runs on the controller's thread. Every ``to_*`` sends what it gathered, unless it says otherwise."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ControllerStore,
+        batch: BrokerRequestBatch,
+        partitions: PartitionMachine,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._batch = batch
+        self._partitions = partitions
+
+    def startup(self) -> None:
+        """Takes over: every live replica is told its leader, every dead one leaves its ISR."""
+        replicas = self._context.replicas_of(self._context.partitions())
+        for replica in replicas:
+            self._context.replica_states[replica] = ReplicaState.OFFLINE
+        online = [replica for replica in replicas if self._context.is_online(replica)]
+        offline = [replica for replica in replicas if not self._context.is_online(replica)]
+        self._batch.mark_full(self._context.brokers)
+        self.to_online(online)
+        self.to_offline(offline)
+
+    def to_new(self, replicas: Iterable[Replica]) -> None:
+        for replica in replicas:
+            self._context.move_replica(replica, ReplicaState.NEW)
+            state = self._context.leaders.get(replica.topic_partition)
+            if state is not None:
+                partition = replica.topic_partition
+                self._batch.add_leader_and_isr([replica.broker_id], partition, state, is_new=True)
+        self._batch.flush()
+
+    def to_online(self, replicas: Iterable[Replica]) -> None:
+        """A new replica was told when its partition got a leader; one that comes back is told now."""
+        for replica in replicas:
+            partition = replica.topic_partition
+            was_new = self._context.replica_state(replica) is ReplicaState.NEW
+            self._context.move_replica(replica, ReplicaState.ONLINE)
+            state = self._context.leaders.get(partition)
+            if state is not None and not was_new and not self._context.is_being_deleted(partition.topic):
+                self._batch.add_leader_and_isr([replica.broker_id], partition, state)
+        self._batch.flush()
+
+    def to_offline(self, replicas: Iterable[Replica]) -> None:
+        offline: dict[TopicPartition, set[int]] = {}
+        for replica in replicas:
+            self._context.move_replica(replica, ReplicaState.OFFLINE)
+            offline.setdefault(replica.topic_partition, set()).add(replica.broker_id)
+            self._batch.add_stop_replica([replica.broker_id], replica.topic_partition, delete=False)
+        self._batch.add_update_metadata(self._context.brokers, offline)
+        self._remove_from_isr(
+            {p: ids for p, ids in offline.items() if not self._context.is_being_deleted(p.topic)}
+        )
+        self._batch.flush()
+
+    def to_deletion_started(self, replicas: Iterable[Replica]) -> None:
+        for replica in replicas:
+            self._context.move_replica(replica, ReplicaState.DELETION_STARTED)
+            self._batch.add_stop_replica([replica.broker_id], replica.topic_partition, delete=True)
+        self._batch.flush()
+
+    def move(self, replicas: Iterable[Replica], target: ReplicaState) -> None:
+        """For the states of a deletion, of which brokers need not be told."""
+        for replica in replicas:
+            self._context.move_replica(replica, target)
+
+    def _remove_from_isr(self, offline: dict[TopicPartition, set[int]]) -> None:
+        remaining = offline
+        for _ in range(MAX_ATTEMPTS):
+            states = {}
+            for partition, removed in remaining.items():
+                state = self._context.leaders.get(partition)
+                if state is None:
+                    continue
+                live = self._context.online_replicas(partition)
+                changed = leader_selector.remove_from_isr(state, removed, live, self._context.epoch)
+                if changed is not None:
+                    states[partition] = changed
+            remaining = {}
+            for partition, result in self._store.update_partition_states(states).items():
+                if isinstance(result, LeaderAndIsr):
+                    self._on_isr_shrunk(partition, offline[partition], result)
+                elif isinstance(result, BadVersionError):
+                    remaining[partition] = offline[partition]
+                else:
+                    _log.error("isr_not_written", partition=str(partition), reason=str(result))
+            if not remaining:
+                return
+            self._partitions.read_again(list(remaining))
+        _log.error("isr_not_shrunk", partitions=[str(p) for p in remaining], reason="state keeps changing")
+
+    def _on_isr_shrunk(self, partition: TopicPartition, removed: set[int], state: LeaderAndIsr) -> None:
+        before = self._context.leaders[partition]
+        _log.info(
+            "replicas_left_isr",
+            partition=str(partition),
+            replicas=sorted(removed),
+            leader=state.leader,
+            leader_before=before.leader,
+            isr=list(state.isr),
+            isr_before=list(before.isr),
+            leader_epoch=state.leader_epoch,
+        )
+        self._context.leaders[partition] = state
+        staying = [broker_id for broker_id in self._context.replicas(partition) if broker_id not in removed]
+        self._batch.add_leader_and_isr(staying, partition, state)

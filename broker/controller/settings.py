@@ -1,0 +1,39 @@
+"""What the controller takes from the broker's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.config.broker_config import BrokerConfig
+
+REJOIN_DELAY_MS = 1000
+FIRST_IMBALANCE_CHECK_MS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """Kafka's keys; ``rejoin_delay_ms`` is how long preferred elections of replicas back in sync are
+    gathered.
+    """
+
+    broker_id: int
+    inter_broker_listener: str
+    delete_topic_enable: bool = True
+    auto_leader_rebalance_enable: bool = True
+    imbalance_check_interval_ms: int = 300_000
+    imbalance_per_broker_percentage: int = 10
+    unclean_leader_election_enable: bool = False
+    rejoin_delay_ms: int = REJOIN_DELAY_MS
+    first_imbalance_check_ms: int = FIRST_IMBALANCE_CHECK_MS
+
+    @classmethod
+    def of(cls, config: BrokerConfig, broker_id: int) -> ControllerSettings:
+        return cls(
+            broker_id=broker_id,
+            inter_broker_listener=config.inter_broker_listener_name,
+            delete_topic_enable=config.bool("delete.topic.enable"),
+            auto_leader_rebalance_enable=config.bool("auto.leader.rebalance.enable"),
+            imbalance_check_interval_ms=config.int("leader.imbalance.check.interval.seconds") * 1000,
+            imbalance_per_broker_percentage=config.int("leader.imbalance.per.broker.percentage"),
+            unclean_leader_election_enable=config.bool("unclean.leader.election.enable"),
+        )

@@ -1,0 +1,127 @@
+"""Deletes topics: replicas first, on every broker, then the znodes. Kafka's TopicDeletionManager.
+
+A topic with a replica on a dead broker is not deletable: it waits, without serving, until the broker is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+import structlog
+
+from broker.controller.context import ControllerContext
+from broker.controller.partition_machine import PartitionMachine
+from broker.controller.replica_machine import ReplicaMachine
+from broker.controller.request_batch import BrokerRequestBatch
+from broker.controller.states import PartitionState, Replica, ReplicaState
+from broker.zookeeper.controller_store import ControllerStore
+
+_log = structlog.get_logger(__name__)
+_R = ReplicaState
+
+
+class TopicDeletion:
+    """Runs on the controller's thread. ``on_deleted(topic)`` hears of each topic that is gone."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ControllerStore,
+        batch: BrokerRequestBatch,
+        partitions: PartitionMachine,
+        replicas: ReplicaMachine,
+        on_deleted: Callable[[str], None],
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._batch = batch
+        self._partitions = partitions
+        self._replicas = replicas
+        self._on_deleted = on_deleted
+
+    def enqueue(self, topics: Collection[str]) -> None:
+        """Topics that exist and are marked for deletion."""
+        self._context.topics_to_delete.update(topics)
+        self.resume()
+
+    def resume_for(self, topics: Iterable[str]) -> None:
+        """Their brokers are back: they may be deletable now."""
+        back = self._context.topics_to_delete.intersection(topics)
+        if back:
+            self._context.deletion_ineligible -= back
+            self.resume()
+
+    def fail_replicas(self, replicas: Collection[Replica]) -> None:
+        """Their brokers died, or could not delete: the topics wait."""
+        failed = [r for r in replicas if self._context.is_being_deleted(r.topic)]
+        started = [r for r in failed if self._context.replica_state(r) is _R.DELETION_STARTED]
+        self._replicas.move(started, _R.DELETION_INELIGIBLE)
+        self._mark_ineligible({replica.topic for replica in failed})
+
+    def complete_replicas(self, replicas: Collection[Replica]) -> None:
+        """Their brokers have deleted them."""
+        done = [r for r in replicas if self._context.replica_state(r) is _R.DELETION_STARTED]
+        self._replicas.move(done, _R.DELETION_SUCCESSFUL)
+        self.resume()
+
+    def resume(self) -> None:
+        """Starts what may start and ends what is done."""
+        startable = []
+        for topic in sorted(self._context.topics_to_delete):
+            states = {self._context.replica_state(r) for r in self._replicas_of(topic)}
+            if states <= {_R.DELETION_SUCCESSFUL}:
+                self._complete(topic)
+            elif _R.DELETION_STARTED not in states and topic not in self._context.deletion_ineligible:
+                startable.append(topic)
+        if startable:
+            self._start(startable)
+
+    def _replicas_of(self, topic: str) -> list[Replica]:
+        return self._context.replicas_of(self._context.partitions([topic]))
+
+    def _start(self, topics: Collection[str]) -> None:
+        """Clients are told first, so that they stop asking; then the brokers delete."""
+        partitions = list(self._context.partitions(topics))
+        unseen = [p for p in partitions if self._context.state(p) is not PartitionState.NON_EXISTENT]
+        self._partitions.to_offline(unseen)
+        self._partitions.to_non_existent(unseen)
+        self._batch.add_update_metadata(self._context.brokers, partitions)
+        self._batch.flush()
+        for topic in topics:
+            self._start_replicas(topic)
+
+    def _start_replicas(self, topic: str) -> None:
+        pending = [
+            r
+            for r in self._replicas_of(topic)
+            if self._context.replica_state(r) is not _R.DELETION_SUCCESSFUL
+        ]
+        dead = [r for r in pending if not self._context.is_online(r, even_shutting_down=True)]
+        alive = [r for r in pending if r not in set(dead)]
+        self._replicas.to_offline(pending)
+        self._replicas.move(dead, _R.DELETION_INELIGIBLE)
+        if dead:
+            self._mark_ineligible({topic})
+        self._replicas.to_deletion_started(alive)
+
+    def _mark_ineligible(self, topics: Collection[str]) -> None:
+        newly = self._context.topics_to_delete.intersection(topics) - self._context.deletion_ineligible
+        if newly:
+            self._context.deletion_ineligible |= newly
+            _log.warning(
+                "topic_deletion_waits",
+                topics=sorted(newly),
+                reason="a replica's broker is down",
+                action="it goes on when the broker is back",
+            )
+
+    def _complete(self, topic: str) -> None:
+        replicas = self._replicas_of(topic)
+        self._replicas.move(replicas, _R.NON_EXISTENT)
+        partitions = sorted(self._context.topics[topic].partitions)
+        self._store.delete_topic(topic, partitions)
+        self._context.remove_topic(topic)
+        self._context.topics_to_delete.discard(topic)
+        self._context.deletion_ineligible.discard(topic)
+        self._on_deleted(topic)
+        _log.info("topic_deleted", topic=topic, partitions=len(partitions))
