@@ -143,10 +143,6 @@ class BrokerConfig(ConfigValues):
         return self._listeners.inter_broker
 
     @property
-    def zookeeper_connection_timeout_ms(self) -> int:
-        return self.opt_int("zookeeper.connection.timeout.ms") or self.int("zookeeper.session.timeout.ms")
-
-    @property
     def log_retention_ms(self) -> int:
         """-1 for no limit."""
         return self._topic_default_int("retention.ms")

@@ -25,7 +25,6 @@ _POSITIVE: Final = (
     "replica.lag.time.max.ms",
     "replica.socket.timeout.ms",
     "replica.high.watermark.checkpoint.interval.ms",
-    "request.timeout.ms",
     "controller.socket.timeout.ms",
     "controlled.shutdown.max.retries",
     "default.replication.factor",

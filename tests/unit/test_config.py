@@ -1,5 +1,6 @@
 """BrokerConfig: what a server.properties means, and why one is refused."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,22 @@ def test_every_synonym_is_a_key_and_every_topic_key_without_one_is_known():
         "remote.log.delete.on.disable",
         "remote.storage.enable",
     }
+
+
+def _names_in_the_code():
+    """Config names that stand in the code as strings, apart from the tables and what refuses keys."""
+    tables = REPOSITORY / "broker" / "config"
+    readers = [path for path in (REPOSITORY / "broker").rglob("*.py") if tables not in path.parents]
+    readers += [tables / name for name in ("broker_config.py", "cross_checks.py", "listeners.py")]
+    strings = {name for path in readers for name in re.findall(r'"([a-z][a-z0-9.]+)"', path.read_text())}
+    return strings & BROKER_KEYS.keys()
+
+
+def test_the_keys_marked_used_are_those_that_the_code_reads():
+    through_topics = {synonym.key for group in SYNONYMS.values() for synonym in group}
+    marked = {name for name, key in BROKER_KEYS.items() if key.use is Use.USED}
+    assert marked - through_topics - _names_in_the_code() == set()
+    assert _names_in_the_code() - marked == set()
 
 
 def test_the_configuration_page_is_what_the_tables_say():

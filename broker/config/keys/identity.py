@@ -21,9 +21,8 @@ KEYS: Final = (
         doc="ZooKeeper servers as `host:port,host:port/chroot`. Needed by `landline start`."),
     Key("zookeeper.session.timeout.ms", INT, 18000, HIGH, use=USED,
         doc="How long ZooKeeper waits for a silent broker before it counts as dead."),
-    Key("zookeeper.connection.timeout.ms", INT, None, HIGH, use=USED,
-        doc="How long one attempt to connect may take; zookeeper.session.timeout.ms when unset. Start-up "
-            "keeps trying."),
+    Key("zookeeper.connection.timeout.ms", INT, None, HIGH,
+        doc="How long a broker tries to connect before it gives up. Landline keeps trying."),
     Key("zookeeper.max.in.flight.requests", INT, 10, HIGH, valid=at_least(1),
         doc="How many requests ZooKeeper is sent before the first is answered."),
     Key("zookeeper.set.acl", BOOLEAN, False, HIGH, use=REFUSED,

@@ -11,7 +11,7 @@ from broker.config.validators import at_least
 KEYS: Final = (
     Key("producer.id.expiration.ms", INT, 86_400_000, LOW, valid=at_least(1), mode=CLUSTER_WIDE, use=USED,
         doc="An idle producer's id is forgotten by a partition after this long."),
-    Key("producer.id.expiration.check.interval.ms", INT, 600_000, LOW, valid=at_least(1), use=USED,
+    Key("producer.id.expiration.check.interval.ms", INT, 600_000, LOW, valid=at_least(1),
         doc="How often idle producer ids are looked for."),
     Key("transaction.max.timeout.ms", INT, 900_000, HIGH, valid=at_least(1),
         doc="The longest transaction a producer may ask for."),
