@@ -138,7 +138,7 @@ integration: setup ## Tests with real ZooKeeper, brokers and clients on this mac
 .PHONY: cluster-test
 cluster-test: setup ## Tests on real hosts, in labs of their own
 	@scripts/apt-ensure $(TEST_PACKAGES)
-	@pytest tests/cluster -q $(TEST_ARGS)
+	@scripts/test-cluster $(TEST_ARGS)
 
 .PHONY: bench
 bench: setup ## Start-up, memory, throughput, CPU per GiB, beside Apache Kafka in the same run

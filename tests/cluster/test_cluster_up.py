@@ -1,0 +1,190 @@
+"""`make cluster-up` and deploy.yml on real hosts: nothing to do the second time, rolls that harm nobody.
+
+The three-host cluster is the one that LANDLINE_LAB names (scripts/test-cluster brings it up); the host with three
+brokers is a lab of this test's own.
+"""
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from lab import Lab
+from tests.cluster.test_lab import assert_no_trace
+from tests.support.lab_cluster import LAB_ENV, running_cluster
+from tests.support.labs import skip_without_hosts
+from tests.support.wait import wait_until
+from tools.inventory import Inventory
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+RECAP = re.compile(r"^(\w+) +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", re.MULTILINE)
+
+
+def make(*arguments, check=True):
+    """Runs make as a user does; its output is shown when it fails."""
+    environment = {k: v for k, v in os.environ.items() if k not in {LAB_ENV, "BROKERS_PER_HOST", "MAKEFLAGS"}}
+    done = subprocess.run(
+        ["make", *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    print(done.stdout)
+    if check:
+        assert done.returncode == 0, done.stdout[-4000:]
+    return done
+
+
+def changed(output):
+    """How many tasks changed something, by host, from Ansible's recap."""
+    found = {host: int(count) for host, count, _, _ in RECAP.findall(output)}
+    assert found, output[-2000:]
+    return found
+
+
+def settings(**properties):
+    """make's argument that sets broker properties, dots written as underscores."""
+    by_key = {key.replace("_", "."): value for key, value in properties.items()}
+    return "ANSIBLE_ARGS=-e '" + json.dumps({"broker_properties": by_key, "broker_roll_retries": 90}) + "'"
+
+
+@pytest.fixture
+def cluster():
+    with running_cluster() as target:
+        yield target
+
+
+@pytest.fixture
+def lab(cluster):
+    return Lab(os.environ[LAB_ENV])
+
+
+@pytest.fixture
+def replicated_topic(cluster):
+    """A topic whose ISRs the roll has to watch."""
+    name = f"roll-{os.getpid()}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    config = {"min.insync.replicas": "2"}
+    new = NewTopic(name, num_partitions=6, replication_factor=3, config=config)
+    admin.create_topics([new], operation_timeout=30)[name].result(60)
+    yield name
+    admin.delete_topics([name], operation_timeout=30)[name].result(60)
+
+
+def times(lab, broker_id):
+    """When the broker last stopped and last became ready, in microseconds of the clock all hosts share."""
+    properties = ("InactiveEnterTimestampMonotonic", "ActiveEnterTimestampMonotonic")
+    command = f"systemctl show --property={','.join(properties)} landline-broker@{broker_id}"
+    shown = dict(line.split("=") for line in lab.run(f"h{broker_id}", command).stdout.split())
+    return tuple(int(shown[name]) for name in properties)
+
+
+def test_a_second_cluster_up_changes_nothing(lab):
+    done = make("cluster-up", f"LAB={lab.name}")
+    assert changed(done.stdout) == {"h1": 0, "h2": 0, "h3": 0}
+    assert "try next" in done.stdout
+    assert "controller" in done.stdout
+
+
+def test_a_dry_run_finds_nothing_to_change(lab):
+    done = make("deploy", f"LAB={lab.name}", "ANSIBLE_ARGS=--check --diff")
+    assert set(changed(done.stdout).values()) == {0}
+
+
+def test_a_dry_run_of_a_change_restarts_nothing(lab, cluster):
+    before = {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()}
+    arguments = settings(num_partitions=2) + " --check --diff"
+    done = make("deploy", f"LAB={lab.name}", arguments)
+    assert "+num.partitions=2" in done.stdout
+    assert {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()} == before
+
+
+def test_a_changed_setting_rolls_one_broker_at_a_time_the_controller_last(lab, cluster, replicated_topic):
+    controller = cluster.controller_id()
+    make("deploy", f"LAB={lab.name}", settings(num_partitions=2))
+    rolled = sorted((*times(lab, broker), broker) for broker in cluster.broker_ids())
+    assert rolled[-1][2] == controller
+    for (_, ready, _), (stopped, _, _) in itertools.pairwise(rolled):
+        assert stopped > ready
+    again = make("deploy", f"LAB={lab.name}", settings(num_partitions=2))
+    assert set(changed(again.stdout).values()) == {0}
+
+
+def test_a_roll_waits_for_a_broker_that_hangs_and_is_resumed(lab, cluster):
+    """Back to the settings the cluster came with: first refused, as stopping one more could stop writes."""
+    hanging = max(set(cluster.broker_ids()) - {cluster.controller_id()})
+    unit = f"landline-broker@{hanging}.service"
+    before = {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()}
+    lab.run(f"h{hanging}", f"systemctl kill --signal=STOP --kill-whom=main {unit}")
+    try:
+        limits = f"ANSIBLE_ARGS=-e broker_roll_retries=2 --limit '!h{hanging}'"
+        done = make("deploy", f"LAB={lab.name}", limits, check=False)
+    finally:
+        lab.run(f"h{hanging}", f"systemctl kill --signal=CONT --kill-whom=main {unit}")
+    assert done.returncode != 0
+    assert "not may_stop" in done.stdout
+    others = [broker for broker in cluster.broker_ids() if broker != hanging]
+    assert {broker: cluster.main_pid(broker) for broker in others} == {b: before[b] for b in others}
+    make("deploy", f"LAB={lab.name}", "ANSIBLE_ARGS=-e broker_roll_retries=90")
+    after = {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()}
+    assert not set(after.values()) & set(before.values())
+
+
+def test_a_wrong_setting_is_refused_before_anything_is_written(lab, cluster):
+    before = {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()}
+    done = make("deploy", f"LAB={lab.name}", settings(num_partitoins=2), check=False)
+    assert done.returncode != 0
+    assert "num.partitoins" in done.stdout
+    assert "num.partitoins" not in lab.run("h1", "cat /etc/landline/broker-1.properties").stdout
+    assert {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()} == before
+
+
+def test_a_host_comes_back_by_itself_after_a_power_loss(lab, cluster):
+    lab.faults.power_loss("h2")
+    lab.faults.boot("h2")
+
+    def ready():
+        return lab.run("h2", "curl -fsS http://127.0.0.1:9090/readyz", check=False).returncode == 0
+
+    wait_until(ready, timeout=90, interval=0.5, what="broker 2 is ready")
+    state = lab.run("h2", "systemctl is-system-running --wait", check=False).stdout.strip()
+    assert state == "running"
+
+
+def test_one_host_runs_three_brokers_and_leaves_nothing_behind():
+    skip_without_hosts()
+    name = f"t-single-{os.getpid()}"
+    try:
+        make("cluster-up", f"LAB={name}", "HOSTS=1", "BROKERS_PER_HOST=3")
+        again = make("cluster-up", f"LAB={name}")
+        assert changed(again.stdout) == {"h1": 0}
+        source = {**os.environ, LAB_ENV: name, "BROKERS_PER_HOST": "3"}
+        listing = subprocess.run(
+            [sys.executable, "inventory/lab.py", "--list"],
+            cwd=ROOT,
+            env=source,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        brokers = Inventory(json.loads(listing)).brokers()
+        assert [(b.broker_id, b.port, b.http_port) for b in brokers] == [
+            (1, 9092, 9090),
+            (2, 9102, 9100),
+            (3, 9112, 9110),
+        ]
+        assert all(f"│ {broker.broker_id} " in again.stdout for broker in brokers)
+    finally:
+        make("cluster-down", f"LAB={name}")
+    assert_no_trace(name)
