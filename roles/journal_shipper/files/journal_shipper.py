@@ -40,6 +40,8 @@ FIRST_BACKOFF_S, LAST_BACKOFF_S = 1.0, 10.0
 _CURSOR = re.compile(r"s=[0-9a-f]+;i=[0-9a-f]+;b=[0-9a-f]+;m=[0-9a-f]+;t=[0-9a-f]+;x=[0-9a-f]+")
 
 START_FROM = ("boot", "oldest", "now")
+# What the standard library can do.
+COMPRESSION = ("gzip", "none")
 
 
 class ConfigError(Exception):
@@ -107,6 +109,8 @@ class Config:
             )
         if values.get("start_from", "boot") not in START_FROM:
             raise ConfigError(f"{path}: start.from must be one of {', '.join(START_FROM)}")
+        if values.get("compression_type", "gzip") not in COMPRESSION:
+            raise ConfigError(f"{path}: compression.type must be one of {', '.join(COMPRESSION)}")
         return cls(**values)
 
 

@@ -1,0 +1,83 @@
+"""The journal shipper under test: its module, and a journal for it that is a file instead of journald's."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+SHIPPER = ROOT / "roles" / "journal_shipper" / "files" / "journal_shipper.py"
+BOOT = "333355a5c8a84b1bbfdb66e7f7ba178d"
+
+# A journalctl with the options that the shipper uses, over a file of entries that grows.
+_JOURNALCTL = """\
+#!{python}
+import json, sys, time
+options = dict(word.partition("=")[::2] for word in sys.argv[1:])
+assert options.pop("--output") == "json" and "--quiet" in options, sys.argv
+after, lines, boot = options.get("--after-cursor"), options.get("--lines"), options.get("--boot")
+with open({file!r}) as file:
+    if lines == "1":
+        print(file.readlines()[-1], end="")
+        sys.exit()
+    assert "--follow" in options and ("--no-tail" in options or lines == "0"), sys.argv
+    if lines == "0":
+        file.seek(0, 2)
+    skipping = bool(after)
+    while True:
+        line = file.readline()
+        if not line:
+            time.sleep(0.05)
+            continue
+        entry = json.loads(line)
+        if not skipping and boot in (None, entry["_BOOT_ID"]):
+            sys.stdout.write(line)
+            sys.stdout.flush()
+        skipping = skipping and entry["__CURSOR"] != after
+"""
+
+
+def load_shipper() -> ModuleType:
+    """The program as a module, from where the role keeps it."""
+    spec = importlib.util.spec_from_file_location("journal_shipper", SHIPPER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # dataclasses look their module up by name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class FileJournal:
+    """Entries in a file, and the ``journalctl`` that reads them."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / "journal.json"
+        self._file.touch()
+        self.journalctl = directory / "journalctl"
+        self.journalctl.write_text(_JOURNALCTL.format(python=sys.executable, file=str(self._file)))
+        self.journalctl.chmod(0o755)
+        self._number = 0
+
+    def write(self, count: int, **fields: Any) -> list[str]:
+        """Adds entries and returns their cursors."""
+        entries = [self._entry(fields) for _ in range(count)]
+        with self._file.open("a") as file:
+            file.write("".join(json.dumps(entry) + "\n" for entry in entries))
+        return [entry["__CURSOR"] for entry in entries]
+
+    def _entry(self, fields: dict[str, Any]) -> dict[str, Any]:
+        self._number += 1
+        return {
+            "__CURSOR": f"s=d9d8;i={self._number:x};b={BOOT};m=1;t=1;x=1",
+            "__REALTIME_TIMESTAMP": str(time.time_ns() // 1000),
+            "_BOOT_ID": BOOT,
+            "_HOSTNAME": "h1",
+            "MESSAGE": f"message {self._number}",
+        } | fields
