@@ -340,7 +340,11 @@ class Harness:
         group = join.get("group", self.GROUP)
         for result in reversed(joined):  # the leader last: the others wait for it
             synced = self.sync(
-                result, assignments if result is joined[0] else {}, protocol_name=name, group=group
+                result,
+                assignments if result is joined[0] else {},
+                protocol_name=name,
+                protocol_type=None,
+                group=group,
             )
         assert synced.result.error is Errors.NONE
         return joined

@@ -53,8 +53,8 @@ class Context:
         self.group_coordinator = self.harness.coordinator
         self.clock = self.harness.clock
         self.metadata_cache = MetadataCache("PLAINTEXT")
-        self.auto_topics = SimpleNamespace(ensure_internal=lambda topic: self.asked.append(topic))
         self.asked: list[str] = []
+        self.auto_topics = SimpleNamespace(ensure_internal=self.asked.append)
         self.answers: list[Any] = []
         self.know("t", 2)
 
@@ -136,7 +136,11 @@ def test_join_group_gives_a_generation_in_every_version(ctx, version):
 def test_join_group_asks_dynamic_members_back_from_version_4_on(ctx, version):
     fields = {"group_id": "g1", "session_timeout": 10_000, "member_id": "", "protocol_type": "consumer"}
     answers = ctx.ask(
-        ApiKey.JOIN_GROUP, version, **fields, protocols=[{"name": "range", "metadata": b""}], rebalance_timeout=30_000
+        ApiKey.JOIN_GROUP,
+        version,
+        **fields,
+        protocols=[{"name": "range", "metadata": b""}],
+        rebalance_timeout=30_000,
     )
     if version < 4:
         assert answers == []
@@ -148,7 +152,11 @@ def test_join_group_asks_dynamic_members_back_from_version_4_on(ctx, version):
 @pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
 def test_join_group_refusal_fits_every_version(ctx, version):
     refused = ctx.join(version, session_timeout=1)
-    assert (refused.error_code, refused.generation_id, refused.leader) == (Errors.INVALID_SESSION_TIMEOUT, -1, "")
+    assert (refused.error_code, refused.generation_id, refused.leader) == (
+        Errors.INVALID_SESSION_TIMEOUT,
+        -1,
+        "",
+    )
     assert refused.protocol_name == (None if version >= 7 else "")
 
 
@@ -192,15 +200,21 @@ def test_sync_group_without_a_protocol_is_inconsistent_from_version_5_on(ctx):
 def test_heartbeat_is_answered_at_once_in_every_version(ctx, version):
     joined = ctx.stable()
     fields = {"group_id": "g1", "generation_id": 1}
-    assert ctx.answer(ApiKey.HEARTBEAT, version, member_id=joined.member_id, **fields).error_code == Errors.NONE
-    assert ctx.answer(ApiKey.HEARTBEAT, version, member_id="x", **fields).error_code == Errors.UNKNOWN_MEMBER_ID
+    assert (
+        ctx.answer(ApiKey.HEARTBEAT, version, member_id=joined.member_id, **fields).error_code == Errors.NONE
+    )
+    assert (
+        ctx.answer(ApiKey.HEARTBEAT, version, member_id="x", **fields).error_code == Errors.UNKNOWN_MEMBER_ID
+    )
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.LEAVE_GROUP))
 def test_leave_group_in_every_version(ctx, version):
     joined = ctx.stable()
     members = [{"member_id": joined.member_id}, {"member_id": "x"}]
-    first = ctx.answer(ApiKey.LEAVE_GROUP, version, group_id="g1", member_id=joined.member_id, members=members)
+    first = ctx.answer(
+        ApiKey.LEAVE_GROUP, version, group_id="g1", member_id=joined.member_id, members=members
+    )
     assert first.error_code == Errors.NONE
     if version >= 3:
         assert [m.error_code for m in first.members] == [Errors.NONE, Errors.UNKNOWN_MEMBER_ID]
@@ -307,7 +321,9 @@ def test_describe_groups_in_every_version(ctx, version):
     assert (unknown.error_code, unknown.group_state, unknown.members) == (Errors.NONE, "Dead", ())
     if version >= 3:
         assert known.authorized_operations > 0
-        plain = ctx.answer(ApiKey.DESCRIBE_GROUPS, version, groups=["g1"], include_authorized_operations=False)
+        plain = ctx.answer(
+            ApiKey.DESCRIBE_GROUPS, version, groups=["g1"], include_authorized_operations=False
+        )
         assert plain.groups[0].authorized_operations == -(1 << 31)
 
 
@@ -347,7 +363,12 @@ def test_find_coordinator_has_the_offsets_topic_made_and_then_names_its_leader(c
     assert ctx.asked == [GROUP_METADATA_TOPIC]
     ctx.know(GROUP_METADATA_TOPIC, 1)
     found = find(ctx, version)
-    assert (found.error_code, found.node_id, found.host, found.port) == (Errors.NONE, 1, "kafka.example", 9092)
+    assert (found.error_code, found.node_id, found.host, found.port) == (
+        Errors.NONE,
+        1,
+        "kafka.example",
+        9092,
+    )
     assert ctx.asked == [GROUP_METADATA_TOPIC]
 
 
@@ -360,7 +381,11 @@ def test_find_coordinator_without_a_live_leader_is_not_available(ctx):
 @pytest.mark.parametrize("version", range(1, 7))
 @pytest.mark.parametrize(
     ("key_type", "error"),
-    [(1, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (2, Errors.INVALID_REQUEST), (9, Errors.INVALID_REQUEST)],
+    [
+        (1, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (2, Errors.INVALID_REQUEST),
+        (9, Errors.INVALID_REQUEST),
+    ],
 )
 def test_find_coordinator_refuses_other_keys_for_good(ctx, version, key_type, error):
     found = find(ctx, version, "tx", key_type)
@@ -370,7 +395,10 @@ def test_find_coordinator_refuses_other_keys_for_good(ctx, version, key_type, er
 
 @pytest.mark.parametrize("key", MODULES)
 def test_error_of_the_broker_fits_every_version_of_every_api(ctx, key):
-    topic = {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}
+    topic = {
+        "name": "t",
+        "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}],
+    }
     fields = {
         "group_id": "g1",
         "key": "g1",

@@ -134,13 +134,15 @@ def test_committed_offsets_survive_a_new_coordinator_the_later_one_winning(h):
     h.commit({TP: value(1, "a"), OTHER: 2})
     h.commit({TP: value(3, "b", expire_ms=START_WALL_MS + 10_000)})
     h.restart()
-    error, found = h.coordinator.fetch_offsets(h.GROUP, None, require_stable=False)
+    _, found = h.coordinator.fetch_offsets(h.GROUP, None, require_stable=False)
     assert (found[TP].offset, found[TP].metadata, found[OTHER].offset) == (3, "b", 2)
 
 
 def transactional(h: Harness, offset: int, producer_id: int = 7) -> None:
     record = (encode_offset_key(h.GROUP, TP), encode_offset_value(value(offset)))
-    h.appender.log(0).append_records(record, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
+    h.appender.log(0).append_records(
+        record, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True
+    )
 
 
 def marker(h: Harness, *, commit: bool, producer_id: int = 7) -> None:

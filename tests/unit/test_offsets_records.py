@@ -57,7 +57,9 @@ def test_keys_are_read_in_all_versions():
 
 def test_offset_value_is_byte_for_byte_kafkas_version_3():
     value = OffsetAndMetadata(7, 2, "m", 99)
-    assert encode_offset_value(value) == b"\0\x03" + struct.pack(">qi", 7, 2) + text("m") + struct.pack(">q", 99)
+    assert encode_offset_value(value) == b"\0\x03" + struct.pack(">qi", 7, 2) + text("m") + struct.pack(
+        ">q", 99
+    )
 
 
 def test_offset_with_an_expiry_of_its_own_is_written_as_version_1():
@@ -70,12 +72,18 @@ def test_offset_with_an_expiry_of_its_own_is_written_as_version_1():
 @pytest.mark.parametrize(
     ("encoded", "expected"),
     [
-        (b"\0\0" + struct.pack(">q", 7) + text("m") + struct.pack(">q", 99), OffsetAndMetadata(7, -1, "m", 99)),
+        (
+            b"\0\0" + struct.pack(">q", 7) + text("m") + struct.pack(">q", 99),
+            OffsetAndMetadata(7, -1, "m", 99),
+        ),
         (
             b"\0\x01" + struct.pack(">q", 7) + text("m") + struct.pack(">qq", 99, -1),
             OffsetAndMetadata(7, -1, "m", 99),
         ),
-        (b"\0\x02" + struct.pack(">q", 7) + text("m") + struct.pack(">q", 99), OffsetAndMetadata(7, -1, "m", 99)),
+        (
+            b"\0\x02" + struct.pack(">q", 7) + text("m") + struct.pack(">q", 99),
+            OffsetAndMetadata(7, -1, "m", 99),
+        ),
         (
             b"\0\x04" + struct.pack(">qi", 7, 2) + compact(b"m") + struct.pack(">q", 99) + b"\0",
             OffsetAndMetadata(7, 2, "m", 99),
@@ -157,7 +165,15 @@ def test_empty_group_has_no_protocol_and_no_leader():
 
 @pytest.mark.parametrize(
     "value",
-    [b"", b"\0", b"\0\x05", b"\xff\xff", b"\0\x03\0", group_value(3)[:-1], b"\0\x03" + text("c") + b"\0\0\0\x01"],
+    [
+        b"",
+        b"\0",
+        b"\0\x05",
+        b"\xff\xff",
+        b"\0\x03\0",
+        group_value(3)[:-1],
+        b"\0\x03" + text("c") + b"\0\0\0\x01",
+    ],
 )
 def test_torn_and_unknown_values_are_malformed(value):
     with pytest.raises(MalformedRecord):
@@ -185,7 +201,9 @@ def kafka_logs(tmp_path_factory) -> list[Path]:
         pytest.skip(f"{KAFKA_LOG_DIRS.name} with Kafka's own log dirs is not beside this checkout")
     target = tmp_path_factory.mktemp("kafka")
     with tarfile.open(KAFKA_LOG_DIRS) as archive:
-        members = [m for m in archive.getmembers() if "__consumer_offsets-" in m.name and m.name.endswith(".log")]
+        members = [
+            m for m in archive.getmembers() if "__consumer_offsets-" in m.name and m.name.endswith(".log")
+        ]
         archive.extractall(target, members, filter="data")
     return sorted(target.rglob("*.log"))
 
