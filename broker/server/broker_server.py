@@ -1,10 +1,10 @@
 """BrokerServer: starts the broker's parts in Kafka 0.9's order, with two mends, and stops them in reverse.
 
-The order: metrics, state Starting, scheduler, **bind listeners**, ZooKeeper, LogManager, broker id, SocketServer,
-ReplicaManager, Controller, GroupCoordinator, Apis and RequestHandlerPool, state RunningAsBroker, metrics endpoint,
+The order: metrics, state Starting, scheduler, **bind listeners** and the HTTP endpoint, ZooKeeper, LogManager, broker
+id, ReplicaManager, Controller, GroupCoordinator, Apis, RequestHandlerPool and SocketServer, state RunningAsBroker,
 DynamicConfigManager, **Healthcheck**, registerStats, READY. Kafka accepts connections or registers before it knows
-that its ports are free; here they are bound first and the broker registers last. Every step is named, timed, undone in
-reverse, and a stop is heeded between any two.
+that its ports are free; here they are bound first and the broker registers last. Every step is named, timed, undone
+in reverse, and a stop is heeded between any two.
 """
 
 from __future__ import annotations
@@ -144,8 +144,6 @@ class BrokerServer:
         with steps.step("KafkaApis"):
             self._start_apis(steps)
         self.keeper.move_to(BrokerState.RunningAsBroker)
-        with steps.step("HttpEndpoint"):
-            self.http.start()
         with steps.step("DynamicConfigManager"):
             steps.undo_by("DynamicConfigManager", self.dynamic_config.shutdown)
             self.dynamic_config.startup()
@@ -162,27 +160,22 @@ class BrokerServer:
         steps.undo_by("Timer", self.timer.stop)
 
     def _bind(self, steps: StartupSteps) -> None:
-        """Takes every port before anything is told to ZooKeeper; nothing is accepted yet."""
+        """Takes every port before anything is told to ZooKeeper. Clients are accepted when all is up; /livez and
+        /status answer from here on, so that a long recovery can be watched.
+        """
         self._sockets = assembly.make_socket_server(self.config)
         steps.undo_by("SocketServer", self._sockets.stop)
         self._sockets.bind()
-        host, port = self.config.str("landline.http.host"), self.config.int("landline.http.port")
         self.http = HttpEndpoint(
-            host,
-            port,
+            self.config.str("landline.http.host"),
+            self.config.int("landline.http.port"),
             self.metrics,
             status=self.status,
-            unready=self.unready_reasons,
+            unready_reasons=self.unready_reasons,
             is_alive=self.is_alive,
         )
-        steps.undo_by("HttpEndpoint", self.http.stop)
-        try:
-            self.http.bind()
-        except OSError as error:
-            raise StartupError(
-                f"cannot bind landline.http.port={port} on {host or 'all interfaces'}: {error.strerror}; "
-                "stop the other process or change landline.http.port (-1 turns it off)"
-            ) from error
+        steps.undo_by("HttpEndpoint", self.http.shutdown)
+        self.http.startup()
 
     def _start_store(self, steps: StartupSteps, cancel: threading.Event) -> None:
         store = self._given_store or assembly.make_store(self.config)
@@ -196,15 +189,8 @@ class BrokerServer:
         self._notify(f"Waiting for ZooKeeper: {what}")
 
     def _start_logs(self, steps: StartupSteps, cancel: threading.Event) -> None:
-        dynamic = self.dynamic_config = DynamicConfigManager(
-            self.config,
-            self.store,
-            self._apply_topic_config,
-            self._local_topics,
-        )
-        dynamic.load_topics()
         logs = self.log_manager = assembly.make_log_manager(
-            self.config, dynamic.topic_log_config, self.scheduler, self._clock
+            self.config, self._topic_config, self.scheduler, self._clock
         )
         logs.lock_and_check()
         steps.undo_by("LogManager", lambda: logs.shutdown(self._broker_epoch))
@@ -212,15 +198,21 @@ class BrokerServer:
             "Scheduler", self.scheduler.shutdown
         )  # before the logs: retention must not meet a closed one
         self._check_identity(logs)
+        self.dynamic_config = DynamicConfigManager(
+            self.config,
+            self.broker_id,
+            self.store,
+            on_topic_config=logs.update_topic_config,
+            on_broker_config=self._on_broker_config,
+            local_topics=lambda: {log.topic_partition.topic for log in logs.all_logs()},
+        )
+        self.dynamic_config.load_topics()
         if not logs.clean:
             self.keeper.move_to(BrokerState.RecoveringFromUncleanShutdown)
         logs.startup(cancel, lambda done, total: self._notify(f"Recovering logs: {done} of {total}"))
 
-    def _local_topics(self) -> set[str]:
-        return {log.topic_partition.topic for log in self.log_manager.all_logs()}
-
-    def _apply_topic_config(self, topic: str, config: LogConfig) -> None:
-        self.log_manager.update_topic_config(topic, config)
+    def _topic_config(self, topic: str) -> LogConfig:
+        return self.dynamic_config.topic_log_config(topic)
 
     def _check_identity(self, logs: LogManager) -> None:
         """Takes cluster and broker id from wherever they are set, and refuses where two places differ."""
@@ -238,7 +230,6 @@ class BrokerServer:
         self.cluster_id = self.store.get_or_create_cluster_id()
         self.broker_id = self._choose_broker_id(logs.broker_id)
         logs.write_meta_properties(self.broker_id, self.cluster_id)
-        self.config = self.dynamic_config.load_broker(self.broker_id)
 
     def _choose_broker_id(self, stored: int | None) -> int:
         configured = self.config.broker_id
@@ -397,13 +388,13 @@ class BrokerServer:
             submit=submit,
         )
         self._apis = Apis(self._ctx)
-        self.dynamic_config.add_listener(self._on_broker_config)
         steps.undo_by("SocketServer", self._sockets.stop)
         self._sockets.start(self._apis.dispatch)
 
     def _on_broker_config(self, config: BrokerConfig) -> None:
         self.config = config
         self._ctx.config = config
+        self.controller.update_config(config)
 
     def _register(self, steps: StartupSteps) -> None:
         self.healthcheck = Healthcheck(
@@ -515,9 +506,9 @@ class BrokerServer:
 
     def unready_reasons(self) -> list[str]:
         """Why clients should not come here; empty when they may."""
-        reasons = []
         if not self.keeper.is_running:
-            reasons.append(f"state is {self.keeper.state.name}")
+            return [f"state is {self.keeper.state.name}"]
+        reasons = []
         if self._broker_epoch < 0:
             reasons.append("not registered in ZooKeeper")
         elif not self.metadata_cache.alive(self.broker_id):
@@ -527,10 +518,11 @@ class BrokerServer:
     def status(self) -> dict[str, Any]:
         """The JSON of /status."""
         steps = self._steps
+        basic = {"broker_id": self.broker_id, "version": __version__, "state": self.keeper.state.name}
+        if not self.keeper.is_running or steps is None:
+            return basic
         return {
-            "broker_id": self.broker_id,
-            "version": __version__,
-            "state": self.keeper.state.name,
+            **basic,
             "cluster_id": self.cluster_id,
             "controller_id": self.metadata_cache.controller_id,
             "is_controller": self.controller.is_active,
@@ -540,7 +532,7 @@ class BrokerServer:
             "startup_steps": [{"step": timing.step, "ms": timing.ms} for timing in steps.timings]
             if steps
             else [],
-            "zookeeper_state": self.store.state_name,
+            "zookeeper_state": "CONNECTED" if self.store.session_id else "CONNECTING",
             "live_brokers": sorted(self.metadata_cache.alive_broker_ids()),
             **replica_counts(self.replica_manager),
             "offline_partitions": offline_partitions(self.metadata_cache),

@@ -65,6 +65,23 @@ class DynamicConfigManager:
         """``listener`` is called with each new broker config, on the manager's thread."""
         self._listeners.append(listener)
 
+    def load_topics(self) -> None:
+        """Reads every topic's configs at once: before the LogManager loads its logs."""
+        self._topics = self._store.topics_configs(self._store.entity_names("topics"))
+
+    def topic_log_config(self, topic: str) -> LogConfig:
+        """A topic's settings for its log. Once running they are read anew: a topic may have been deleted and
+        made again, and its configs are written before any announcement.
+        """
+        if self._thread is not None:
+            try:
+                self._topics[topic] = self._store.topic_configs(topic)
+            except StoreError as error:
+                _log.warning(
+                    "topic_config_unread", topic=topic, error=str(error), using="the last known configs"
+                )
+        return self._usable_log_config(topic)
+
     def startup(self) -> None:
         """Takes up this broker's dynamic configs, and begins to follow changes: first those announced
         already, for one may have come between somebody's reading and this watch. Raises StoreError.
