@@ -273,7 +273,8 @@ class LocalLog:
         for segment in segments[len(kept) :]:
             self._discard(segment, at_once=True)
         active = kept[-1]
-        self.log_end_offset = active.truncate_to(offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.log_end_offset = max(active.truncate_to(offset), self.log_start_offset)
         self._set_segments(kept)
         producer_replay.remove_snapshots(self.dir, after=self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
@@ -317,7 +318,7 @@ class LocalLog:
         """
         state, end = self.producer_state, self.log_end_offset
         snapshot = producer_replay.load_latest_snapshot(state, self.dir, end, self._clock.wall_ms())
-        start = self.log_start_offset if snapshot is None else snapshot
+        start = self._segments[0].base_offset if snapshot is None else snapshot
         producer_replay.replay(state, self._segments_between(start, end), start, reindex_from)
 
     # -- retention ---------------------------------------------------------------------------------

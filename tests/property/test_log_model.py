@@ -106,6 +106,7 @@ class LogModel(RuleBasedStateMachine):
         self._cut(offset)
 
     def _cut(self, offset: int) -> None:
+        self.start = min(self.start, offset)
         kept = [records for records in self.batches if records[-1][0] < offset]
         removed = self.batches[len(kept) :]
         self.batches = kept
@@ -117,7 +118,7 @@ class LogModel(RuleBasedStateMachine):
     def _end_of_data(self) -> int:
         """After a gap that retention or truncation left empty, a segment's base says where the log ends."""
         last = self.batches[-1][-1][0] + 1 if self.batches else 0
-        return max(last, self.log.segments[-1].base_offset)
+        return max(last, self.log.segments[-1].base_offset, self.start)
 
     def _forget_producer(self) -> None:
         """After data went, the producer's state is what the rest says: start with a new producer epoch's rules."""
