@@ -35,6 +35,7 @@ READ_BYTES = 65_536
 POLL_S = 0.2
 SAVE_INTERVAL_S = 1.0
 STATUS_INTERVAL_S = 10.0
+PING_INTERVAL_S = 1.0
 FLUSH_TIMEOUT_S = 10.0
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 1.0, 10.0
 _CURSOR = re.compile(r"s=[0-9a-f]+;i=[0-9a-f]+;b=[0-9a-f]+;m=[0-9a-f]+;t=[0-9a-f]+;x=[0-9a-f]+")
@@ -201,10 +202,10 @@ class Systemd:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if address else None
 
     def tell(self, *lines: str) -> None:
-        """Sends lines such as ``READY=1``; nobody listening is no harm."""
+        """Sends lines such as ``READY=1``; nobody listening is no harm, and nobody reading holds nothing up."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                self._socket.sendto("\n".join(lines).encode(), self._address)
+                self._socket.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, self._address)
 
 
 def first_position(config: Config) -> list[str]:
@@ -280,7 +281,7 @@ class Shipper:
         self._key = socket.gethostname().encode()
         self._cursor = cursors.load()
         self._waiting: deque[tuple[str, Any]] = deque()
-        self._next_save = self._next_status = 0.0
+        self._next_save = self._next_status = self._next_ping = 0.0
         self.acknowledged = 0
 
     def run(self, journal: Journal, producer: Any) -> None:
@@ -348,7 +349,9 @@ class Shipper:
             self._systemd.tell(
                 f"STATUS=shipping to {to}: {self.acknowledged} acknowledged, {len(self._waiting)} on the way"
             )
-        self._systemd.tell("WATCHDOG=1")
+        if now >= self._next_ping:
+            self._next_ping = now + PING_INTERVAL_S
+            self._systemd.tell("WATCHDOG=1")
 
 
 def make_producer(config: Config) -> Any:
