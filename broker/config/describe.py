@@ -7,8 +7,9 @@ the properties file, the built-in default. Passwords are never told.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
+from itertools import dropwhile
 from typing import Final, NamedTuple
 
 from broker.config.broker_config import BrokerConfig
@@ -85,41 +86,41 @@ def default_broker_entries(config: BrokerConfig, names: Collection[str] | None) 
 
 def _topic_entry(config: BrokerConfig, key: Key, own: Mapping[str, Value]) -> Entry:
     synonyms = [_synonym(key, own[key.name], Source.DYNAMIC_TOPIC)] if key.name in own else []
-    for synonym in SYNONYMS.get(key.name, ()):
-        synonyms.extend(_sources(config, BROKER_KEYS[synonym.key]))
+    broker_keys = [BROKER_KEYS[synonym.key] for synonym in SYNONYMS.get(key.name, ())]
+    synonyms.extend(_broker_synonyms(config, broker_keys))
     value = own[key.name] if key.name in own else config.topic_default(key.name)
     if value is None:
         value = key.default
-    return Entry(key, render(value), _first_source(synonyms), read_only=False, synonyms=tuple(synonyms))
+    source = synonyms[0].source if synonyms else Source.DEFAULT
+    return Entry(key, render(value), source, read_only=False, synonyms=tuple(synonyms))
 
 
 def _broker_entry(config: BrokerConfig, key: Key) -> Entry:
-    synonyms = [
-        synonym
-        for name in _KEY_GROUPS.get(key.name, (key.name,))
-        for synonym in _sources(config, BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS[name])
-    ]
+    names = _KEY_GROUPS.get(key.name, ())
+    synonyms = _broker_synonyms(config, [BROKER_KEYS[name] for name in names] or [key])
     value = None if key.sensitive else config.text(key.name)
-    source = next((synonym.source for synonym in synonyms if synonym.name == key.name), Source.DEFAULT)
+    source = synonyms[0].source if synonyms else Source.DEFAULT
     return Entry(key, value, source, not key.alterable, tuple(synonyms))
 
 
-def _sources(config: BrokerConfig, key: Key) -> Iterator[SynonymEntry]:
+def _broker_synonyms(config: BrokerConfig, keys: Sequence[Key]) -> list[SynonymEntry]:
+    """Layer by layer. What stands before the first key's own is left out, as Kafka does: where that key is
+    set nowhere, nothing is told.
+    """
     layers = (
         (config.dynamic_broker_values, Source.DYNAMIC_BROKER),
         (config.dynamic_default_values, Source.DYNAMIC_DEFAULT_BROKER),
         (config.static_values, Source.STATIC_BROKER),
+        ({key.name: key.default for key in keys if key.default is not None}, Source.DEFAULT),
     )
-    for values, source in layers:
-        if key.name in values:
-            yield _synonym(key, values[key.name], source)
-    if key.default is not None:
-        yield _synonym(key, key.default, Source.DEFAULT)
+    told = [
+        _synonym(key, values[key.name], source)
+        for values, source in layers
+        for key in keys
+        if key.name in values
+    ]
+    return list(dropwhile(lambda synonym: bool(keys) and synonym.name != keys[0].name, told))
 
 
 def _synonym(key: Key, value: Value, source: Source) -> SynonymEntry:
     return SynonymEntry(key.name, None if key.sensitive else render(value), source)
-
-
-def _first_source(synonyms: list[SynonymEntry]) -> Source:
-    return synonyms[0].source if synonyms else Source.DEFAULT

@@ -39,12 +39,18 @@ def test_all_topic_configs_are_told_with_the_brokers_values(config):
 
 
 def test_a_topics_default_shows_which_broker_key_it_comes_from(config):
-    (retention,) = topic_entries(config, {}, ["retention.ms"])
-    assert (retention.value, retention.source) == ("7200000", Source.STATIC_BROKER)
+    (retention,) = topic_entries(config.with_dynamic({"log.retention.ms": "5"}), {}, ["retention.ms"])
+    assert (retention.value, retention.source) == ("5", Source.DYNAMIC_BROKER)
     assert retention.synonyms == (
+        ("log.retention.ms", "5", Source.DYNAMIC_BROKER),
         ("log.retention.hours", "2", Source.STATIC_BROKER),
         ("log.retention.hours", "168", Source.DEFAULT),
     )
+
+
+def test_a_value_that_only_a_coarser_key_gives_is_told_without_source_as_in_kafka(config):
+    (retention,) = topic_entries(config, {}, ["retention.ms"])
+    assert (retention.value, retention.source, retention.synonyms) == ("7200000", Source.DEFAULT, ())
 
 
 def test_a_topic_config_without_broker_key_is_default(config):
