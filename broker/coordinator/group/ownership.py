@@ -94,7 +94,8 @@ class Ownership:
             return
         for cell in cells:
             cell.run(self._start)
-        _log.info(
+        say = _log.info if cells else _log.debug  # most of the 50 partitions of a young cluster are empty
+        say(
             "group_metadata_loaded",
             partition=partition,
             leader_epoch=leader_epoch,
