@@ -5,12 +5,15 @@ Against Apache Kafka this tests the drivers, against Landline the broker.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support import workloads
 from tests.support.checker import check, summary
 from tests.support.clients.driver import Workload
 from tests.support.history import Acked, Committed
+from tests.support.landline_broker import LandlineStandalone
 from tests.support.peers import Peer
 from tests.support.topics import create_topic
 from tests.support.workloads import DRIVERS, audit
@@ -32,3 +35,18 @@ def test_each_client_reads_back_what_it_wrote_in_a_group(peer: Peer) -> None:
             assert not again, f"{client}, audit: {summary(again)}"
             if client != "kcat":
                 assert any(True for _ in history.of_type(Committed)), client
+
+
+def test_landline_standalone_serves_each_client_and_keeps_their_data(tmp_path: Path) -> None:
+    config = {"offsets.topic.num.partitions": 4, "group.initial.rebalance.delay.ms": 0}
+    with LandlineStandalone(tmp_path / "data", config) as broker:
+        histories = {}
+        for client in DRIVERS:
+            create_topic(broker.bootstrap, client, PARTITIONS)
+            workload = Workload(client, broker.bootstrap, client, PARTITIONS, 1_000, consumers=1)
+            histories[client] = workloads.run(workload)
+        broker.stop()
+        broker.start()
+        for client, history in histories.items():
+            for found in (check(history), check(audit(broker.bootstrap, client, history))):
+                assert not found, f"{client}: {summary(found)}"
