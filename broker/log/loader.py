@@ -186,7 +186,12 @@ def _recover(
             raise LoadCancelled(str(topic_partition))
         segment = segments[number]
         result = recover_segment(
-            segment, recovery_point, config.index_interval_bytes, epochs=epochs, cancel=parameters.cancel
+            segment,
+            recovery_point,
+            config.index_interval_bytes,
+            end_offset=segments[number + 1].base_offset if number + 1 < len(segments) else None,
+            epochs=epochs,
+            cancel=parameters.cancel,
         )
         started_at = min(started_at, result.first_offset)
         if result.truncated_bytes:

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from broker.config.log_config import LONG_MAX
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import LeaderEpochCache
-from broker.log.segment import LOG_SUFFIX, Segment
+from broker.log.segment import INT32_MAX, LOG_SUFFIX, Segment
 from broker.record.header import CRC_START, HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader
 
 _BUFFER_BYTES = 1024 * 1024
@@ -39,21 +39,26 @@ def recover_segment(
     trusted_offset: int,
     index_interval_bytes: int,
     *,
+    end_offset: int | None = None,
     epochs: LeaderEpochCache | None = None,
     cancel: threading.Event | None = None,
 ) -> RecoveryResult:
     """Verifies the batches from ``trusted_offset`` on, rebuilds the indexes there, cuts off what is wrong.
 
-    Batches and index entries below ``trusted_offset`` are durable and taken as they are. Raises
+    Batches and index entries below ``trusted_offset`` are durable and taken as they are; none may reach
+    ``end_offset``, where the next segment begins. Raises
     LoadCancelled, LogDirError on batches of an older message format, OSError.
     """
+    highest = segment.base_offset + INT32_MAX + 1
+    end_offset = highest if end_offset is None else min(end_offset, highest)
     position = _rewind(segment, trusted_offset)
     next_offset = segment.base_offset
     first_offset: int | None = None
     problem = None
     try:
         for header in _verified(segment, position, cancel):
-            if header.base_offset < next_offset:
+            # Offsets stand outside the checksum.
+            if header.base_offset < next_offset or header.last_offset >= end_offset:
                 raise _Fault(f"offset {header.base_offset} follows {next_offset - 1}")
             if first_offset is None:
                 first_offset = header.base_offset
@@ -124,15 +129,30 @@ def _verified(segment: Segment, position: int, cancel: threading.Event | None) -
             start, filled = position, _fill(fd, buffer, position, cancel)
         header = _plausible(memoryview(buffer), position - start, left)
         size = header.size_bytes
-        if position + size > start + filled:
-            if size > len(buffer):
-                buffer = bytearray(size)
-            start, filled = position, _fill(fd, buffer, position, cancel)
-        at = position - start
-        if filled - at < size or crc32c(memoryview(buffer)[at + CRC_START : at + size]) != header.crc:
+        if size > len(buffer):
+            crc = _streamed_crc(fd, buffer, position + CRC_START, position + size, cancel)
+            filled = 0  # the buffer was used
+        else:
+            if position + size > start + filled:
+                start, filled = position, _fill(fd, buffer, position, cancel)
+            at = position - start
+            crc = crc32c(memoryview(buffer)[at + CRC_START : min(at + size, filled)])
+        if crc != header.crc:
             raise _Fault(f"batch at offset {header.base_offset} fails its checksum")
         yield header
         position += size
+
+
+def _streamed_crc(fd: int, buffer: bytearray, position: int, end: int, cancel: threading.Event | None) -> int:
+    """CRC32C of a batch that may claim any size, through the buffer as it is."""
+    crc = 0
+    while position < end:
+        count = min(_fill(fd, buffer, position, cancel), end - position)
+        if count <= 0:
+            break
+        crc = crc32c(memoryview(buffer)[:count], crc)
+        position += count
+    return crc
 
 
 def _fill(fd: int, buffer: bytearray, position: int, cancel: threading.Event | None) -> int:

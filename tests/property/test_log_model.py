@@ -245,7 +245,7 @@ class LogModel(RuleBasedStateMachine):
         bases = [segment.base_offset for segment in log.segments]
         assert bases == sorted(set(bases))
         for segment in log.segments:
-            positions = dict((p, h.last_offset) for p, h in segment.headers_from(0))
+            positions = {p: h.last_offset for p, h in segment.headers_from(0)}
             for relative, position in segment.offset_index.file:
                 assert positions[position] == segment.base_offset + relative
             stamps = [t for t, _ in segment.time_index.file]

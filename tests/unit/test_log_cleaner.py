@@ -148,8 +148,8 @@ def test_the_last_batch_of_a_producer_stays_for_its_sequence(tmp_path):
     put(log, b"x", b"active")
     clean(log)
     assert [(r.key, r.value) for r in records_of(log)] == [(b"k", b"other"), (b"x", b"active")]
-    headers = list(iter_batches(log.read_bytes(0, 10_000)))
-    assert [(h.producer_id, h.base_sequence, h.record_count) for h in headers][0] == (9, 2, 0)
+    header = next(iter_batches(log.read_bytes(0, 10_000)))
+    assert (header.producer_id, header.base_sequence, header.record_count) == (9, 2, 0)
     for path in (tmp_path / "t-0").glob("*.snapshot"):
         path.unlink()
     again = open_log(tmp_path, COMPACT, clean=False)
@@ -158,7 +158,7 @@ def test_the_last_batch_of_a_producer_stays_for_its_sequence(tmp_path):
 
 def test_records_of_aborted_transactions_neither_stay_nor_shadow(tmp_path):
     log = open_log(tmp_path, COMPACT)
-    marker = dict(producer_id=5, producer_epoch=0, transactional=True)
+    marker = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
     put(log, b"k", b"committed", **marker, base_sequence=0)
     put(log, b"\0\0\0\1", b"\0\0\0\0\0\1", **marker, control=True)
     put(log, b"k", b"aborted", **marker, base_sequence=1)

@@ -146,11 +146,10 @@ def test_damaged_bodies_raise_and_never_hang_or_crash():
             for _ in range(3):
                 data[random.randrange(HEADER_BYTES, len(data))] = random.randrange(256)
             try:
-                records = iter_records(memoryview(data), read_header(data))
+                found = len(iter_records(memoryview(data), read_header(data)))
             except KafkaError as error:
-                assert error.error_code is Errors.CORRUPT_MESSAGE
-            else:
-                assert len(records) == len(RECORDS)
+                found = error.error_code
+            assert found in (len(RECORDS), Errors.CORRUPT_MESSAGE)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1, 63, -64, 64, 300, -(1 << 63), (1 << 63) - 1])

@@ -1,0 +1,212 @@
+"""Idempotent producers: retries are recognised, disorder and old epochs refused, across restarts."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from broker.config.log_config import LogConfig
+from broker.log.producer_snapshot import SnapshotError, read_snapshot, snapshot_offsets, write_snapshot
+from broker.log.producer_state import BatchMetadata, ProducerEntry
+from broker.protocol.errors import Errors, KafkaError
+from broker.record.batch import Record, build_batch
+from broker.record.validator import AppendOrigin
+from tests.support.logs import ManualClock, batch, open_log
+
+INT_MAX = (1 << 31) - 1
+
+
+def send(log, sequence, values=(b"v",), epoch=0, pid=7, timestamp=1000):
+    view = batch(*values, producer_id=pid, producer_epoch=epoch, base_sequence=sequence, timestamp=timestamp)
+    return log.append_as_leader(view, 0)
+
+
+def refusal(log, *args, **kwargs) -> Errors:
+    end = log.log_end_offset
+    with pytest.raises(KafkaError) as raised:
+        send(log, *args, **kwargs)
+    assert log.log_end_offset == end
+    return raised.value.error_code
+
+
+def test_a_retry_of_any_of_the_last_five_batches_is_a_duplicate_with_its_offsets(tmp_path):
+    log = open_log(tmp_path)
+    for n in range(6):
+        send(log, 2 * n, (b"a", b"b"), timestamp=100 + n)
+    for n in range(1, 6):
+        info = send(log, 2 * n, (b"a", b"b"))
+        assert info.duplicate
+        assert (info.first_offset, info.last_offset, info.max_timestamp) == (2 * n, 2 * n + 1, 100 + n)
+    assert refusal(log, 0, (b"a", b"b")) is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.log_end_offset == 12
+
+
+def test_a_gap_in_sequences_is_refused(tmp_path):
+    log = open_log(tmp_path)
+    send(log, 0)
+    assert refusal(log, 2) is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not send(log, 1).duplicate
+
+
+def test_an_unknown_producer_may_begin_anywhere(tmp_path):
+    log = open_log(tmp_path)
+    assert send(log, 500).first_offset == 0
+    assert send(log, 501).first_offset == 1
+
+
+def test_sequences_wrap_to_zero(tmp_path):
+    log = open_log(tmp_path)
+    send(log, INT_MAX - 1, (b"a", b"b", b"c"))  # INT_MAX - 1, INT_MAX, 0
+    assert log.producer_state.producers[7].last_sequence == 0
+    assert send(log, INT_MAX - 1, (b"a", b"b", b"c")).duplicate
+    assert refusal(log, 2) is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, 1).first_offset == 3
+
+
+def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero(tmp_path):
+    log = open_log(tmp_path)
+    send(log, 0, epoch=3)
+    assert refusal(log, 1, epoch=2) is Errors.INVALID_PRODUCER_EPOCH
+    assert refusal(log, 1, epoch=4) is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    send(log, 0, epoch=4)
+    assert refusal(log, 1, epoch=3) is Errors.INVALID_PRODUCER_EPOCH
+
+
+def test_several_batches_of_one_producer_in_one_append_are_checked_in_turn(tmp_path):
+    log = open_log(tmp_path)
+
+    def both(first, second):
+        parts = (batch(b"v", producer_id=7, producer_epoch=0, base_sequence=n) for n in (first, second))
+        return log.append_as_leader(memoryview(bytearray(b"".join(map(bytes, parts)))), 0)
+
+    assert both(0, 1).last_offset == 1
+    assert both(0, 1).duplicate
+    with pytest.raises(KafkaError) as raised:
+        both(2, 4)
+    assert raised.value.error_code is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    with pytest.raises(KafkaError) as raised:
+        both(1, 2)
+    assert raised.value.error_code is Errors.DUPLICATE_SEQUENCE_NUMBER
+    assert log.log_end_offset == 2
+
+
+def test_a_failed_append_does_not_move_the_sequence(tmp_path, monkeypatch):
+    log = open_log(tmp_path)
+    send(log, 0)
+    monkeypatch.setattr("os.pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    assert refusal(log, 1) is Errors.KAFKA_STORAGE_ERROR
+    monkeypatch.undo()
+    assert not send(log, 1).duplicate
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_retry_after_a_restart_is_still_a_duplicate(tmp_path, clean):
+    log = open_log(tmp_path)
+    send(log, 0)
+    send(log, 1)
+    if clean:
+        log.close()
+        assert snapshot_offsets(log.dir) == [2]
+    again = open_log(tmp_path, clean=clean)
+    assert send(again, 1).duplicate
+    assert refusal(again, 5) is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(again, 2).first_offset == 2
+
+
+def test_truncation_takes_the_sequence_back(tmp_path):
+    log = open_log(tmp_path, LogConfig(segment_bytes=200))
+    for n in range(10):
+        send(log, n)
+    log.truncate_to(4)
+    assert log.producer_state.producers[7].last_sequence == 3
+    assert send(log, 4).first_offset == 4
+    log.truncate_to(0)
+    assert log.producer_state.producers == {}
+
+
+def test_a_follower_learns_the_sequences_for_when_it_leads(tmp_path):
+    leader, follower = open_log(tmp_path / "l"), open_log(tmp_path / "f")
+    send(leader, 0)
+    send(leader, 1)
+    follower.append_as_follower(memoryview(bytes(leader.read_bytes(0, 10_000))))
+    assert send(follower, 1).duplicate
+    assert send(follower, 2).first_offset == 2
+
+
+def test_silent_producers_are_forgotten(tmp_path):
+    clock = ManualClock(10_000)
+    log = open_log(tmp_path, clock=clock, producer_expiration_ms=5000)
+    send(log, 0, timestamp=9_000)
+    clock.now_ms = 13_999
+    assert log.expire_producers() == 0
+    clock.now_ms = 14_000
+    assert log.expire_producers() == 1
+    assert send(log, 77).first_offset == 1
+
+
+def test_a_damaged_snapshot_is_passed_over_and_the_state_read_from_the_batches(tmp_path):
+    log = open_log(tmp_path, LogConfig(segment_bytes=200))
+    for n in range(10):
+        send(log, n)
+    log.close()
+    latest = snapshot_offsets(log.dir)[-1]
+    path = log.dir / f"{latest:020d}.snapshot"
+    path.write_bytes(path.read_bytes()[:-3] + b"abc")
+    again = open_log(tmp_path, LogConfig(segment_bytes=200))
+    assert again.producer_state.producers[7].last_sequence == 9
+
+
+def test_snapshots_are_kafkas_format(tmp_path):
+    entry = ProducerEntry(1005, 2)
+    entry.batches.append(BatchMetadata(135, 274, 67, 99))
+    entry.last_timestamp = 99
+    entry.coordinator_epoch = 4
+    entry.current_txn_first_offset = 207
+    path = tmp_path / "00000000000000000300.snapshot"
+    write_snapshot(path, [entry], sync=False)
+    data = path.read_bytes()
+    assert struct.unpack(">hIi", data[:10])[::2] == (1, 1)
+    assert struct.unpack(">qhiqiqiq", data[10:]) == (1005, 2, 135, 274, 67, 99, 4, 207)
+    (again,) = read_snapshot(path)
+    assert (again.batches[0].first_offset, again.current_txn_first_offset) == (207, 207)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0\1", b"\0\2" + bytes(8), b"\0\1" + bytes(8)])
+def test_what_is_no_snapshot_is_refused(tmp_path, damage):
+    path = tmp_path / "00000000000000000001.snapshot"
+    path.write_bytes(damage)
+    with pytest.raises(SnapshotError):
+        list(read_snapshot(path))
+
+
+def marker(kind: int, pid: int, offset_epoch: int = 0):
+    record = Record(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, offset_epoch), (), 1000)
+    return memoryview(
+        bytearray(build_batch([record], producer_id=pid, producer_epoch=0, transactional=True, control=True))
+    )
+
+
+def transactional(log, sequence, pid):
+    view = batch(b"t", producer_id=pid, producer_epoch=0, base_sequence=sequence, transactional=True)
+    return log.append_as_leader(view, 0, origin=AppendOrigin.COORDINATOR)
+
+
+def test_open_and_unreplicated_transactions_hold_back_the_last_stable_offset(tmp_path):
+    log = open_log(tmp_path)
+    send(log, 0, pid=1)
+    transactional(log, 0, 2)  # offset 1
+    transactional(log, 0, 3)  # offset 2
+    log.high_watermark = 3
+    assert log.last_stable_offset() == 1
+    log.append_as_leader(marker(1, 2), 0, origin=AppendOrigin.COORDINATOR)  # commit, offset 3
+    assert log.last_stable_offset() == 1
+    log.high_watermark = 4
+    assert log.last_stable_offset() == 2
+    log.append_as_leader(marker(0, 3), 0, origin=AppendOrigin.COORDINATOR)  # abort, offset 4
+    log.high_watermark = 5
+    assert log.last_stable_offset() == 5
+    assert [tuple(t) for t in log.aborted_transactions(0, 5)] == [(3, 2, 4, 5)]
+    assert log.aborted_transactions(0, 2) == []
+    again = open_log(tmp_path, clean=False)
+    assert [tuple(t) for t in again.aborted_transactions(0, 5)] == [(3, 2, 4, 5)]
