@@ -148,7 +148,7 @@ class BrokerServer:
             steps.undo_by("DynamicConfigManager", self.dynamic_config.shutdown)
             self.dynamic_config.startup()
         with steps.step("Healthcheck"):
-            self._register(steps)
+            self._register(steps, cancel)
         with steps.step("FirstMetadata"):
             self._await_metadata(cancel)
 
@@ -395,8 +395,9 @@ class BrokerServer:
         self.config = config
         self._ctx.config = config
         self.controller.update_config(config)
+        self.topic_admin.update_config(config)
 
-    def _register(self, steps: StartupSteps) -> None:
+    def _register(self, steps: StartupSteps, cancel: threading.Event) -> None:
         self.healthcheck = Healthcheck(
             self.store,
             self.broker_id,
@@ -404,6 +405,7 @@ class BrokerServer:
             self.config.opt_str("broker.rack"),
             on_registered=self._on_registered,
             session_timeout_ms=self.config.int("zookeeper.session.timeout.ms"),
+            cancel=cancel,
         )
         steps.undo_by("Healthcheck", self.healthcheck.shutdown)
         self.healthcheck.startup()
@@ -528,10 +530,8 @@ class BrokerServer:
             "is_controller": self.controller.is_active,
             "broker_epoch": self._broker_epoch,
             "listeners": self._listener_texts(),
-            "startup_ms": steps.total_ms if steps else 0,
-            "startup_steps": [{"step": timing.step, "ms": timing.ms} for timing in steps.timings]
-            if steps
-            else [],
+            "startup_ms": steps.total_ms,
+            "startup_steps": [{"step": timing.step, "ms": timing.ms} for timing in steps.timings],
             "zookeeper_state": "CONNECTED" if self.store.session_id else "CONNECTING",
             "live_brokers": sorted(self.metadata_cache.alive_broker_ids()),
             **replica_counts(self.replica_manager),

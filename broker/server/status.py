@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.metrics.registry import Metrics
 from broker.network.socket_server import SocketServer
-from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replica_manager import ReplicaManager, Traffic
 from broker.server.apis.table import Apis
 from broker.server.broker_state import StateKeeper
 from broker.server.metadata_cache import MetadataCache
@@ -49,6 +49,14 @@ def partition_rows(replicas: ReplicaManager) -> list[Mapping[str, Any]]:
     ]
 
 
+def _count(replicas: ReplicaManager, key: str) -> Callable[[], float]:
+    return lambda: float(replica_counts(replicas)[key])
+
+
+def _attribute(traffic: Traffic, name: str) -> Callable[[], float]:
+    return lambda: float(getattr(traffic, name))
+
+
 def register_stats(
     metrics: Metrics,
     keeper: StateKeeper,
@@ -77,7 +85,7 @@ def register_stats(
         gauge(
             f"kafka_server_replicamanager_{name}",
             help_text,
-            lambda key=key: float(replica_counts(replicas)[key]),
+            _count(replicas, key),
         )
     for name, help_text, attribute in (
         ("kafka_server_brokertopicmetrics_messagesin_total", "Records appended by clients", "messages_in"),
@@ -93,7 +101,7 @@ def register_stats(
         ("kafka_server_replicamanager_isrshrinks_total", "ISR members dropped", "isr_shrinks"),
         ("kafka_server_replicamanager_isrexpands_total", "ISR members taken back", "isr_expands"),
     ):
-        gauge(name, help_text, lambda attribute=attribute: float(getattr(traffic, attribute)))
+        gauge(name, help_text, _attribute(traffic, attribute))
     gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "Requests that wait",

@@ -16,8 +16,10 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
         return _fields(Errors.UNSUPPORTED_VERSION)
 
     def answer(taken: int | KafkaError) -> None:
-        failed = isinstance(taken, KafkaError)
-        ctx.respond(request, _fields(taken.error_code) if failed else _fields(Errors.NONE, taken, 0))
+        if isinstance(taken, KafkaError):
+            ctx.respond(request, _fields(taken.error_code))
+        else:
+            ctx.respond(request, _fields(Errors.NONE, taken, 0))
 
     ctx.producer_ids.take(answer)
     return None
