@@ -25,9 +25,16 @@ def create_topic(
     created = admin.create_topics([NewTopic(topic, partitions, replication_factor, config=config or {})])
     created[topic].result(2 * CALL_TIMEOUT_S)
 
+    await_leaders(bootstrap, topic, partitions)
+
+
+def await_leaders(bootstrap: str, topic: str, partitions: int | None = None) -> None:
+    """Waits until every partition has a leader: after a start or a creation clients see none for a moment."""
+    admin = _admin(bootstrap)
+
     def has_leaders() -> bool:
-        found = admin.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic]
-        return len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values())
+        found = admin.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic].partitions
+        return len(found) == (partitions or max(1, len(found))) and all(p.leader >= 0 for p in found.values())
 
     wait_until(has_leaders, timeout=60, what=f"every partition of {topic} has a leader")
 

@@ -25,7 +25,7 @@ from tests.support.clients.driver import Driver, Gate, Job, Workload
 from tests.support.clients.kcat import KcatDriver
 from tests.support.clients.python_kafka import KafkaPythonDriver
 from tests.support.history import Acked, Event, Failed, History, Polled, Recorder, Sent
-from tests.support.topics import end_offsets
+from tests.support.topics import await_leaders, end_offsets
 
 DRIVERS: Mapping[str, Driver] = {
     driver.name: driver for driver in (ConfluentDriver(), KafkaPythonDriver(), AiokafkaDriver(), KcatDriver())
@@ -65,6 +65,7 @@ def audit(bootstrap: str, topic: str, history: History, timeout_s: float = 120.0
     )
     events: list[Event] = [e for e in history.events if isinstance(e, Sent | Acked | Failed)]
     try:
+        await_leaders(bootstrap, topic)
         ends = end_offsets(consumer, topic)
         consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
         deadline = time.monotonic() + timeout_s
