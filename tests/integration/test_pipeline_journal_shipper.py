@@ -155,6 +155,27 @@ def test_stopped_shipper_makes_no_copies(cluster: Cluster, shipping: Shipping) -
     assert cursors(cluster) == written
 
 
+def test_last_words_before_a_reboot_are_shipped_after_it(cluster: Cluster, shipping: Shipping) -> None:
+    written = shipping.journal.write(10)
+    shipping.process.start()
+    shipping.wait_cursor(written[-1])
+    assert shipping.process.stop() == 0
+    written += shipping.journal.write(10)
+    shipping.journal.write(5, _MACHINE_ID="0" * 32)
+    written += shipping.journal.write(10, _BOOT_ID="f" * 32)
+    shipping.process.start()
+    shipping.wait_cursor(written[-1])
+    assert cursors(cluster) == written
+
+
+def test_first_start_begins_with_this_boot(cluster: Cluster, shipping: Shipping) -> None:
+    shipping.journal.write(10, _BOOT_ID="e" * 32)
+    written = shipping.journal.write(10)
+    shipping.process.start()
+    shipping.wait_cursor(written[-1])
+    assert cursors(cluster) == written
+
+
 def test_shipper_waits_for_absent_brokers_and_then_ships_all(cluster: Cluster, shipping: Shipping) -> None:
     (broker,) = cluster.brokers.values()
     written = shipping.journal.write(300)
@@ -175,6 +196,7 @@ def test_shipper_waits_for_absent_brokers_and_then_ships_all(cluster: Cluster, s
 
 def test_shipper_is_ready_before_any_broker_and_says_what_it_waits_for(tmp_path: Path) -> None:
     shipping = Shipping(tmp_path, "127.0.0.1:9")
+    shipping.journal.write(1)
     told = ""
     shipping.process.start()
     try:

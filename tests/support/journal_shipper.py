@@ -13,21 +13,26 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 SHIPPER = ROOT / "roles" / "journal_shipper" / "files" / "journal_shipper.py"
 BOOT = "333355a5c8a84b1bbfdb66e7f7ba178d"
+MACHINE = "db8f064954874867b4cb7ed3bc081f5d"
 
 # A journalctl with the options that the shipper uses, over a file of entries that grows.
 _JOURNALCTL = """\
 #!{python}
 import json, sys, time
-options = dict(word.partition("=")[::2] for word in sys.argv[1:])
+options = dict(word.partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
+matches = dict(word.partition("=")[::2] for word in sys.argv[1:] if not word.startswith("--"))
 assert options.pop("--output") == "json" and "--quiet" in options, sys.argv
-after, lines, boot = options.get("--after-cursor"), options.get("--lines"), options.get("--boot")
+after, lines = options.get("--after-cursor"), options.get("--lines")
 with open({file!r}) as file:
+    newest = file.readlines()[-1]
     if lines == "1":
-        print(file.readlines()[-1], end="")
+        print(newest, end="")
         sys.exit()
     assert "--follow" in options and ("--no-tail" in options or lines == "0"), sys.argv
-    if lines == "0":
-        file.seek(0, 2)
+    if "--merge" not in options:  # as journalctl: to follow is to follow this boot
+        matches["_BOOT_ID"] = json.loads(newest)["_BOOT_ID"]
+    if lines != "0":
+        file.seek(0)
     skipping = bool(after)
     while True:
         line = file.readline()
@@ -35,7 +40,7 @@ with open({file!r}) as file:
             time.sleep(0.05)
             continue
         entry = json.loads(line)
-        if not skipping and boot in (None, entry["_BOOT_ID"]):
+        if not skipping and all(entry[name] == value for name, value in matches.items()):
             sys.stdout.write(line)
             sys.stdout.flush()
         skipping = skipping and entry["__CURSOR"] != after
@@ -78,6 +83,7 @@ class FileJournal:
             "__CURSOR": f"s=d9d8;i={self._number:x};b={BOOT};m=1;t=1;x=1",
             "__REALTIME_TIMESTAMP": str(time.time_ns() // 1000),
             "_BOOT_ID": BOOT,
+            "_MACHINE_ID": MACHINE,
             "_HOSTNAME": "h1",
             "MESSAGE": f"message {self._number}",
         } | fields

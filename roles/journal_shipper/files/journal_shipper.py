@@ -208,20 +208,35 @@ class Systemd:
                 self._socket.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, self._address)
 
 
-def first_position(config: Config) -> list[str]:
-    """Where to begin without a cursor, as arguments of journalctl."""
+def follow_command(config: Config, cursor: str | None) -> list[str]:
+    """The journalctl that goes on after ``cursor``, or begins where ``start.from`` says.
+
+    ``--merge`` is for what it switches off: a plain ``--follow`` shows the present boot alone, so that the
+    last words before a shutdown would be lost; and it asks the kernel which boot that is, which a container's
+    sandboxed service is told wrongly. Machine and boot are therefore chosen by what the newest entry says of
+    them.
+    """
+    newest = newest_entry(config)
+    command = [config.journalctl, "--output=json", "--follow", "--quiet", "--merge"]
+    this_machine = f"_MACHINE_ID={newest['_MACHINE_ID']}"
+    if cursor is not None:
+        return [*command, f"--after-cursor={cursor}", "--no-tail", this_machine]
     if config.start_from == "now":
-        return ["--lines=0"]
-    if config.start_from == "oldest":
-        return ["--no-tail"]
-    # A plain --boot asks the kernel, and in a container's sandboxed service that is another machine's boot.
+        return [*command, "--lines=0", this_machine]
+    this_boot = [f"_BOOT_ID={newest['_BOOT_ID']}"] if config.start_from == "boot" else []
+    return [*command, "--no-tail", this_machine, *this_boot]
+
+
+def newest_entry(config: Config) -> dict[str, Any]:
+    """The journal's last entry; there is always one, for systemd has logged our start."""
     command = [config.journalctl, "--output=json", "--quiet", "--lines=1"]
-    newest = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=30)
+    shown = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=30)
     try:
-        return [f"--boot={json.loads(newest.stdout)['_BOOT_ID']}", "--no-tail"]
+        entry: dict[str, Any] = json.loads(shown.stdout)
+        return {name: entry[name] for name in ("_MACHINE_ID", "_BOOT_ID")}
     except (ValueError, KeyError, TypeError) as error:
         raise ShippingError(
-            f"journalctl shows no entry (exit code {newest.returncode}): {newest.stderr!r}"
+            f"journalctl shows no entry (exit code {shown.returncode}): {shown.stderr!r}"
         ) from error
 
 
@@ -229,8 +244,7 @@ class Journal:
     """A running ``journalctl -f``. Use as a context: its process ends with it."""
 
     def __init__(self, config: Config, cursor: str | None) -> None:
-        position = [f"--after-cursor={cursor}", "--no-tail"] if cursor else first_position(config)
-        command = [config.journalctl, "--output=json", "--follow", "--quiet", *position]
+        command = follow_command(config, cursor)
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         self._pipe = self._process.stdout
