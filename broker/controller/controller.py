@@ -94,6 +94,11 @@ class KafkaController:
         self._broker_epoch = broker_epoch
         self._events.put("broker_registered", self._on_registered)
 
+    def is_deleting(self, topic: str) -> bool:
+        """Whether the topic's deletion is under way; one that waits for a dead broker is not."""
+        term = self._term
+        return term is not None and term.deletion.is_under_way(topic)
+
     def startup(self) -> None:
         self._events.start()
         self._cluster.add_session_listener(self._on_session_event)

@@ -44,6 +44,10 @@ class TopicDeletion:
         self._context.topics_to_delete.update(topics)
         self.resume()
 
+    def is_under_way(self, topic: str) -> bool:
+        """For any thread."""
+        return topic in self._context.topics_to_delete and topic not in self._context.deletion_ineligible
+
     def resume_for(self, topics: Iterable[str]) -> None:
         """Their brokers are back: they may be deletable now."""
         back = self._context.topics_to_delete.intersection(topics)

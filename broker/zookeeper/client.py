@@ -54,6 +54,11 @@ RETRY_PAUSE_S = 0.02
 # kazoo wakes its connection with one byte per request through a socket pair, which holds some 270 of them.
 PIPELINE_DEPTH = 100
 
+_STATE_NAMES = {
+    KazooState.CONNECTED: "CONNECTED",
+    KazooState.SUSPENDED: "CONNECTING",
+    KazooState.LOST: "EXPIRED",
+}
 _ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
     (zk_errors.NoNodeError, NoNodeError),
     (zk_errors.NodeExistsError, NodeExistsError),
@@ -93,6 +98,7 @@ class ZooKeeperStore:
         self._lock = threading.Lock()
         self._closed = False
         self._connected_before = False
+        self._state_name = "CONNECTING"
         self._client = self._make_client()
 
     def __repr__(self) -> str:
@@ -102,6 +108,10 @@ class ZooKeeperStore:
     def session_id(self) -> int:
         client_id = self._client.client_id
         return 0 if client_id is None else client_id[0] or 0
+
+    @property
+    def state_name(self) -> str:
+        return "CLOSED" if self._closed else self._state_name
 
     # -- the session ------------------------------------------------------------------------------------
 
@@ -349,6 +359,7 @@ class ZooKeeperStore:
     def _on_state(self, state: str) -> None:
         if self._closed:
             return
+        self._state_name = _STATE_NAMES[state]
         if state == KazooState.CONNECTED:
             _log.info(
                 "zookeeper_connected", servers=self._hosts, chroot=self._chroot or "/", store=repr(self)

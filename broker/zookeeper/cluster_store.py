@@ -46,6 +46,10 @@ class ClusterStore:
     def session_id(self) -> int:
         return self.store.session_id
 
+    @property
+    def state_name(self) -> str:
+        return self.store.state_name
+
     def add_session_listener(self, callback: Callable[[SessionEvent], None]) -> None:
         self.store.add_session_listener(callback)
 

@@ -87,6 +87,10 @@ class EmbeddedStore:
     def session_id(self) -> int:
         return self._session_id
 
+    @property
+    def state_name(self) -> str:
+        return "CONNECTED" if self._session_id else "CLOSED"
+
     # -- the session ------------------------------------------------------------------------------------
 
     def connect(

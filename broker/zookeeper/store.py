@@ -139,6 +139,11 @@ class Store(Protocol):
         """The present session's id, 0 before the first."""
         ...
 
+    @property
+    def state_name(self) -> str:
+        """CONNECTED, CONNECTING, EXPIRED or CLOSED, as Kafka's SessionState metric has it."""
+        ...
+
     def connect(
         self,
         timeout_ms: int,

@@ -653,7 +653,7 @@ def test_a_replica_whose_directory_failed_is_offline_though_its_broker_lives(wor
     world.join(2)
 
     def fail_on_two(message):
-        mine = any(2 == state.leader for topic in message.topic_states for state in topic.partition_states)
+        mine = any(state.leader == 2 for topic in message.topic_states for state in topic.partition_states)
         return answer_leader_and_isr(message, Errors.KAFKA_STORAGE_ERROR if mine else 0)
 
     world.brokers.answers[ApiKey.LEADER_AND_ISR] = fail_on_two

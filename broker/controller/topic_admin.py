@@ -1,0 +1,221 @@
+"""Creates and deletes topics and adds partitions, at the broker that is controller. Kafka's ZkAdminManager.
+
+Writes the znodes after everything was checked; the controller sees them change and does the rest.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.problems import ConfigError
+from broker.controller import topic_validation
+from broker.controller.assignment import assign_replicas
+from broker.protocol.errors import Errors, KafkaError
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.store import (
+    BadVersionError,
+    ConnectionLossError,
+    NodeExistsError,
+    SessionExpiredError,
+)
+from broker.zookeeper.znodes import TopicAssignment
+
+_log = structlog.get_logger(__name__)
+BROKER_DEFAULT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """-1 takes the broker's default; with an ``assignment`` both numbers must be -1."""
+
+    name: str
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    assignment: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """``topic_id`` is None when it was only validated."""
+
+    topic_id: uuid.UUID | None
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+class TopicAdmin:
+    """Thread-safe: one change at a time. Every refusal is a :class:`KafkaError` with Kafka's code."""
+
+    def __init__(self, config: BrokerConfig, store: ClusterStore) -> None:
+        self._config = config
+        self._store = store
+        self._lock = threading.Lock()
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Dynamic changes of the broker's defaults."""
+        self._config = config
+
+    def create_topic(self, topic: NewTopic, *, validate_only: bool = False) -> CreatedTopic:
+        """Raises INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
+        INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST.
+        """
+        with self._one_at_a_time():
+            existing = self._store.topics()
+            topic_validation.check_name(topic.name, existing)
+            if topic.name in existing:
+                raise KafkaError(Errors.TOPIC_ALREADY_EXISTS, self._why_it_exists(topic.name))
+            assignment = self._assignment_of(topic)
+            configs = self._checked_configs(topic.configs)
+            topic_id = None
+            if not validate_only:
+                topic_id = self._write(topic.name, assignment, configs)
+        return CreatedTopic(topic_id, len(assignment), len(assignment[0]), configs)
+
+    def delete_topic(self, topic: str) -> None:
+        """Marks it; the controller deletes. Raises UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED."""
+        if not self._config.bool("delete.topic.enable"):
+            raise KafkaError(
+                Errors.TOPIC_DELETION_DISABLED, "topics cannot be deleted here: delete.topic.enable is false"
+            )
+        with self._one_at_a_time():
+            if not self._store.topic_exists(topic):
+                raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}' does not exist")
+            self._store.mark_topic_for_deletion(topic)
+        _log.info("topic_marked_for_deletion", topic=topic)
+
+    def create_partitions(
+        self,
+        topic: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Has ``count`` partitions in all; ``assignments`` (None: Kafka's round) has the new ones' replicas.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (it is being deleted), INVALID_PARTITIONS,
+        INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, REASSIGNMENT_IN_PROGRESS.
+        """
+        with self._one_at_a_time():
+            present = self._store.topic_assignment(topic)
+            if present is None:
+                raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}' does not exist")
+            if self._store.is_marked_for_deletion(topic):
+                raise KafkaError(Errors.INVALID_TOPIC_EXCEPTION, f"topic '{topic}' is being deleted")
+            if present.adding_replicas or present.removing_replicas:
+                raise KafkaError(
+                    Errors.REASSIGNMENT_IN_PROGRESS,
+                    f"replicas of topic '{topic}' are being moved: try again later",
+                )
+            topic_validation.check_partition_count(len(present.partitions), count)
+            added = self._added_partitions(present, count, assignments)
+            if validate_only:
+                return
+            extended = replace(present, partitions={**present.partitions, **added})
+            try:
+                self._store.set_topic_assignment(topic, extended)
+            except BadVersionError as error:
+                raise KafkaError(
+                    Errors.INVALID_REQUEST, f"topic '{topic}' was changed at the same time: try again"
+                ) from error
+        _log.info("partitions_added_to_topic", topic=topic, partitions=sorted(added), total=count)
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except (ConnectionLossError, SessionExpiredError) as error:
+                raise KafkaError(
+                    Errors.REQUEST_TIMED_OUT, f"ZooKeeper did not answer, try again: {error}"
+                ) from error
+
+    def _why_it_exists(self, topic: str) -> str:
+        if self._store.is_marked_for_deletion(topic):
+            return f"topic '{topic}' is being deleted: try again when it is gone"
+        return f"topic '{topic}' already exists"
+
+    def _racks(self) -> dict[int, str | None]:
+        return {broker_id: live.registration.rack for broker_id, live in self._store.brokers().items()}
+
+    def _assignment_of(self, topic: NewTopic) -> dict[int, tuple[int, ...]]:
+        racks = self._racks()
+        if topic.assignment:
+            if (topic.partitions, topic.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
+                raise KafkaError(
+                    Errors.INVALID_REQUEST,
+                    "both an assignment and a number of partitions or replicas were given: leave the numbers at -1",
+                )
+            topic_validation.check_new_assignment(topic.assignment, racks)
+            return dict(sorted(topic.assignment.items()))
+        partitions = self._or_default(topic.partitions, "num.partitions")
+        replication_factor = self._or_default(topic.replication_factor, "default.replication.factor")
+        topic_validation.check_counts(partitions, replication_factor, len(racks))
+        return assign_replicas(racks, partitions, replication_factor)
+
+    def _or_default(self, value: int, key: str) -> int:
+        return self._config.int(key) if value == BROKER_DEFAULT else value
+
+    def _checked_configs(self, configs: Mapping[str, str | None]) -> dict[str, str]:
+        unset = sorted(name for name, value in configs.items() if value is None)
+        if unset:
+            raise KafkaError(Errors.INVALID_CONFIG, f"no value is given for {', '.join(unset)}")
+        checked = {name: value for name, value in configs.items() if value is not None}
+        try:
+            self._config.topic_log_config(checked)
+        except ConfigError as error:
+            problems = "; ".join(f"{problem.key}: {problem.message}" for problem in error.problems)
+            raise KafkaError(Errors.INVALID_CONFIG, problems) from error
+        return checked
+
+    def _write(
+        self, topic: str, assignment: Mapping[int, tuple[int, ...]], configs: Mapping[str, str]
+    ) -> uuid.UUID:
+        try:
+            topic_id = self._store.create_topic(topic, assignment, configs)
+        except NodeExistsError as error:
+            raise KafkaError(Errors.TOPIC_ALREADY_EXISTS, f"topic '{topic}' already exists") from error
+        _log.info(
+            "topic_created",
+            topic=topic,
+            topic_id=str(topic_id),
+            partitions=len(assignment),
+            replication_factor=len(assignment[0]),
+            configs=dict(configs),
+        )
+        return topic_id
+
+    def _added_partitions(
+        self, present: TopicAssignment, count: int, assignments: Sequence[Sequence[int]] | None
+    ) -> dict[int, tuple[int, ...]]:
+        racks = self._racks()
+        first = len(present.partitions)
+        replicas_of_first = present.partitions[0]
+        replication_factor = len(replicas_of_first)
+        if assignments is None:
+            topic_validation.check_counts(count - first, replication_factor, len(racks))
+            start = next((i for i, broker in enumerate(sorted(racks)) if broker >= replicas_of_first[0]), 0)
+            return assign_replicas(
+                racks,
+                count - first,
+                replication_factor,
+                first_partition=first,
+                start_index=start,
+                start_shift=start,
+            )
+        if len(assignments) != count - first:
+            raise KafkaError(
+                Errors.INVALID_REPLICA_ASSIGNMENT,
+                f"{count - first} partitions are to be added, but {len(assignments)} assignments are given",
+            )
+        topic_validation.check_replicas(assignments, racks, replication_factor)
+        return {first + number: tuple(replicas) for number, replicas in enumerate(assignments)}

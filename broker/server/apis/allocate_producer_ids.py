@@ -1,0 +1,30 @@
+"""AllocateProducerIds v0 (KIP-730): a broker asks the controller for its next thousand producer ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from broker.network.request_channel import Request
+from broker.protocol.errors import KafkaError
+from broker.server.apis.context import ApiContext
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+    answer = partial(_answer, ctx, request)
+    ctx.controller.allocate_producer_ids(message.broker_id, message.broker_epoch, answer)
+    return None
+
+
+def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
+    return {
+        "throttle_time": 0,
+        "error_code": error.error_code,
+        "producer_id_start": 0,
+        "producer_id_len": 0,
+    }
+
+
+def _answer(ctx: ApiContext, request: Request, fields: Mapping[str, Any]) -> None:
+    ctx.respond(request, {"throttle_time": 0, **fields})

@@ -1,0 +1,26 @@
+"""AlterPartition v0 to v3 (KIP-497, KIP-704, KIP-841, KIP-903): leaders' changes of their ISRs, for the
+controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from broker.network.request_channel import Request
+from broker.protocol.errors import KafkaError
+from broker.server.apis.context import ApiContext
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+    ctx.controller.alter_partition(message, partial(_answer, ctx, request))
+    return None
+
+
+def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
+    return {"throttle_time": 0, "error_code": error.error_code, "topics": []}
+
+
+def _answer(ctx: ApiContext, request: Request, fields: Mapping[str, Any]) -> None:
+    ctx.respond(request, {"throttle_time": 0, **fields})

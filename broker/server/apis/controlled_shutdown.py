@@ -1,0 +1,24 @@
+"""ControlledShutdown v0 to v3: the controller's answer to a broker that is about to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.errors import KafkaError
+from broker.server.apis.context import ApiContext
+
+UNKNOWN_EPOCH = -1
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+    broker_epoch = codec.get(message, "broker_epoch", UNKNOWN_EPOCH)
+    ctx.controller.controlled_shutdown(message.broker_id, broker_epoch, partial(ctx.respond, request))
+    return None
+
+
+def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
+    return {"error_code": error.error_code, "remaining_partitions": []}

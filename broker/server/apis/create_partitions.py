@@ -1,0 +1,65 @@
+"""CreatePartitions v0 to v3 (KIP-195): the answer waits until the new partitions have leaders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.errors import Errors, KafkaError
+from broker.server.apis.context import ApiContext
+from broker.server.apis.metadata_wait import MetadataWait, all_led
+
+Result = dict[str, Any]
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+    if not ctx.controller.is_active:
+        refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
+        return error_response(message, refusal)
+    names = Counter(topic.name for topic in message.topics)
+    results: dict[str, Result] = {}
+    extended: dict[str, int] = {}
+    for topic in message.topics:
+        try:
+            if names[topic.name] > 1:
+                raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
+            _extend(topic, ctx, validate_only=message.validate_only)
+            results[topic.name] = _result(topic.name, Errors.NONE, None)
+            extended[topic.name] = topic.count
+        except KafkaError as error:
+            results[topic.name] = _result(topic.name, error.error_code, error.message)
+    if message.validate_only or not extended:
+        return _response(results)
+
+    def finish() -> None:
+        for name in extended.keys() - all_led(ctx, extended):
+            text = "the partitions were added, but have no leaders yet"
+            results[name] = _result(name, Errors.REQUEST_TIMED_OUT, text)
+        ctx.respond(request, _response(results))
+
+    timeout_ms = codec.to_ms(message.timeout)
+    MetadataWait(ctx, timeout_ms, lambda: len(all_led(ctx, extended)) == len(extended), finish).start()
+    return None
+
+
+def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+    """The same error for every topic."""
+    return _response({t.name: _result(t.name, error.error_code, error.message) for t in message.topics})
+
+
+def _extend(topic: Any, ctx: ApiContext, *, validate_only: bool) -> None:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = [tuple(assignment.broker_ids) for assignment in topic.assignments]
+    ctx.topic_admin.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
+
+
+def _result(name: str, error: Errors, text: str | None) -> Result:
+    return {"name": name, "error_code": error, "error_message": text}
+
+
+def _response(results: Mapping[str, Result]) -> Mapping[str, Any]:
+    return {"throttle_time": 0, "results": list(results.values())}

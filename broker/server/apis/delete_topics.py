@@ -1,0 +1,108 @@
+"""DeleteTopics v0 to v6, by name or by id: the answer waits until the topics are gone.
+
+A topic with a replica on a dead broker is gone for clients, and its name is free when the broker has come
+back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from broker.network.request_channel import Request
+from broker.protocol import codec
+from broker.protocol.codec import ZERO_UUID
+from broker.protocol.errors import Errors, KafkaError
+from broker.server.apis.context import ApiContext
+from broker.server.apis.metadata_wait import MetadataWait
+
+Result = dict[str, Any]
+_FIRST_WITH_DELETION_DISABLED = 3
+
+
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+    if not ctx.controller.is_active:
+        refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
+        return error_response(message, refusal)
+    wanted = _wanted(message)
+    names = Counter(_name(topic, ctx) for topic in wanted)
+    results: list[Result] = []
+    marked: dict[str, Result] = {}
+    for topic in wanted:
+        name = _name(topic, ctx)
+        result = _result(topic, Errors.NONE, None)
+        results.append(result)
+        try:
+            _delete(topic, name, names, ctx)
+            assert name is not None
+            marked[name] = result | {"name": name}
+            results[-1] = marked[name]
+        except KafkaError as error:
+            result |= {"error_code": _code(error, request.api_version), "error_message": error.message}
+    if not marked:
+        return _response(results)
+
+    def is_gone(name: str) -> bool:
+        return not ctx.metadata_cache.contains(name) and not ctx.controller.is_deleting(name)
+
+    def finish() -> None:
+        for name, result in marked.items():
+            if not is_gone(name):
+                result |= {
+                    "error_code": Errors.REQUEST_TIMED_OUT,
+                    "error_message": "the topic is marked for deletion, but not gone yet",
+                }
+        ctx.respond(request, _response(results))
+
+    timeout_ms = codec.to_ms(message.timeout)
+    MetadataWait(ctx, timeout_ms, lambda: all(map(is_gone, marked)), finish).start()
+    return None
+
+
+def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+    """The same error for every topic."""
+    return _response([_result(topic, error.error_code, error.message) for topic in _wanted(message)])
+
+
+def _wanted(message: Any) -> list[tuple[str | None, Any]]:
+    """``(name, topic id)`` of each topic; versions before 6 have names only."""
+    names = codec.get(message, "topic_names")
+    if names is not None:
+        return [(name, None) for name in names]
+    return [(topic.name, topic.topic_id) for topic in message.topics]
+
+
+def _name(topic: tuple[str | None, Any], ctx: ApiContext) -> str | None:
+    name, topic_id = topic
+    return name if topic_id is None else ctx.metadata_cache.topic_name(topic_id)
+
+
+def _delete(
+    topic: tuple[str | None, Any], name: str | None, names: Counter[str | None], ctx: ApiContext
+) -> None:
+    if topic[0] is not None and topic[1] is not None:
+        raise KafkaError(Errors.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
+    if name is None and topic[1] is not None:
+        raise KafkaError(Errors.UNKNOWN_TOPIC_ID, f"no topic has the id {topic[1]}")
+    if name is None:
+        raise KafkaError(Errors.INVALID_REQUEST, "neither a name nor an id is given")
+    if names[name] > 1:
+        raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
+    ctx.topic_admin.delete_topic(name)
+
+
+def _code(error: KafkaError, version: int) -> Errors:
+    disabled = error.error_code is Errors.TOPIC_DELETION_DISABLED
+    return (
+        Errors.INVALID_REQUEST if disabled and version < _FIRST_WITH_DELETION_DISABLED else error.error_code
+    )
+
+
+def _result(topic: tuple[str | None, Any], error: Errors, text: str | None) -> Result:
+    name, topic_id = topic
+    return {"name": name, "topic_id": topic_id or ZERO_UUID, "error_code": error, "error_message": text}
+
+
+def _response(results: list[Result]) -> Mapping[str, Any]:
+    return {"throttle_time": 0, "responses": results}

@@ -1,0 +1,71 @@
+"""Lets an answer wait until this broker's metadata shows what was done, without holding a thread.
+
+For CreateTopics, DeleteTopics and CreatePartitions (Kafka's DelayedCreatePartitions and DelayedDeleteTopics).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from broker.server.apis.context import ApiContext
+from broker.utils.timer import TimerEntry
+from broker.utils.topic_partition import TopicPartition
+
+POLL_MS = 20
+
+
+class MetadataWait:
+    """Calls ``finish`` exactly once: when ``is_done`` holds or ``timeout_ms`` is over, whichever is first.
+
+    ``is_done`` is asked after each metadata update and every 20 ms, for what shows elsewhere; both must be
+    quick.
+    """
+
+    def __init__(
+        self, ctx: ApiContext, timeout_ms: int, is_done: Callable[[], bool], finish: Callable[[], None]
+    ) -> None:
+        self._ctx = ctx
+        self._is_done = is_done
+        self._finish = finish
+        self._deadline_ms = ctx.clock.monotonic_ms() + timeout_ms
+        self._lock = threading.Lock()
+        self._finished = False
+        self._timer: TimerEntry | None = None
+
+    def start(self) -> None:
+        self._ctx.metadata_cache.add_listener(self._check)
+        self._poll()
+
+    def _poll(self) -> None:
+        if self._ctx.clock.monotonic_ms() >= self._deadline_ms:
+            self._end()
+            return
+        self._check()
+        if not self._finished:
+            left_ms = self._deadline_ms - self._ctx.clock.monotonic_ms()
+            self._timer = self._ctx.timer.add(max(min(POLL_MS, left_ms), 1), self._poll)
+
+    def _check(self) -> None:
+        if not self._finished and self._is_done():
+            self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            if self._finished:
+                return
+            self._finished = True
+        self._ctx.metadata_cache.remove_listener(self._check)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._finish()
+
+
+def all_led(ctx: ApiContext, partition_counts: Mapping[str, int]) -> set[str]:
+    """The topics of which this broker knows a leader for every partition."""
+    return {topic for topic, count in partition_counts.items() if _is_led(ctx, topic, count)}
+
+
+def _is_led(ctx: ApiContext, topic: str, count: int) -> bool:
+    infos = (ctx.metadata_cache.partition_info(TopicPartition(topic, index)) for index in range(count))
+    return all(info is not None and info.leader >= 0 for info in infos)

@@ -1,0 +1,168 @@
+"""Healthcheck: tells the other brokers that this one is alive, by its ephemeral ``/brokers/ids/N``.
+
+Kafka 0.9's KafkaHealthcheck. Registers last in the start-up, and anew after every session that expired; each
+registration has a new broker epoch (KIP-380), which goes to ``on_registered``.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import structlog
+
+from broker.config.endpoint import Endpoint
+from broker.utils.clock import SYSTEM_CLOCK, Clock
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.store import (
+    Cancelled,
+    NodeExistsError,
+    NoNodeError,
+    SessionEvent,
+    StoreError,
+)
+from broker.zookeeper.znodes import BrokerRegistration, LiveBroker, broker_path
+
+_log = structlog.get_logger(__name__)
+CONFLICT_POLL_S = 0.1
+RETRY_S = 1.0
+# A server notices a session's end only at its next tick.
+EXPIRY_GRACE_MS = 2000
+
+
+class BrokerIdInUseError(StoreError):
+    """Another broker has registered with this broker's id and lives on."""
+
+
+class Healthcheck:
+    """Owner of the registration. ``startup`` registers on the caller's thread, later ones on a thread of its
+    own.
+
+    ``cancel`` makes a start-up that waits for an old registration to go give up with :class:`Cancelled`.
+    """
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        broker_id: int,
+        endpoints: Sequence[Endpoint],
+        rack: str | None,
+        *,
+        on_registered: Callable[[int], None],
+        session_timeout_ms: int,
+        cancel: threading.Event | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._endpoints = tuple(endpoints)
+        self._rack = rack
+        self._on_registered = on_registered
+        self._session_timeout_ms = session_timeout_ms
+        self._clock = clock
+        self._cancel = cancel or threading.Event()
+        self._stopped = threading.Event()
+        self._own_sessions: set[int] = set()
+        self._events: queue.SimpleQueue[SessionEvent | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def startup(self) -> None:
+        """Raises :class:`BrokerIdInUseError`, :class:`Cancelled`, or the store's errors."""
+        self._store.add_session_listener(self._events.put)
+        self._register()
+        self._thread = threading.Thread(target=self._run, name="healthcheck", daemon=True)
+        self._thread.start()
+
+    def shutdown(self) -> None:
+        """Takes the registration back: this broker is to be asked nothing any more."""
+        self._stopped.set()
+        self._events.put(None)
+        if self._thread is None:
+            return
+        self._thread.join()
+        try:
+            found = self._store.broker(self._broker_id)
+            if found is not None and found.session_id == self._store.session_id:
+                self._store.unregister_broker(self._broker_id)
+        except StoreError as error:
+            _log.info("broker_not_unregistered", reason=str(error), action="it goes with the session")
+
+    def _run(self) -> None:
+        expired = False
+        while (event := self._events.get()) is not None:
+            if event is SessionEvent.EXPIRED:
+                expired = True
+            elif event is SessionEvent.CONNECTED and expired:
+                expired = not self._register_again()
+
+    def _register_again(self) -> bool:
+        """Until it is done or the next session event comes."""
+        while not self._stopped.is_set():
+            try:
+                self._register()
+                return True
+            except StoreError as error:
+                _log.error(
+                    "broker_not_registered", broker=self._broker_id, reason=str(error), retry_s=RETRY_S
+                )
+            if self._stopped.wait(RETRY_S) or not self._events.empty():
+                return False
+        return False
+
+    def _register(self) -> None:
+        registration = BrokerRegistration(
+            self._broker_id, self._endpoints, self._rack, timestamp_ms=self._clock.wall_ms()
+        )
+        self._own_sessions.add(self._store.session_id)
+        deadline_ms = self._clock.monotonic_ms() + self._session_timeout_ms + EXPIRY_GRACE_MS
+        told = False
+        while True:
+            try:
+                epoch = self._store.register_broker(registration)
+                break
+            except NodeExistsError:
+                holder = self._store.broker(self._broker_id)
+            if holder is None or self._remove_if_ours(holder):
+                continue
+            if not told:
+                told = True
+                _log.warning(
+                    "broker_id_still_registered",
+                    broker=self._broker_id,
+                    holder=_describe(holder),
+                    waiting_ms=self._session_timeout_ms,
+                )
+            self._wait_for(holder, deadline_ms)
+        _log.info(
+            "broker_registered",
+            broker=self._broker_id,
+            epoch=epoch,
+            listeners=[str(endpoint) for endpoint in self._endpoints],
+            rack=self._rack,
+        )
+        self._on_registered(epoch)
+
+    def _remove_if_ours(self, holder: LiveBroker) -> bool:
+        """A node of a session that this very process had before (KAFKA-7165); anybody else's is left."""
+        if holder.session_id not in self._own_sessions:
+            return False
+        with suppress(NoNodeError):
+            self._store.store.delete(broker_path(self._broker_id))
+        return True
+
+    def _wait_for(self, holder: LiveBroker, deadline_ms: int) -> None:
+        if self._cancel.is_set() or self._stopped.is_set():
+            raise Cancelled(f"gave up registering broker {self._broker_id}: told to stop")
+        if self._clock.monotonic_ms() >= deadline_ms:
+            raise BrokerIdInUseError(
+                f"broker id {self._broker_id} is registered by {_describe(holder)}, which is still alive after "
+                f"{self._session_timeout_ms} ms: give this broker another broker.id, or stop the other one"
+            )
+        self._cancel.wait(CONFLICT_POLL_S)
+
+
+def _describe(holder: LiveBroker) -> str:
+    addresses = ", ".join(str(endpoint) for endpoint in holder.registration.endpoints)
+    return f"the broker at {addresses} (session 0x{holder.session_id & (1 << 64) - 1:x})"
