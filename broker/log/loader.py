@@ -15,13 +15,13 @@ from uuid import UUID
 
 import structlog
 
-from broker.config.log_config import LONG_MAX, LogConfig
+from broker.config.log_config import LogConfig
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.local_log import DELETED_SUFFIX
 from broker.log.log import Log
 from broker.log.partition_metadata import read_topic_id
-from broker.log.producer_replay import remove_snapshots
+from broker.log.producer_replay import remove_snapshots, take_snapshot, thin_out_snapshots
 from broker.log.producer_snapshot import snapshot_offsets
 from broker.log.producer_state import ProducerStateManager
 from broker.log.recovery import RecoveryResult, recover_segment
@@ -229,9 +229,13 @@ def _restore_producers(log: Log, recovered_from: int | None) -> None:
     if recovered_from is None and not snapshot_offsets(log.dir):
         # A clean log of a broker that wrote no snapshots: it had no producers to remember.
         return
-    if recovered_from is not None:
-        remove_snapshots(log.dir, after=recovered_from)
-    log.rebuild_producer_state(reindex_from=LONG_MAX if recovered_from is None else recovered_from)
+    remove_snapshots(log.dir, after=log.log_end_offset)
+    if recovered_from is None:
+        log.rebuild_producer_state()
+    else:
+        log.rebuild_producer_state(reindex_from=recovered_from)
+        take_snapshot(log.producer_state, log.dir, log.log_end_offset)
+    thin_out_snapshots(log.dir, (segment.base_offset for segment in log.segments))
 
 
 def _flush_recovered(log: Log) -> None:

@@ -317,7 +317,8 @@ class LocalLog:
         OSError.
         """
         state, end = self.producer_state, self.log_end_offset
-        snapshot = producer_replay.load_latest_snapshot(state, self.dir, end, self._clock.wall_ms())
+        latest = min(end, reindex_from)
+        snapshot = producer_replay.load_latest_snapshot(state, self.dir, latest, self._clock.wall_ms())
         start = self._segments[0].base_offset if snapshot is None else snapshot
         producer_replay.replay(state, self._segments_between(start, end), start, reindex_from)
 

@@ -59,18 +59,19 @@ def load_latest_snapshot(
 ) -> int | None:
     """Takes the state of the latest readable snapshot not past ``end_offset``; its offset, None without one.
 
-    Later and unreadable snapshots are removed. Raises OSError.
+    Unreadable snapshots are removed. Raises OSError.
     """
     for offset in reversed(snapshot_offsets(directory)):
+        if offset > end_offset:
+            continue
         path = snapshot_path(directory, offset)
-        if offset <= end_offset:
-            try:
-                state.load(read_snapshot(path), now_ms)
-            except ValueError as error:
-                _log.warning("producer_snapshot_unreadable", file=str(path), error=str(error))
-            else:
-                return offset
-        path.unlink(missing_ok=True)
+        try:
+            state.load(read_snapshot(path), now_ms)
+        except ValueError as error:
+            _log.warning("producer_snapshot_unreadable", file=str(path), error=str(error))
+            path.unlink(missing_ok=True)
+        else:
+            return offset
     state.clear()
     return None
 
@@ -81,6 +82,14 @@ def take_snapshot(state: ProducerStateManager, directory: Path, offset: int) -> 
         write_snapshot(snapshot_path(directory, offset), state.producers.values(), sync=False)
     except OSError as error:
         _log.warning("producer_snapshot_failed", dir=str(directory), error=str(error))
+
+
+def thin_out_snapshots(directory: Path, bases: Iterable[int]) -> None:
+    """Unlinks snapshots that are neither the latest nor at one of the segments' ``bases``. Raises OSError."""
+    keep = set(bases)
+    for offset in snapshot_offsets(directory)[:-1]:
+        if offset not in keep:
+            snapshot_path(directory, offset).unlink(missing_ok=True)
 
 
 def remove_snapshots(directory: Path, *, after: int | None = None, before: int | None = None) -> None:

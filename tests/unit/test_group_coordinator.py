@@ -19,6 +19,7 @@ from broker.utils.topic_partition import TopicPartition
 from tests.support.group_fakes import Answers, Harness
 
 TP = TopicPartition("t", 0)
+COMMITTED_ELSEWHERE = OffsetAndMetadata(99, -1, "", 5)
 
 
 @pytest.fixture
@@ -221,6 +222,30 @@ def test_election_announced_twice_loads_once(h):
     (member,) = h.stable_group()
     h.coordinator.on_election(0, 0)
     assert h.scheduler.run() == []
+    assert h.heartbeat(member) is Errors.NONE
+
+
+def test_next_epoch_of_a_partition_led_here_disturbs_nobody(h):
+    (member,) = h.stable_group()
+    newcomer = h.join(require_known=True).result.member_id
+    rejoining = h.join(member.member_id)
+    h.coordinator.on_election(0, 1)
+    assert h.scheduler.run() == []
+    assert h.join(newcomer).result.generation_id == rejoining.result.generation_id == 2
+    h.coordinator.on_resignation(0, 0)  # older than what is known
+    assert h.state() == "CompletingRebalance"
+
+
+def test_skipped_epoch_means_another_leader_and_a_new_load(h):
+    (member,) = h.stable_group()
+    waiting = h.join()
+    h.appender.log(0).append_records(
+        (encode_offset_key(h.GROUP, TP), encode_offset_value(COMMITTED_ELSEWHERE))
+    )
+    h.coordinator.on_election(0, 2)
+    assert waiting.error is Errors.NOT_COORDINATOR
+    assert h.scheduler.run() == ["load-groups-0"]
+    assert h.offsets() == {TP: 99}
     assert h.heartbeat(member) is Errors.NONE
 
 
