@@ -46,6 +46,8 @@ class Ownership:
         self._limits = limits
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
+        if self._registry.continues(partition, leader_epoch):
+            return
         former = self._registry.begin_loading(partition, leader_epoch)
         if former is None:
             _log.info("group_election_is_stale", partition=partition, leader_epoch=leader_epoch)

@@ -64,6 +64,17 @@ class GroupRegistry:
             if self._cells.get(cell.group.group_id) is cell:
                 del self._cells[cell.group.group_id]
 
+    def continues(self, partition: int, leader_epoch: int) -> bool:
+        """Whether this election only prolongs an ownership: with the very next epoch nobody led in between.
+
+        It happens when a follower dies; what members wait for goes on.
+        """
+        with self._lock:
+            if partition not in self._owned or leader_epoch != self._epochs.get(partition, _UNKNOWN_EPOCH) + 1:
+                return False
+            self._epochs[partition] = leader_epoch
+            return True
+
     def begin_loading(self, partition: int, leader_epoch: int) -> list[GroupCell] | None:
         """An election. Returns the cells of an older one, to be unloaded, or None when this one is stale."""
         with self._lock:
