@@ -12,13 +12,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import structlog
 
 from broker import __version__
-from broker.cluster.partition import IsrChange
 from broker.config.broker_config import BrokerConfig
 from broker.config.endpoint import Endpoint
 from broker.config.log_config import LogConfig
@@ -32,11 +30,7 @@ from broker.log.log_manager import LogManager
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
 from broker.network.request_channel import RequestChannel
-from broker.protocol.errors import Errors
-from broker.replication.alter_partition_manager import AlterPartitionManager
-from broker.replication.fetcher import ReplicaFetcher, ReplicaFetcherManager
-from broker.replication.leadership import Leadership, LeadershipListener
-from broker.replication.replica_manager import ReplicaManager
+from broker.replication.leadership import LeadershipListener
 from broker.server import assembly
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
@@ -46,8 +40,10 @@ from broker.server.controlled_shutdown import controlled_shutdown
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.healthcheck import Healthcheck
 from broker.server.http_endpoint import HttpEndpoint
+from broker.server.identity import check_cluster_id, known_broker_id
 from broker.server.metadata_cache import MetadataCache
 from broker.server.producer_ids import ProducerIdManager
+from broker.server.replication_service import ReplicationService
 from broker.server.request_handler_pool import RequestHandlerPool
 from broker.server.startup_steps import StartupCancelled, StartupError, StartupSteps
 from broker.server.status import offline_partitions, partition_rows, register_stats, replica_counts
@@ -62,7 +58,6 @@ __all__ = ["BrokerServer", "StartupCancelled", "StartupError"]
 _log = structlog.get_logger(__name__)
 _STUCK_LOOP_MS = 20_000
 _FIRST_METADATA_S = 10.0
-_PURGE_MS = 60_000
 
 
 class BrokerServer:
@@ -216,106 +211,31 @@ class BrokerServer:
 
     def _check_identity(self, logs: LogManager) -> None:
         """Takes cluster and broker id from wherever they are set, and refuses where two places differ."""
-        existing = self.store.cluster_id()
-        if logs.cluster_id is not None and existing is not None and logs.cluster_id != existing:
-            raise StartupError(
-                f"the data in {', '.join(self.config.log_dirs)} is of cluster {logs.cluster_id} (meta.properties), "
-                f"but ZooKeeper's /cluster/id is {existing}: correct zookeeper.connect or log.dirs"
-            )
-        if existing is None and logs.cluster_id is not None:
-            raise StartupError(
-                f"the data in {', '.join(self.config.log_dirs)} is of cluster {logs.cluster_id} (meta.properties), "
-                "but ZooKeeper has no /cluster/id: correct zookeeper.connect, or remove meta.properties to join anew"
-            )
+        log_dirs = ", ".join(self.config.log_dirs)
+        check_cluster_id(logs.cluster_id, self.store.cluster_id(), log_dirs)
+        broker_id = known_broker_id(self.config.broker_id, logs.broker_id, log_dirs)
         self.cluster_id = self.store.get_or_create_cluster_id()
-        self.broker_id = self._choose_broker_id(logs.broker_id)
-        logs.write_meta_properties(self.broker_id, self.cluster_id)
-
-    def _choose_broker_id(self, stored: int | None) -> int:
-        configured = self.config.broker_id
-        if configured >= 0 and stored is not None and configured != stored:
-            raise StartupError(
-                f"broker.id={configured} is configured, but {', '.join(self.config.log_dirs)} holds the data of "
-                f"broker {stored} (meta.properties): correct broker.id or log.dirs"
-            )
-        if configured >= 0:
-            return configured
-        return (
-            stored
-            if stored is not None
-            else self.store.next_broker_id(self.config.int("reserved.broker.max.id"))
-        )
+        if broker_id is None:
+            broker_id = self.store.next_broker_id(self.config.int("reserved.broker.max.id"))
+        self.broker_id = broker_id
+        logs.write_meta_properties(broker_id, self.cluster_id)
 
     def _start_replicas(self, steps: StartupSteps) -> None:
-        config = self.config
-        self.metadata_cache = MetadataCache(config.inter_broker_listener_name)
-        self._make_channel = assembly.make_channel_maker(config)
-        self._alter_partition = AlterPartitionManager(
+        self.metadata_cache = MetadataCache(self.config.inter_broker_listener_name)
+        self._make_channel = assembly.make_channel_maker(self.config)
+        replication = self.replication = ReplicationService(
+            self.config,
             self.broker_id,
-            self.metadata_cache,
             self.broker_epoch,
-            self._make_channel,
-            self._on_isr_accepted,
-            self._on_isr_refused,
-        )
-        max_lag_ms = config.int("replica.lag.time.max.ms")
-        self.replica_manager = ReplicaManager(
-            self.broker_id,
             self.log_manager,
             self.metadata_cache,
             self.timer,
             self._clock,
-            max_lag_ms=max_lag_ms,
-            submit_isr_change=self._alter_partition.submit,
-        )
-        settings = assembly.make_fetcher_settings(config)
-        fetch_channel = assembly.make_fetch_channel_maker(config)
-
-        def make_fetcher(leader: int, number: int) -> ReplicaFetcher:
-            return ReplicaFetcher(
-                f"replica-fetcher-{number}-{leader}",
-                self.broker_id,
-                self.broker_epoch,
-                partial(self.metadata_cache.broker_address, leader),
-                fetch_channel,
-                settings,
-                self._clock,
-                self.replica_manager.wake,
-            )
-
-        self.fetchers = ReplicaFetcherManager(config.int("num.replica.fetchers"), make_fetcher)
-        self.leadership = Leadership(
-            self.replica_manager,
-            self.log_manager,
-            self.fetchers,
             LeadershipListener(self._on_leader, self._on_follower),
         )
-        self.scheduler.schedule(
-            "isr-expiration", self.replica_manager.shrink_isrs, period_ms=max(max_lag_ms // 2, 1)
-        )
-        self.scheduler.schedule(
-            "highwatermark-checkpoint",
-            self.replica_manager.checkpoint_high_watermarks,
-            period_ms=config.int("replica.high.watermark.checkpoint.interval.ms"),
-        )
-        for purgatory in (self.replica_manager.produce_purgatory, self.replica_manager.fetch_purgatory):
-            self.scheduler.schedule(
-                f"purgatory-{purgatory.name}", purgatory.drop_empty, _PURGE_MS, period_ms=_PURGE_MS
-            )
-        steps.undo_by("ReplicaManager", self._stop_replicas)
-
-    def _on_isr_accepted(
-        self, change: IsrChange, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
-    ) -> None:
-        self.replica_manager.on_isr_accepted(change, isr, leader_epoch, partition_epoch)
-
-    def _on_isr_refused(self, change: IsrChange, error: Errors) -> bool:
-        return self.replica_manager.on_isr_refused(change, error)
-
-    def _stop_replicas(self) -> None:
-        self._alter_partition.shutdown()
-        self.fetchers.shutdown()
-        self.replica_manager.checkpoint_high_watermarks()
+        self.replica_manager = replication.replica_manager
+        steps.undo_by("ReplicaManager", replication.shutdown)
+        replication.startup(self.scheduler)
 
     def _on_leader(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
         if topic_partition.topic == GROUP_METADATA_TOPIC:
@@ -376,7 +296,7 @@ class BrokerServer:
             store=self.store,
             log_manager=self.log_manager,
             replica_manager=self.replica_manager,
-            leadership=self.leadership,
+            leadership=self.replication.leadership,
             metadata_cache=self.metadata_cache,
             controller=self.controller,
             topic_admin=self.topic_admin,
@@ -417,7 +337,7 @@ class BrokerServer:
             self._sockets,
             self._pool,
             self._apis,
-            lambda: self.fetchers.partition_count,
+            lambda: self.replication.fetchers.partition_count,
         )
 
     def _advertised(self) -> list[Endpoint]:

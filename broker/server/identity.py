@@ -1,0 +1,38 @@
+"""Whose data this is: the cluster's and the broker's id, from config, meta.properties and ZooKeeper. Pure."""
+
+from __future__ import annotations
+
+from broker.server.startup_steps import StartupError
+
+
+def check_cluster_id(stored: str | None, in_zookeeper: str | None, log_dirs: str) -> None:
+    """Raises :class:`StartupError` when the data is of another cluster than ZooKeeper's.
+
+    ``stored`` is meta.properties' id, None where there is none yet; ``in_zookeeper`` /cluster/id's.
+    """
+    if stored is None or stored == in_zookeeper:
+        return
+    if in_zookeeper is None:
+        raise StartupError(
+            f"the data in {log_dirs} is of cluster {stored} (meta.properties), but ZooKeeper has no /cluster/id: "
+            "correct zookeeper.connect, or remove meta.properties to join anew"
+        )
+    raise StartupError(
+        f"the data in {log_dirs} is of cluster {stored} (meta.properties), but ZooKeeper's /cluster/id is "
+        f"{in_zookeeper}: correct zookeeper.connect or log.dirs"
+    )
+
+
+def known_broker_id(configured: int, stored: int | None, log_dirs: str) -> int | None:
+    """The broker's id, None when ZooKeeper is to generate one. Raises :class:`StartupError` where two places differ.
+
+    ``configured`` is broker.id, -1 for none; ``stored`` meta.properties'.
+    """
+    if configured < 0:
+        return stored
+    if stored is not None and configured != stored:
+        raise StartupError(
+            f"broker.id={configured} is configured, but {log_dirs} holds the data of broker {stored} "
+            "(meta.properties): correct broker.id or log.dirs"
+        )
+    return configured

@@ -1,0 +1,102 @@
+"""Puts replication together: ReplicaManager, followers, ISR changes and Leadership, with their periodic tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from broker.cluster.partition import IsrChange
+from broker.config.broker_config import BrokerConfig
+from broker.log.log_manager import LogManager
+from broker.protocol.errors import Errors
+from broker.replication.alter_partition_manager import AlterPartitionManager
+from broker.replication.fetcher import ReplicaFetcher, ReplicaFetcherManager
+from broker.replication.leadership import Leadership, LeadershipListener
+from broker.replication.replica_manager import ReplicaManager
+from broker.server import assembly
+from broker.server.metadata_cache import MetadataCache
+from broker.utils.clock import Clock
+from broker.utils.scheduler import KafkaScheduler
+from broker.utils.timer import Timer
+
+_PURGE_MS = 60_000
+
+
+class ReplicationService:
+    """Owner of the replication threads: they run from the first LeaderAndIsr until :meth:`shutdown`."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        log_manager: LogManager,
+        cache: MetadataCache,
+        timer: Timer,
+        clock: Clock,
+        listener: LeadershipListener,
+    ) -> None:
+        self._config = config
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._cache = cache
+        self._clock = clock
+        self._fetch_channel = assembly.make_fetch_channel_maker(config)
+        self._fetcher_settings = assembly.make_fetcher_settings(config)
+        self._alter_partition = AlterPartitionManager(
+            broker_id,
+            cache,
+            broker_epoch,
+            assembly.make_channel_maker(config),
+            self._on_isr_accepted,
+            self._on_isr_refused,
+        )
+        self.replica_manager = ReplicaManager(
+            broker_id,
+            log_manager,
+            cache,
+            timer,
+            clock,
+            max_lag_ms=config.int("replica.lag.time.max.ms"),
+            submit_isr_change=self._alter_partition.submit,
+        )
+        self.fetchers = ReplicaFetcherManager(config.int("num.replica.fetchers"), self._make_fetcher)
+        self.leadership = Leadership(self.replica_manager, log_manager, self.fetchers, listener)
+
+    def startup(self, scheduler: KafkaScheduler) -> None:
+        """Begins the periodic tasks: ISR expiration and the high watermark checkpoint."""
+        replicas = self.replica_manager
+        half_lag_ms = max(self._config.int("replica.lag.time.max.ms") // 2, 1)
+        checkpoint_ms = self._config.int("replica.high.watermark.checkpoint.interval.ms")
+        scheduler.schedule("isr-expiration", replicas.shrink_isrs, half_lag_ms, half_lag_ms)
+        scheduler.schedule(
+            "highwatermark-checkpoint", replicas.checkpoint_high_watermarks, checkpoint_ms, checkpoint_ms
+        )
+        for purgatory in (replicas.produce_purgatory, replicas.fetch_purgatory):
+            scheduler.schedule(f"purgatory-{purgatory.name}", purgatory.drop_empty, _PURGE_MS, _PURGE_MS)
+
+    def shutdown(self) -> None:
+        """Stops to follow and to change ISRs, and writes the high watermarks: before the logs are closed."""
+        self._alter_partition.shutdown()
+        self.fetchers.shutdown()
+        self.replica_manager.checkpoint_high_watermarks()
+
+    def _make_fetcher(self, leader: int, number: int) -> ReplicaFetcher:
+        return ReplicaFetcher(
+            f"replica-fetcher-{number}-{leader}",
+            self._broker_id,
+            self._broker_epoch,
+            partial(self._cache.broker_address, leader),
+            self._fetch_channel,
+            self._fetcher_settings,
+            self._clock,
+            self.replica_manager.wake,
+        )
+
+    def _on_isr_accepted(
+        self, change: IsrChange, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
+    ) -> None:
+        self.replica_manager.on_isr_accepted(change, isr, leader_epoch, partition_epoch)
+
+    def _on_isr_refused(self, change: IsrChange, error: Errors) -> bool:
+        return self.replica_manager.on_isr_refused(change, error)
