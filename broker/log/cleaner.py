@@ -20,7 +20,7 @@ from broker.log.log import Log
 from broker.log.offset_map import OffsetMap
 from broker.log.segment import INT32_MAX, LOG_SUFFIX, Segment
 from broker.record.batch import iter_records
-from broker.record.header import BatchHeader
+from broker.record.header import NO_TIMESTAMP, BatchHeader, read_header
 
 _log = structlog.get_logger(__name__)
 
@@ -147,4 +147,6 @@ def _clean_group(
 
 
 def _max_timestamp(view: memoryview) -> int:
-    return int.from_bytes(view[35:43], "big", signed=True)
+    """What the time index may say of the batch: nothing, when no record is left in it."""
+    header = read_header(view)
+    return header.max_timestamp if header.record_count else NO_TIMESTAMP

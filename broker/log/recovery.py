@@ -104,7 +104,7 @@ def _rewind(segment: Segment, trusted_offset: int) -> int:
 
 
 def _note(segment: Segment, header: BatchHeader, position: int, index_interval_bytes: int) -> None:
-    if header.max_timestamp > segment.largest_noted_timestamp:
+    if header.record_count and header.max_timestamp > segment.largest_noted_timestamp:
         segment.max_timestamp = header.max_timestamp
         segment.max_timestamp_offset = header.last_offset
     if segment.bytes_since_index_entry > index_interval_bytes:

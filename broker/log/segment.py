@@ -239,7 +239,7 @@ class Segment:
         return next_offset
 
     def _note_timestamp(self, header: BatchHeader) -> None:
-        if header.max_timestamp > self.largest_noted_timestamp:
+        if header.record_count and header.max_timestamp > self.largest_noted_timestamp:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = header.last_offset
 
