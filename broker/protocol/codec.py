@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from broker.protocol.api_keys import APIS
 from broker.protocol.errors import ProtocolError
+from broker.utils.lean_import import without
 
 Kind = Literal["request", "response"]
 Fields = Mapping[str, Any]
@@ -63,6 +64,7 @@ def to_ms(duration: timedelta) -> int:
 
 @cache
 def _entity_type(api_key: int, version: int, kind: Kind) -> Any:
+    _kio_serial()
     # kio.index would do, but costs 3,000 lines of mapping to import.
     module = import_module(f"kio.schema.{APIS[api_key].name}.v{version}.{kind}")
     return next(
@@ -73,20 +75,24 @@ def _entity_type(api_key: int, version: int, kind: Kind) -> Any:
 
 
 @cache
-def _reader(api_key: int, version: int, kind: Kind) -> Callable[[memoryview, int], tuple[Any, int]]:
-    from kio.serial import (
-        entity_reader,
-    )  # late: kio costs 100 ms, and a broker's first answer does not need it
+def _kio_serial() -> Any:
+    with without("hypothesis"):  # late: a broker's first answer does not need it
+        return import_module("kio.serial")
 
-    reader: Callable[[memoryview, int], tuple[Any, int]] = entity_reader(_entity_type(api_key, version, kind))
+
+@cache
+def _reader(api_key: int, version: int, kind: Kind) -> Callable[[memoryview, int], tuple[Any, int]]:
+    reader: Callable[[memoryview, int], tuple[Any, int]] = _kio_serial().entity_reader(
+        _entity_type(api_key, version, kind)
+    )
     return reader
 
 
 @cache
 def _writer(api_key: int, version: int, kind: Kind) -> Callable[[io.BytesIO, Any], None]:
-    from kio.serial import entity_writer
-
-    writer: Callable[[io.BytesIO, Any], None] = entity_writer(_entity_type(api_key, version, kind))
+    writer: Callable[[io.BytesIO, Any], None] = _kio_serial().entity_writer(
+        _entity_type(api_key, version, kind)
+    )
     return writer
 
 
