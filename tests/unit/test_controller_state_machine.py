@@ -79,9 +79,8 @@ def test_a_removed_topic_leaves_nothing_in_the_context():
     context.move_replica(Replica(T0, 1), ReplicaState.NEW)
     context.failed_dirs[1] = {T0}
     context.remove_topic("t")
-    assert not (
-        context.topics or context.partition_states or context.replica_states or context.failed_dirs[1]
-    )
+    left = [context.topics, context.partition_states, context.replica_states, context.failed_dirs[1]]
+    assert not any(left)
     assert context.replicas(T0) == ()
 
 
