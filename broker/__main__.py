@@ -19,6 +19,7 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 # sysexits.h's EX_CONFIG: starting again will not help, and a unit can say so (RestartPreventExitStatus=78).
 EXIT_CONFIG: Final = 78
+EXIT_INTERRUPTED: Final = 130
 
 DESCRIPTION: Final = """\
 A Kafka-compatible broker: Kafka's protocol, files, ZooKeeper nodes and configuration, in Python.
@@ -47,7 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_OK
     options = _parser().parse_args(arguments)
     command: Callable[[Any], int] = options.run
-    return command(options)
+    try:
+        return command(options)
+    except KeyboardInterrupt:  # before the daemon took the signals over
+        return EXIT_INTERRUPTED
 
 
 def _parser() -> Any:
