@@ -1,4 +1,4 @@
-"""Compaction. Landline keeps these settings; it does not compact yet."""
+"""Compaction: topics whose cleanup.policy has `compact`."""
 
 from __future__ import annotations
 
