@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -39,6 +40,23 @@ class IsrChange:
     isr: tuple[int, ...]
     broker_epochs: tuple[int, ...]
     leader_recovery_state: int = 0
+
+
+class Awaited(NamedTuple):
+    """What must be committed for an append to be acknowledged: all below ``offset``, while this broker leads without
+    a break. After a break the records may have been truncated, though others now stand at their offsets.
+    """
+
+    offset: int
+    term: int
+
+
+class Appended(NamedTuple):
+    """An append as leader; ``hw_advanced`` tells whoever waits."""
+
+    info: AppendInfo
+    hw_advanced: bool
+    awaited: Awaited
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +97,7 @@ class Partition:
         self.isr = IsrState(frozenset())
         self.followers: dict[int, ReplicaState] = {}
         self.is_leader = False
+        self._term = 0  # counts how often this broker began to lead
         self._leader_epoch_start = 0
         self._broker_id = broker_id
         self._max_lag_ms = max_lag_ms
@@ -116,6 +135,7 @@ class Partition:
                 for broker_id in state.replicas
                 if broker_id != self._broker_id
             }
+            self._term += not was_leader
             self.is_leader = True
             self._advance_high_watermark(now_ms)
             return not was_leader
@@ -145,10 +165,8 @@ class Partition:
 
     # -- appending ---------------------------------------------------------------------------------------------------
 
-    def append_as_leader(
-        self, records: memoryview, *, required_acks: int, origin: AppendOrigin
-    ) -> tuple[AppendInfo, bool]:
-        """Appends and says whether the high watermark advanced (it does at once where this is the only replica).
+    def append_as_leader(self, records: memoryview, *, required_acks: int, origin: AppendOrigin) -> Appended:
+        """Appends; the high watermark advances at once where this is the only replica.
 
         Raises :class:`KafkaError` and appends nothing: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS for acks=all, or
         what the log finds wrong with the records.
@@ -161,7 +179,7 @@ class Partition:
                 raise KafkaError(Errors.NOT_ENOUGH_REPLICAS, self._not_enough(in_sync, min_isr))
             info = self.log.append_as_leader(records, self.leader_epoch, origin=origin)
             advanced = self._advance_high_watermark(self._clock.monotonic_ms())
-            return info, advanced
+            return Appended(info, advanced, Awaited(info.last_offset + 1, self._term))
 
     def append_as_follower(
         self, records: memoryview, leader_epoch: int, leader_high_watermark: int, leader_log_start: int
@@ -265,12 +283,12 @@ class Partition:
             advanced = moved and self._advance_high_watermark(now_ms)
             return FollowerRead(read, None, log.high_watermark, log.log_start_offset, advanced, change)
 
-    def has_reached(self, offset: int) -> Errors | None:
-        """Whether all below ``offset`` is committed: NONE, an error, or None for not yet (acks=all)."""
+    def has_reached(self, awaited: Awaited) -> Errors | None:
+        """Whether an append is committed: NONE, an error, or None for not yet (acks=all)."""
         with self.lock:
-            if not self.is_leader:
+            if not self.is_leader or awaited.term != self._term:
                 return Errors.NOT_LEADER_OR_FOLLOWER
-            if self.log.high_watermark < offset:
+            if self.log.high_watermark < awaited.offset:
                 return None
             if len(self.isr.committed) < self.effective_min_isr():
                 return Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from broker.cluster.partition import Partition
+from broker.cluster.partition import Awaited, Partition
 from broker.protocol.errors import Errors
 from broker.protocol.produce_messages import PartitionResponse
 from broker.utils.purgatory import DelayedOperation
@@ -15,12 +15,12 @@ Responses = Mapping[TopicPartition, PartitionResponse]
 
 
 class DelayedProduce(DelayedOperation):
-    """``pending`` maps a partition to the offset that must be committed; the rest of ``responses`` is decided."""
+    """``pending`` maps a partition to what must be committed there; the rest of ``responses`` is decided."""
 
     def __init__(
         self,
         timeout_ms: int,
-        pending: dict[TopicPartition, int],
+        pending: dict[TopicPartition, Awaited],
         responses: dict[TopicPartition, PartitionResponse],
         partition_of: Callable[[TopicPartition], Partition | None],
         callback: Callable[[Responses], None],
@@ -32,9 +32,9 @@ class DelayedProduce(DelayedOperation):
         self._callback = callback
 
     def try_complete(self) -> bool:
-        for topic_partition, offset in list(self._pending.items()):
+        for topic_partition, awaited in list(self._pending.items()):
             partition = self._partition_of(topic_partition)
-            error = Errors.NOT_LEADER_OR_FOLLOWER if partition is None else partition.has_reached(offset)
+            error = Errors.NOT_LEADER_OR_FOLLOWER if partition is None else partition.has_reached(awaited)
             if error is None:
                 continue
             del self._pending[topic_partition]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from broker.cluster.partition import IsrChange, Partition
+from broker.cluster.partition import Awaited, IsrChange, Partition
 from broker.log.log import AppendOrigin, Log
 from broker.log.log_manager import LogManager
 from broker.protocol.errors import Errors, KafkaError
@@ -135,7 +135,7 @@ class ReplicaManager:
         once or later, on any thread, with no lock held.
         """
         responses: dict[TopicPartition, PartitionResponse] = {}
-        pending: dict[TopicPartition, int] = {}
+        pending: dict[TopicPartition, Awaited] = {}
         for topic_partition, records in entries.items():
             responses[topic_partition] = self._append(
                 topic_partition, records, required_acks, origin, pending
@@ -153,7 +153,7 @@ class ReplicaManager:
         records: memoryview,
         required_acks: int,
         origin: AppendOrigin,
-        pending: dict[TopicPartition, int],
+        pending: dict[TopicPartition, Awaited],
     ) -> PartitionResponse:
         try:
             if origin is AppendOrigin.CLIENT and topic_partition.topic in INTERNAL_TOPICS:
@@ -163,7 +163,9 @@ class ReplicaManager:
             partition = self._partitions.get(topic_partition)
             if partition is None:
                 raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
-            info, advanced = partition.append_as_leader(records, required_acks=required_acks, origin=origin)
+            info, advanced, awaited = partition.append_as_leader(
+                records, required_acks=required_acks, origin=origin
+            )
         except KafkaError as error:
             return self._append_failed(topic_partition, error)
         if not info.duplicate:
@@ -173,7 +175,7 @@ class ReplicaManager:
             self.wake(topic_partition)
         else:
             self.fetch_purgatory.check_and_complete(topic_partition)
-        pending[topic_partition] = info.last_offset + 1
+        pending[topic_partition] = awaited
         return PartitionResponse(Errors.NONE, info.first_offset, info.log_append_time, info.log_start_offset)
 
     def _append_failed(self, topic_partition: TopicPartition, error: KafkaError) -> PartitionResponse:

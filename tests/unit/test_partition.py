@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.cluster.isr import IsrState
-from broker.cluster.partition import Partition
+from broker.cluster.partition import Awaited, Partition
 from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log.log_manager import LogManager
@@ -78,9 +78,8 @@ def records(count: int = 1) -> memoryview:
     return memoryview(bytearray(batch))
 
 
-def append(partition: Partition, count: int = 1, acks: int = -1) -> int:
-    info, _ = partition.append_as_leader(records(count), required_acks=acks, origin=AppendOrigin.CLIENT)
-    return info.last_offset + 1
+def append(partition: Partition, count: int = 1, acks: int = -1) -> Awaited:
+    return partition.append_as_leader(records(count), required_acks=acks, origin=AppendOrigin.CLIENT).awaited
 
 
 def fetch(partition: Partition, broker_id: int, offset: int, last_epoch: int = -1, epoch: int = -1):
@@ -116,8 +115,8 @@ def leader(brokers: Brokers) -> Partition:
 def test_only_replica_commits_at_once(brokers: Brokers) -> None:
     partition = brokers.add(1)
     partition.make_leader(state(1, 0, (1,), replicas=(1,)))
-    _, advanced = partition.append_as_leader(records(3), required_acks=-1, origin=AppendOrigin.CLIENT)
-    assert (advanced, partition.log.high_watermark) == (True, 3)
+    appended = partition.append_as_leader(records(3), required_acks=-1, origin=AppendOrigin.CLIENT)
+    assert (appended.hw_advanced, partition.log.high_watermark) == (True, 3)
 
 
 def test_record_is_committed_when_every_isr_member_has_fetched_past_it(leader: Partition) -> None:
@@ -144,7 +143,7 @@ def test_acks_all_below_min_isr_is_refused_before_the_append_with_numbers(make_b
         append(partition)
     assert error.value.error_code is Errors.NOT_ENOUGH_REPLICAS
     assert partition.log.log_end_offset == 0
-    assert append(partition, acks=1) == 1
+    assert append(partition, acks=1).offset == 1
 
 
 def test_isr_that_shrank_below_the_minimum_after_the_append_is_told(make_brokers) -> None:
@@ -215,6 +214,19 @@ def test_member_that_the_controller_removed_is_not_waited_for(leader: Partition)
     fetch(leader, 2, 1)
     leader.make_leader(state(1, 6, (1, 2), partition_epoch=1))
     assert leader.has_reached(end) is Errors.NONE
+
+
+def test_append_of_an_earlier_term_is_not_acknowledged_by_a_later_one(brokers: Brokers) -> None:
+    partition = brokers.add(1)
+    partition.make_leader(state(1, 0, (1,)))
+    partition.isr = IsrState(frozenset({1, 2}))
+    lost = append(partition, 1)
+    partition.make_follower(state(2, 1, (1, 2)))
+    partition.log.truncate_to(0)
+    partition.make_leader(state(1, 2, (1,)))
+    append(partition, 5)
+    assert partition.log.high_watermark >= lost.offset
+    assert partition.has_reached(lost) is Errors.NOT_LEADER_OR_FOLLOWER
 
 
 def test_older_and_newer_leader_epochs_are_fenced(leader: Partition) -> None:
