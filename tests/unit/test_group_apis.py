@@ -372,6 +372,12 @@ def test_find_coordinator_has_the_offsets_topic_made_and_then_names_its_leader(c
     assert ctx.asked == [GROUP_METADATA_TOPIC]
 
 
+def test_find_coordinator_of_a_broker_that_knows_no_cluster_yet_has_nothing_created(ctx):
+    ctx.metadata_cache.update(MetadataUpdate(-1, [], {}, []))
+    assert find(ctx, 6).error_code == Errors.COORDINATOR_NOT_AVAILABLE
+    assert ctx.asked == []
+
+
 def test_find_coordinator_without_a_live_leader_is_not_available(ctx):
     ctx.know(GROUP_METADATA_TOPIC, 1, leader=2)
     found = find(ctx, 6)

@@ -51,6 +51,8 @@ def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
 def _coordinator(key: str, key_type: int, listener: str, ctx: ApiContext) -> Mapping[str, Any]:
     if key_type != _GROUP:
         return _refusal(*_REFUSED.get(key_type, (Errors.INVALID_REQUEST, f"unknown key type {key_type}")))
+    if not ctx.metadata_cache.alive_broker_ids():
+        return _refusal(Errors.COORDINATOR_NOT_AVAILABLE, "this broker does not know the cluster yet")
     if not ctx.metadata_cache.contains(GROUP_METADATA_TOPIC):
         ctx.auto_topics.ensure_internal(GROUP_METADATA_TOPIC)
         return _refusal(Errors.COORDINATOR_NOT_AVAILABLE, f"{GROUP_METADATA_TOPIC} is being created")

@@ -46,6 +46,11 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     """Answers from the cache of bodies where it can."""
     message = codec.decode(request.api_key, request.api_version, "request", request.body)
     snapshot = ctx.metadata_cache.snapshot
+    if not snapshot.brokers:
+        # Starting or stopping. Told that there are no brokers, librdkafka 2.11+ drops this one for good; closed
+        # connections it tries again.
+        request.close_connection()
+        return Verdict.SERVED
     listener = request.connection.listener_name
     wanted = _wanted(message, request.api_version)
     key = (request.api_version, listener, wanted)
