@@ -18,7 +18,8 @@ MACHINE = "db8f064954874867b4cb7ed3bc081f5d"
 # A journalctl with the options that the shipper uses, over a file of entries that grows.
 _JOURNALCTL = """\
 #!{python}
-import json, sys, time
+import json, os, sys, time
+parent = os.getppid()
 options = dict(word.partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
 matches = dict(word.partition("=")[::2] for word in sys.argv[1:] if not word.startswith("--"))
 assert options.pop("--output") == "json" and "--quiet" in options, sys.argv
@@ -36,6 +37,8 @@ with open({file!r}) as file:
     skipping = bool(after)
     while True:
         line = file.readline()
+        if os.getppid() != parent:
+            sys.exit()  # the shipper was killed
         if not line:
             time.sleep(0.05)
             continue
