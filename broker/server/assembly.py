@@ -62,6 +62,9 @@ def make_log_manager(
         ),
         log_retention_check_interval_ms=config.int("log.retention.check.interval.ms"),
         log_initial_task_delay_ms=config.int("log.initial.task.delay.ms"),
+        log_cleaner_enable=config.bool("log.cleaner.enable"),
+        log_cleaner_backoff_ms=config.int("log.cleaner.backoff.ms"),
+        log_cleaner_dedupe_buffer_size=config.int("log.cleaner.dedupe.buffer.size"),
     )
     return LogManager(
         config.log_dirs,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from broker.log.log import Log
 from broker.metrics.registry import Metrics
 from broker.network.socket_server import SocketServer
 from broker.replication.replica_manager import ReplicaManager, Traffic
@@ -55,6 +56,20 @@ def _count(replicas: ReplicaManager, key: str) -> Callable[[], float]:
 
 def _attribute(traffic: Traffic, name: str) -> Callable[[], float]:
     return lambda: float(getattr(traffic, name))
+
+
+def _per_log(
+    replicas: ReplicaManager, measure: Callable[[Log], int]
+) -> Callable[[], Mapping[tuple[str, ...], float]]:
+    def rows() -> Mapping[tuple[str, ...], float]:
+        return {
+            (partition.topic_partition.topic, str(partition.topic_partition.partition)): float(
+                measure(partition.log)
+            )
+            for partition in replicas.partitions()
+        }
+
+    return rows
 
 
 def register_stats(
@@ -126,6 +141,14 @@ def register_stats(
         "Share of time the handlers wait, 0 to 1",
         pool.avg_idle_percent,
     )
+    measures: tuple[tuple[str, str, Callable[[Log], int]], ...] = (
+        ("size", "Bytes of a partition's segments", lambda log: log.size_bytes),
+        ("logendoffset", "Where a partition's log ends", lambda log: log.log_end_offset),
+        ("logstartoffset", "Where a partition's log begins", lambda log: log.log_start_offset),
+        ("numlogsegments", "A partition's segments", lambda log: log.num_segments),
+    )
+    for name, help_text, measure in measures:
+        gauge(f"kafka_log_log_{name}", help_text, _per_log(replicas, measure), labels=("topic", "partition"))
     gauge(
         "kafka_server_replicafetchermanager_followedpartitions",
         "Partitions fetched from other brokers",

@@ -20,13 +20,13 @@ from broker.config.validators import at_least, between
 
 # fmt: off
 KEYS: Final = (
-    Key("log.cleaner.enable", BOOLEAN, True, MEDIUM,
+    Key("log.cleaner.enable", BOOLEAN, True, MEDIUM, use=USED,
         doc="Whether compacted topics are compacted."),
     Key("log.cleaner.threads", INT, 1, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE,
         doc="Cleaner threads."),
-    Key("log.cleaner.backoff.ms", LONG, 15000, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE,
+    Key("log.cleaner.backoff.ms", LONG, 15000, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE, use=USED,
         doc="How long the cleaner sleeps when there is nothing to do."),
-    Key("log.cleaner.dedupe.buffer.size", LONG, 134_217_728, MEDIUM, mode=CLUSTER_WIDE,
+    Key("log.cleaner.dedupe.buffer.size", LONG, 134_217_728, MEDIUM, mode=CLUSTER_WIDE, use=USED,
         doc="Memory for the cleaner's offset maps, all threads together."),
     Key("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, MEDIUM, mode=CLUSTER_WIDE,
         doc="How full an offset map may get."),
