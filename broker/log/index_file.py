@@ -103,6 +103,10 @@ class IndexFile:
         os.ftruncate(self._open(), self.max_entries * self._size)
         self._preallocated = True
 
+    def let_go(self) -> None:
+        """Closes the file until it is needed again: most partitions of a broker are idle."""
+        self._close_fd()
+
     def write_pending(self) -> None:
         """Writes what waits. Raises OSError."""
         self._write(preallocate=True)

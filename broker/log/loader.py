@@ -7,6 +7,7 @@ much went. Indexes, leader epochs and producers' state are made again from what 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ from broker.log.producer_snapshot import snapshot_offsets
 from broker.log.producer_state import ProducerStateManager
 from broker.log.recovery import RecoveryResult, recover_segment
 from broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, Segment
-from broker.protocol.errors import KafkaError
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
@@ -86,8 +86,6 @@ def load_log(
         scheduler=parameters.scheduler,
     )
     _restore_producers(log, recovered_from)
-    if recovered_from is not None:
-        _flush_recovered(log)
     return log
 
 
@@ -104,9 +102,11 @@ def _finish_swaps(directory: Path) -> None:
     """Drops unfinished compactions and segments already given up, and finishes compactions that were
     complete.
     """
-    names = [
-        path for path in directory.iterdir() if path.suffix in (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
-    ]
+    suffixes = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
+    listed = os.listdir(directory)  # noqa: PTH208 - names alone, thousands of times at start-up
+    names = [directory / name for name in listed if name.endswith(suffixes)]
+    if not names:
+        return
     swapped = []
     for path in names:
         if path.suffix == SWAP_SUFFIX and path.stem.endswith(LOG_SUFFIX):
@@ -131,7 +131,7 @@ def _finish_swap(directory: Path, path: Path) -> None:
 
 
 def _find_segments(directory: Path, config: LogConfig) -> list[Segment]:
-    names = {path.name for path in directory.iterdir()}
+    names = set(os.listdir(directory))  # noqa: PTH208 - names alone
     bases = sorted(int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[:20].isdigit())
     known = {f"{base:020d}" for base in bases}
     for name in names:
@@ -236,11 +236,3 @@ def _restore_producers(log: Log, recovered_from: int | None) -> None:
         log.rebuild_producer_state(reindex_from=recovered_from)
         take_snapshot(log.producer_state, log.dir, log.log_end_offset)
     thin_out_snapshots(log.dir, (segment.base_offset for segment in log.segments))
-
-
-def _flush_recovered(log: Log) -> None:
-    try:
-        log.leader_epochs.flush()
-        log.flush()
-    except KafkaError as error:
-        raise LogDirError(str(error)) from error

@@ -224,6 +224,11 @@ class LocalLog:
                 if generation == self._generation:
                     self.recovery_point = max(self.recovery_point, target)
 
+    def note_synced(self) -> None:
+        """Everything was made durable by other means while nothing was appended."""
+        with self.lock:
+            self.recovery_point = self.log_end_offset
+
     def _segments_between(self, first_offset: int, end_offset: int) -> list[Segment]:
         segments = self._segments
         ends = [segment.base_offset for segment in segments[1:]] + [self.log_end_offset + 1]
@@ -438,8 +443,9 @@ class LocalLog:
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Snapshots the producers, finishes and trims the indexes, lets go of the files. No more appends.
+        """Snapshots the producers, finishes and trims the indexes. No more appends.
 
+        Syncs nothing: whoever closes many logs does that better for all of them (see :meth:`note_synced`).
         Raises KafkaError(KAFKA_STORAGE_ERROR) when the files cannot be left clean.
         """
         with self.lock:
@@ -450,7 +456,6 @@ class LocalLog:
             try:
                 self._active.cut_back()
                 self._active.become_inactive()
-                self.leader_epochs.flush()
             except OSError as error:
                 _log.error("log_close_failed", partition=str(self.topic_partition), error=str(error))
                 raise self._storage_error("close", error) from error

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 from uuid import UUID
 
 import structlog
@@ -22,11 +21,12 @@ from broker.config.log_config import LONG_MAX, LogConfig
 from broker.log.checkpoints import OffsetCheckpoint
 from broker.log.cleaner_manager import LogCleaner
 from broker.log.errors import LoadCancelled, LogDirError
+from broker.log.filesystem_sync import sync_filesystem
 from broker.log.loader import LoadParameters, load_log
 from broker.log.local_log import LocalLog
 from broker.log.log import Log
 from broker.log.log_dir import LogDir
-from broker.log.meta_properties import write_meta_properties
+from broker.log.meta_properties import agreed, write_meta_properties
 from broker.log.parallel import run_parallel
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import SYSTEM_CLOCK, Clock
@@ -35,7 +35,6 @@ from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
 _PRODUCER_EXPIRATION_CHECK_MS = 600_000
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +111,9 @@ class LogManager:
         self.clean = len(self._clean_dirs) == len(self._dirs)
 
     def _check_identity(self) -> None:
-        found = {log_dir: meta for log_dir in self._dirs if (meta := log_dir.meta_properties()) is not None}
-        self.broker_id = self._agreed("broker.id", {d.path: m.broker_id for d, m in found.items()})
-        self.cluster_id = self._agreed("cluster.id", {d.path: m.cluster_id for d, m in found.items()})
-
-    @staticmethod
-    def _agreed(key: str, values: Mapping[Path, _T | None]) -> _T | None:
-        known = {path: value for path, value in values.items() if value is not None}
-        if len(set(known.values())) > 1:
-            listed = ", ".join(f"{path}: {value}" for path, value in known.items())
-            raise LogDirError(f"log.dirs are of different brokers, meta.properties has {key} {listed}")
-        return next(iter(known.values()), None)
+        found = {log_dir.path: meta for log_dir in self._dirs if (meta := log_dir.meta_properties())}
+        self.broker_id = agreed("broker.id", {path: meta.broker_id for path, meta in found.items()})
+        self.cluster_id = agreed("cluster.id", {path: meta.cluster_id for path, meta in found.items()})
 
     def write_meta_properties(self, broker_id: int, cluster_id: str) -> None:
         """Marks all directories as this broker's. Raises OSError."""
@@ -193,6 +184,9 @@ class LogManager:
         ]
         run_parallel(work, self._recovery_threads, "log-recovery")
         self._loaded_dirs = set(self._dirs)
+        for log_dir in self._dirs:
+            if log_dir not in self._clean_dirs:
+                self._sync_dir(log_dir)
 
     def _load_one(self, tp: TopicPartition, path: Path, parameters: _DirParameters) -> Log:
         return load_log(
@@ -436,7 +430,6 @@ class LogManager:
 
         def end(log: Log, log_dir: LogDir) -> None:
             try:
-                log.flush()
                 log.close()
             except KafkaError:
                 failed.add(log_dir)
@@ -447,12 +440,27 @@ class LogManager:
         ]
         run_parallel(work, self._recovery_threads, "log-closing")
         for log_dir in self._started_loading:
+            if not self._sync_dir(log_dir):
+                failed.add(log_dir)
             self._checkpoint_dir(log_dir)
             if log_dir not in failed and (log_dir in self._loaded_dirs or log_dir in self._clean_dirs):
                 self._write_marker(log_dir, broker_epoch)
         self._unlock()
         self._logs.clear()
         self._dir_of.clear()
+
+    def _sync_dir(self, log_dir: LogDir) -> bool:
+        """Makes the directory's logs durable, to which nothing is appended meanwhile; False when it fails."""
+        logs = [log for log in self._logs_in(log_dir) if log.recovery_point < log.log_end_offset]
+        try:
+            if logs:
+                sync_filesystem(log_dir.path)
+        except OSError as error:
+            _log.error("log_dir_sync_failed", dir=str(log_dir.path), error=str(error))
+            return False
+        for log in logs:
+            log.note_synced()
+        return True
 
     @staticmethod
     def _write_marker(log_dir: LogDir, broker_epoch: int) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from broker.log.checkpoints import replace_file
 from broker.log.errors import LogDirError
 
 FILE_NAME = "meta.properties"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +52,15 @@ def write_meta_properties(directory: Path, broker_id: int, cluster_id: str) -> N
     """Replaces the directory's file, durably. Raises OSError."""
     text = f"#\nbroker.id={broker_id}\nversion=0\ncluster.id={cluster_id}\n"
     replace_file(directory / FILE_NAME, text.encode())
+
+
+def agreed(key: str, values: Mapping[Path, _T | None]) -> _T | None:
+    """The one value that all directories have which have any; None when none has.
+
+    Raises LogDirError naming each directory's when they differ.
+    """
+    known = {path: value for path, value in values.items() if value is not None}
+    if len(set(known.values())) > 1:
+        listed = ", ".join(f"{path}: {value}" for path, value in known.items())
+        raise LogDirError(f"log.dirs are of different brokers, meta.properties has {key} {listed}")
+    return next(iter(known.values()), None)

@@ -7,6 +7,7 @@ int64 first offset of the open transaction (-1 none).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from struct import Struct
@@ -34,7 +35,8 @@ def snapshot_path(directory: Path, offset: int) -> Path:
 
 def snapshot_offsets(directory: Path) -> list[int]:
     """The offsets of all snapshots in ``directory``, rising."""
-    names = (path.name.removesuffix(SUFFIX) for path in directory.glob(f"*{SUFFIX}"))
+    listed = os.listdir(directory)  # noqa: PTH208 - names alone, thousands of times at start-up
+    names = [name[: -len(SUFFIX)] for name in listed if name.endswith(SUFFIX)]
     return sorted(int(name) for name in names if name.isdigit())
 
 

@@ -270,8 +270,9 @@ class Segment:
         self.time_index.file.trim()
 
     def preallocate_indexes(self) -> None:
-        self.offset_index.file.preallocate()
-        self.time_index.file.preallocate()
+        for index in (self.offset_index.file, self.time_index.file):
+            index.preallocate()
+            index.let_go()
 
     def write_indexes(self) -> None:
         """Writes the index entries that wait, under the log's lock. Raises OSError."""
