@@ -128,7 +128,11 @@ class LeaderEpochCache:
         self._entries = entries
         self._dirty = True
         if write:
-            self._write(sync=False)
+            try:
+                self._write(sync=False)
+            except OSError as error:
+                # What is known stands in memory and in the batches; flush tries again and does fail.
+                _log.warning("leader_epochs_write_failed", file=str(self._path), error=str(error))
 
     def _write(self, *, sync: bool) -> None:
         write_checkpoint(self._path, (f"{epoch} {start}" for epoch, start in self._entries), sync=sync)

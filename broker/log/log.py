@@ -236,7 +236,10 @@ class Log(LocalLog):
         for header, batch in zip(headers, batches, strict=True):
             if header.producer_id >= 0:
                 placed = header._replace(base_offset=batch[0])
-                note_batch(self.producer_state, records, position, placed, self._active)
+                try:
+                    note_batch(self.producer_state, records, position, placed, self._active)
+                except OSError as error:
+                    raise self._storage_error("note an aborted transaction of", error) from error
             position += batch[2]
 
     def _info(

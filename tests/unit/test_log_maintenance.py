@@ -161,6 +161,22 @@ def test_assigning_a_contradicting_epoch_drops_what_it_contradicts(tmp_path):
     assert cache.entries == ((2, 12), (4, 15))
 
 
+def test_a_full_disk_under_the_epoch_file_stops_flushes_but_not_appends(tmp_path, monkeypatch):
+    log = open_log(tmp_path)
+
+    def full(*_args, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("broker.log.leader_epochs.write_checkpoint", full)
+    log.append_as_leader(batch(b"a"), 5)
+    with pytest.raises(KafkaError):
+        log.flush()
+    assert (log.leader_epochs.latest_epoch, log.recovery_point) == (5, 0)
+    monkeypatch.undo()
+    log.flush()
+    assert (LeaderEpochCache(log.dir).entries, log.recovery_point) == (((5, 0),), 1)
+
+
 @pytest.mark.parametrize("content", ["", "garbage", "0\n5\n1 0\n", "0\n2\n3 9\n1 4\n", "7\n0\n"])
 def test_an_unreadable_epoch_file_is_made_again_from_the_batches(tmp_path, content):
     log = fill(fill(open_log(tmp_path, SMALL), 3, epoch=1), 3, epoch=4)
