@@ -57,10 +57,11 @@ class ClusterStore:
 
     def create_top_level_paths(self) -> None:
         """Creates Kafka's persistent paths where they are missing: one round trip when none is."""
-        wanted = _with_parents(znodes.PERSISTENT_PATHS)
-        found = self.store.get_many(wanted)
-        missing = [path for path, node in zip(wanted, found, strict=True) if node is None]
-        for result in self.store.multi_many([[Create(path)] for path in missing]):
+        wanted = [Create(path) for path in _with_parents(znodes.PERSISTENT_PATHS)]
+        wanted.append(Create(znodes.FEATURE, znodes.NO_FINALIZED_FEATURES))
+        found = self.store.get_many([create.path for create in wanted])
+        missing = [create for create, node in zip(wanted, found, strict=True) if node is None]
+        for result in self.store.multi_many([[create] for create in missing]):
             if isinstance(result, StoreError) and not isinstance(result, NodeExistsError):
                 raise result
 

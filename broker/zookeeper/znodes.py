@@ -32,6 +32,9 @@ CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURE = "/feature"
+NO_FINALIZED_FEATURES = b'{"features":{},"version":2,"status":1}'
+"""What Kafka 3.9 keeps in ``/feature`` on ZooKeeper: versioning of features is enabled, none is finalized."""
 CONFIG_KINDS = ("topics", "clients", "users", "brokers", "ips")
 PERSISTENT_PATHS = (
     "/consumers",
