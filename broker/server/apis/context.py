@@ -26,6 +26,9 @@ from broker.utils.timer import Timer
 from broker.zookeeper.cluster_store import ClusterStore
 
 
+_JOIN_BYTES = 2048
+
+
 @dataclass(slots=True)
 class ApiContext:
     """Read by every handler; ``submit`` hands work that may block to the RequestHandlerPool (False: it is full)."""
@@ -63,4 +66,5 @@ def respond(request: Request, fields: Mapping[str, Any]) -> None:
 def respond_body(request: Request, body: bytes) -> None:
     """Sends an encoded body."""
     prefix = response_prefix(request.api_key, request.api_version, request.correlation_id, len(body))
-    request.respond((prefix + body,))
+    # A small answer is one piece; a large one may be shared with others (Metadata) and is not copied.
+    request.respond((prefix + body,) if len(body) < _JOIN_BYTES else (prefix, body))
