@@ -21,7 +21,7 @@ from broker.controller.controlled_shutdown import controlled_shutdown
 from broker.controller.event_queue import EventQueue
 from broker.controller.metrics import ControllerMetrics
 from broker.controller.settings import ControllerSettings
-from broker.controller.term import Term
+from broker.controller.term import OwnBrokerGoneError, Term
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import Clock
@@ -226,6 +226,9 @@ class KafkaController:
     def _elect(self) -> None:
         if self._term is not None or not self._electable or self._cluster.controller_claim() is not None:
             return
+        own = self._cluster.broker(self.broker_id)
+        if own is None or own.epoch != self._broker_epoch:
+            return  # it stops, or is about to register again: then it runs again
         try:
             store = claim_controller(self._cluster, self.broker_id, self._clock)
         except ControllerMovedError as error:
@@ -269,6 +272,10 @@ class KafkaController:
             self._enqueue_controller_changed()
         elif isinstance(error, SessionExpiredError):
             self._resign(give_back=False)
+        elif isinstance(error, OwnBrokerGoneError):
+            _log.info("controller_unregistered", reason=str(error))
+            self._electable = False
+            self._resign(give_back=True)
         elif isinstance(error, ConnectionLossError):
             # The watch on /controller fires when the connection is back.
             _log.warning("controller_lost_store", event_name=name, reason=str(error))

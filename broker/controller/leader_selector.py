@@ -76,7 +76,7 @@ def elect_controlled_shutdown(
     shutting_down: Collection[int],
     controller_epoch: int,
 ) -> LeaderAndIsr | None:
-    """The first in-sync replica that stays; the brokers that go leave the ISR, so that they hold nobody up."""
+    """The first in-sync replica that stays; those that go leave the ISR, so that they hold nobody up."""
     staying = [replica for replica in live if replica not in shutting_down]
     leader = _first(replicas, staying, state.isr)
     if leader is None:

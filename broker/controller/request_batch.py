@@ -82,7 +82,7 @@ class BrokerRequestBatch:
             self._metadata.setdefault(broker_id, {}).update(wanted)
 
     def mark_full(self, broker_ids: Iterable[int]) -> None:
-        """The next LeaderAndIsr to a broker that has just started is FULL, if it has all of its partitions."""
+        """The next LeaderAndIsr to a broker that has just started is FULL, if it has all its partitions."""
         self._full.update(broker_ids)
 
     def flush(self) -> None:

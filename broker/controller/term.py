@@ -7,7 +7,6 @@ follows from what.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -23,11 +22,11 @@ from broker.controller.leader_selector import Election
 from broker.controller.partition_machine import PartitionMachine
 from broker.controller.replica_machine import ReplicaMachine
 from broker.controller.request_batch import BrokerRequestBatch, Fields
+from broker.controller.responses import Responses
 from broker.controller.settings import ControllerSettings
 from broker.controller.states import PartitionState, Replica, ReplicaState
 from broker.controller.topic_deletion import TopicDeletion
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper import znodes
 from broker.zookeeper.cluster_store import ClusterStore
@@ -37,6 +36,10 @@ from broker.zookeeper.znodes import LiveBroker, TopicAssignment
 
 _log = structlog.get_logger(__name__)
 UNCLEAN_KEY = "unclean.leader.election.enable"
+
+
+class OwnBrokerGoneError(Exception):
+    """The controller's own broker is no longer registered: it stops, and another is to govern."""
 
 
 class Term:
@@ -61,7 +64,11 @@ class Term:
         self._watches: dict[Hashable, Watch] = {}
         self._rejoined: set[TopicPartition] = set()
         self.batch = BrokerRequestBatch(
-            self.context, channels, settings.broker_id, settings.inter_broker_listener, self._on_response
+            self.context,
+            channels,
+            settings.broker_id,
+            settings.inter_broker_listener,
+            self._on_response,
         )
         self.partitions = PartitionMachine(
             self.context, store, cluster, self.batch, self._unclean_topics, on_elected
@@ -70,6 +77,7 @@ class Term:
         self.deletion = TopicDeletion(
             self.context, store, self.batch, self.partitions, self.replicas, self._on_topic_deleted
         )
+        self._responses = Responses(self.context, self.deletion, self._fail_replicas, self._enqueue)
 
     @property
     def epoch(self) -> int:
@@ -164,6 +172,10 @@ class Term:
         changed = {b for b in both - bounced if found[b].registration != known[b].registration}
         if not (new or dead or bounced or changed):
             return
+        if self.settings.broker_id in dead:
+            # Declaring its own partitions leaderless would be its last act, and undone by the next
+            # controller.
+            raise OwnBrokerGoneError(f"broker {self.settings.broker_id} is no longer registered")
         _log.info(
             "brokers_changed",
             new=sorted(new),
@@ -329,7 +341,7 @@ class Term:
     def on_isr_grown(
         self, partition: TopicPartition, before: Collection[int], after: Collection[int]
     ) -> None:
-        """A preferred leader that is in sync again gets its partition back soon, not at the next rebalance."""
+        """A preferred leader that is in sync again is elected soon, not at the next rebalance."""
         replicas = self.context.replicas(partition)
         if not (self.settings.auto_leader_rebalance_enable and replicas):
             return
@@ -357,62 +369,8 @@ class Term:
         if electable:
             self.partitions.to_online(electable, Election.PREFERRED)
 
-    # -- responses ------------------------------------------------------------------------------------------
-
     def _on_response(self, broker_id: int, api: ApiKey, request: Fields, response: Any) -> None:
-        """On a sender's thread."""
-        if response.error_code:
-            _log.warning(
-                "broker_refused_controller",
-                broker=broker_id,
-                api=api.name,
-                error=Errors(int(response.error_code)).name,
-                controller_epoch=self.epoch,
-            )
-        elif api is ApiKey.LEADER_AND_ISR:
-            self._enqueue("leader_and_isr_response", partial(self._on_leader_and_isr, broker_id, response))
-        elif api is ApiKey.STOP_REPLICA and _deletes(request):
-            self._enqueue(
-                "stop_replica_response", partial(self._on_stop_replica, broker_id, request, response)
-            )
-
-    def _on_leader_and_isr(self, broker_id: int, response: Any) -> None:
-        """A replica whose directory failed is offline, though its broker lives."""
-        failed = [
-            TopicPartition(name, row.partition_index)
-            for topic in response.topics
-            if (name := self.context.topic_names.get(topic.topic_id or uuid.UUID(int=0))) is not None
-            for row in topic.partition_errors
-            if row.error_code == Errors.KAFKA_STORAGE_ERROR
-        ]
-        known = self.context.failed_dirs.setdefault(broker_id, set())
-        newly = [partition for partition in failed if partition not in known]
-        known.update(newly)
-        if newly and broker_id in self.context.brokers:
-            _log.error("replicas_offline", broker=broker_id, partitions=[str(p) for p in newly])
-            self._fail_replicas([Replica(partition, broker_id) for partition in newly])
-
-    def _on_stop_replica(self, broker_id: int, request: Fields, response: Any) -> None:
-        errors = {
-            TopicPartition(row.topic_name, row.partition_index): row.error_code
-            for row in response.partition_errors
-        }
-        done: list[Replica] = []
-        failed: list[Replica] = []
-        for topic in request["topic_states"]:
-            for row in topic["partition_states"]:
-                if not row["delete_partition"] or not self.context.is_being_deleted(topic["topic_name"]):
-                    continue
-                partition = TopicPartition(topic["topic_name"], row["partition_index"])
-                error = errors.get(partition, Errors.NONE)
-                gone = error in {Errors.NONE, Errors.UNKNOWN_TOPIC_OR_PARTITION}
-                (done if gone else failed).append(Replica(partition, broker_id))
-        if failed:
-            _log.error(
-                "replicas_not_deleted", broker=broker_id, partitions=[str(r.topic_partition) for r in failed]
-            )
-            self.deletion.fail_replicas(failed)
-        self.deletion.complete_replicas(done)
+        self._responses.receive(broker_id, api, request, response)
 
     # -- within ---------------------------------------------------------------------------------------------
 
@@ -440,9 +398,3 @@ class Term:
     def _unless_ended(self, action: Callable[[], None]) -> None:
         if not self._ended:
             action()
-
-
-def _deletes(request: Fields) -> bool:
-    return any(
-        row["delete_partition"] for topic in request["topic_states"] for row in topic["partition_states"]
-    )

@@ -454,6 +454,19 @@ def test_a_restarted_single_broker_changes_no_leader_epoch(world):
     assert world.state(T0) == state
 
 
+def test_a_controller_whose_broker_is_taken_from_the_register_leaves_the_partitions_alone(world):
+    node = active(world.node(1))
+    world.create("t", {0: (1,)})
+    state = world.wait_leader(T0, 1)
+    world.leave(1)
+    wait_until(lambda: node.active == [True, False], 30)
+    assert world.observer.controller_id() == -1
+    assert world.state(T0) == state
+    node.register()
+    wait_until(lambda: node.active == [True, False, True], 30)
+    assert world.state(T0) == state
+
+
 def alter(node, tp, state, isr, *, version=3, broker_epoch=None, **changes):
     """Asks for a change of the ISR through the wire format of the version."""
     values = {

@@ -1,0 +1,97 @@
+"""What brokers answered to the controller: failed directories, and replicas deleted or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable
+from functools import partial
+from typing import Any
+
+import structlog
+
+from broker.controller.context import ControllerContext
+from broker.controller.request_batch import Fields
+from broker.controller.states import Replica
+from broker.controller.topic_deletion import TopicDeletion
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.codec import ZERO_UUID
+from broker.protocol.errors import Errors
+from broker.utils.topic_partition import TopicPartition
+
+_log = structlog.get_logger(__name__)
+
+
+class Responses:
+    """``receive`` runs on the senders' threads and only enqueues; the rest on the controller's."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        deletion: TopicDeletion,
+        fail_replicas: Callable[[Collection[Replica]], None],
+        enqueue: Callable[[Hashable, Callable[[], None]], None],
+    ) -> None:
+        self._context = context
+        self._deletion = deletion
+        self._fail_replicas = fail_replicas
+        self._enqueue = enqueue
+
+    def receive(self, broker_id: int, api: ApiKey, request: Fields, response: Any) -> None:
+        """Takes one response. A request refused whole is logged: its broker, or this controller, has moved
+        on.
+        """
+        if response.error_code:
+            _log.warning(
+                "broker_refused_controller",
+                broker=broker_id,
+                api=api.name,
+                error=Errors(int(response.error_code)).name,
+                controller_epoch=self._context.epoch,
+            )
+        elif api is ApiKey.LEADER_AND_ISR:
+            self._enqueue("leader_and_isr_response", partial(self._on_leader_and_isr, broker_id, response))
+        elif api is ApiKey.STOP_REPLICA and _deletes(request):
+            self._enqueue(
+                "stop_replica_response", partial(self._on_stop_replica, broker_id, request, response)
+            )
+
+    def _on_leader_and_isr(self, broker_id: int, response: Any) -> None:
+        """A replica whose directory failed is offline, though its broker lives."""
+        failed = [
+            TopicPartition(name, row.partition_index)
+            for topic in response.topics
+            if (name := self._context.topic_names.get(topic.topic_id or ZERO_UUID)) is not None
+            for row in topic.partition_errors
+            if row.error_code == Errors.KAFKA_STORAGE_ERROR
+        ]
+        known = self._context.failed_dirs.setdefault(broker_id, set())
+        newly = [partition for partition in failed if partition not in known]
+        known.update(newly)
+        if newly and broker_id in self._context.brokers:
+            _log.error("replicas_offline", broker=broker_id, partitions=[str(p) for p in newly])
+            self._fail_replicas([Replica(partition, broker_id) for partition in newly])
+
+    def _on_stop_replica(self, broker_id: int, request: Fields, response: Any) -> None:
+        errors = {
+            TopicPartition(row.topic_name, row.partition_index): row.error_code
+            for row in response.partition_errors
+        }
+        done: list[Replica] = []
+        failed: list[Replica] = []
+        for topic in request["topic_states"]:
+            for row in topic["partition_states"]:
+                if not row["delete_partition"] or not self._context.is_being_deleted(topic["topic_name"]):
+                    continue
+                partition = TopicPartition(topic["topic_name"], row["partition_index"])
+                gone = errors.get(partition) in {None, Errors.NONE, Errors.UNKNOWN_TOPIC_OR_PARTITION}
+                (done if gone else failed).append(Replica(partition, broker_id))
+        if failed:
+            partitions = [str(replica.topic_partition) for replica in failed]
+            _log.error("replicas_not_deleted", broker=broker_id, partitions=partitions)
+            self._deletion.fail_replicas(failed)
+        self._deletion.complete_replicas(done)
+
+
+def _deletes(request: Fields) -> bool:
+    return any(
+        row["delete_partition"] for topic in request["topic_states"] for row in topic["partition_states"]
+    )
