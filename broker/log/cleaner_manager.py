@@ -14,10 +14,8 @@ import structlog
 
 from broker.config.log_config import LONG_MAX
 from broker.log.checkpoints import CLEANER_CHECKPOINT, OffsetCheckpoint
-from broker.log.cleaner import CleaningAborted, clean_log
 from broker.log.log import Log
 from broker.log.log_dir import LogDir
-from broker.log.offset_map import OffsetMap
 from broker.protocol.errors import KafkaError
 from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
@@ -93,6 +91,10 @@ class LogCleaner:
         return max(candidates, key=lambda candidate: candidate[1].ratio, default=None)
 
     def _clean(self, log_dir: LogDir, dirty: DirtyLog) -> bool:
+        # Imported with the first log that wants cleaning, not at every start.
+        from broker.log.cleaner import CleaningAborted, clean_log
+        from broker.log.offset_map import OffsetMap
+
         log = dirty.log
         started_ms = self._clock.monotonic_ms()
         try:

@@ -6,8 +6,7 @@ retention, end.
 
 from __future__ import annotations
 
-import random
-import shutil
+import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -127,7 +126,8 @@ class LocalLog:
         """Takes a changed topic config; what is on disk already stays as it is."""
         self.config = config
         jitter_limit = min(config.segment_jitter_ms, config.segment_ms)
-        self._segment_ms = config.segment_ms - (random.randrange(jitter_limit) if jitter_limit > 0 else 0)
+        jitter_ms = int.from_bytes(os.urandom(8), "big") % jitter_limit if jitter_limit > 0 else 0
+        self._segment_ms = config.segment_ms - jitter_ms
 
     def assign_topic_id(self, topic_id: UUID) -> None:
         """Gives the directory its topic id. Raises KafkaError(INCONSISTENT_TOPIC_ID) when it has another."""
@@ -479,10 +479,6 @@ class LocalLog:
             for segment in self._segments:
                 segment.dir = new
             return new
-
-    def delete_files(self) -> None:
-        """Removes the directory and all in it."""
-        shutil.rmtree(self.dir, ignore_errors=True)
 
     def _storage_error(self, what: str, error: OSError) -> KafkaError:
         return KafkaError(

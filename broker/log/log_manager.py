@@ -7,7 +7,6 @@ directory's clean marker at the end only if every log in it was closed cleanly.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -283,11 +282,9 @@ class LogManager:
 
     def _delete_later(self, path: Path, delay_ms: int) -> None:
         if self._scheduler is None or not self._scheduler.is_started:
-            shutil.rmtree(path, ignore_errors=True)
+            _remove_tree(path)
         else:
-            self._scheduler.schedule(
-                "kafka-delete-logs", lambda: shutil.rmtree(path, ignore_errors=True), delay_ms=delay_ms
-            )
+            self._scheduler.schedule("kafka-delete-logs", partial(_remove_tree, path), delay_ms=delay_ms)
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
         """Gives the topic's logs their changed config."""
@@ -477,6 +474,12 @@ class LogManager:
 
 def _run(action: Callable[[], object]) -> None:
     action()
+
+
+def _remove_tree(path: Path) -> None:
+    import shutil
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _flush(log: Log) -> int:
