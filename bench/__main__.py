@@ -86,7 +86,10 @@ def _publish(
 ) -> None:
     names = [target.value for target in targets]
     comparisons = compare(metrics(), session.samples, Target.LANDLINE.value, Target.KAFKA.value)
-    noisy = f"{len(session.noise)} runs were repeated because others used the CPUs"
+    restless = sum(not noise.settled for noise in session.noise)
+    noisy = (
+        f"{len(session.noise)} runs were repeated because others used the CPUs; {restless} never were quiet"
+    )
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     facts = {"date": today, **facts, **machine.description(), "neighbours": noisy}
     report.print_table(console, comparisons, names)

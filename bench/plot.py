@@ -12,7 +12,7 @@ COLOURS = {Verdict.AHEAD: "#2a7f3f", Verdict.TIE: "#b8860b", Verdict.BEHIND: "#b
 
 def draw(path: Path, comparisons: Sequence[Comparison]) -> bool:
     """Writes a PNG of one bar per figure on a logarithmic scale; False when no figure has two targets."""
-    shown = [each for each in comparisons if each.advantage is not None][::-1]
+    shown = [each for each in comparisons if each.advantage is not None and not each.metric.detail][::-1]
     if not shown:
         return False
     import matplotlib as mpl

@@ -25,13 +25,13 @@ disturbed are repeated. Starting on an empty directory needs no ZooKeeper for La
 def table(comparisons: Sequence[Comparison], targets: Sequence[str]) -> Table:
     """The terminal's table."""
     shown = Table(title="Landline beside Apache Kafka", header_style="bold cyan", row_styles=("", "dim"))
-    shown.add_column("figure")
+    shown.add_column("figure", min_width=24)
     shown.add_column("unit")
     for target in targets:
         shown.add_column(target, justify="right")
     shown.add_column("advantage", justify="right")
     shown.add_column("goal", justify="right")
-    for each in comparisons:
+    for each in (each for each in comparisons if not each.metric.detail):
         cells = [_spread(each.spreads.get(target)) for target in targets]
         shown.add_row(each.metric.title, each.metric.unit, *cells, _coloured(each), _goal(each))
     return shown

@@ -28,13 +28,17 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure that every target has; ``goal`` is Landline's own promise in the same unit."""
+    """One figure that every target has; ``goal`` is Landline's own promise in the same unit.
+
+    A ``detail`` is in the written reports only.
+    """
 
     key: str
     title: str
     unit: str
     better: Better
     goal: float | None = None
+    detail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
