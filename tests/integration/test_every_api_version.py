@@ -1,0 +1,371 @@
+"""Every version that ApiVersions advertises is served: a small valid request to a running broker, and what it says."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.errors import Errors
+from broker.record.batch import read_records
+from broker.server.apis.table import ROUTES
+from tests.support.brokers import HOST
+from tests.support.landline_broker import LandlineStandalone
+from tests.support.raw_client import RawClient
+from tests.support.valid_requests import ALL_VERSIONS, World, fields, some_records, version_id
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+EXTENDED = [f"extended-by-version-{version}" for version in range(4)]
+DELETED = [f"deleted-by-version-{version}" for version in range(7)]
+CONTROLLER_APIS = [
+    (key, version)
+    for key, version in ALL_VERSIONS
+    if key in {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA}
+]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LandlineStandalone]:
+    config: dict[str, object] = {"offsets.topic.num.partitions": 2, "auto.create.topics.enable": "false"}
+    with LandlineStandalone(tmp_path_factory.mktemp("standalone") / "data", config) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def world(broker: LandlineStandalone) -> World:
+    """A topic with a record, topics to extend and to delete, and a group with a committed offset."""
+    with urllib.request.urlopen(f"{broker.http_url}/status") as answer:
+        epoch = json.load(answer)["broker_epoch"]
+    made = World(broker_epoch=epoch, host=HOST, port=broker.port)
+    with RawClient(HOST, broker.port) as client:
+        for name in (made.topic, *EXTENDED, *DELETED):
+            topic = {
+                "name": name,
+                "num_partitions": 1,
+                "replication_factor": 1,
+                "assignments": [],
+                "configs": [],
+            }
+            answer = client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [topic], "timeout": 30_000}).topics[0]
+            assert answer.error_code == Errors.NONE, answer
+            if name == made.topic:
+                made = replace(made, topic_id=answer.topic_id)
+        assert client.produce(made.topic, 0, some_records(b"first")).error_code == Errors.NONE
+        wait_until(lambda: _commit(client, made) == Errors.NONE, what="the group's coordinator serves")
+    return made
+
+
+def _commit(client: RawClient, world: World) -> int:
+    client.ask(ApiKey.FIND_COORDINATOR, 2, fields(ApiKey.FIND_COORDINATOR, 2, world))
+    answer = client.ask(ApiKey.OFFSET_COMMIT, 7, fields(ApiKey.OFFSET_COMMIT, 7, world))
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+@pytest.fixture
+def client(broker: LandlineStandalone) -> Iterator[RawClient]:
+    with RawClient(HOST, broker.port) as raw:
+        yield raw
+
+
+def test_api_versions_advertises_exactly_what_the_table_serves(client: RawClient, world: World) -> None:
+    answer = client.ask(ApiKey.API_VERSIONS, 4, fields(ApiKey.API_VERSIONS, 4, world))
+    advertised = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+    assert advertised == {key: (APIS[key].min_version, APIS[key].max_version) for key in ROUTES}
+
+
+@pytest.mark.parametrize("pair", ALL_VERSIONS, ids=version_id)
+def test_valid_request_is_answered_in_its_version(
+    pair: tuple[ApiKey, int], client: RawClient, world: World
+) -> None:
+    key, version = pair
+    response = client.ask(key, version, fields(key, version, world))
+    assert response.__version__ == version
+    CHECKS[key](response, version, world)
+    assert client.is_open()
+
+
+@pytest.mark.parametrize("pair", CONTROLLER_APIS, ids=version_id)
+def test_word_of_an_earlier_controller_is_refused(
+    pair: tuple[ApiKey, int], client: RawClient, world: World
+) -> None:
+    key, version = pair
+    response = client.ask(key, version, fields(key, version, replace(world, controller_epoch=0)))
+    assert response.error_code == Errors.STALE_CONTROLLER_EPOCH
+
+
+@pytest.mark.parametrize("pair", CONTROLLER_APIS, ids=version_id)
+def test_word_to_an_earlier_life_of_the_broker_is_refused(
+    pair: tuple[ApiKey, int], client: RawClient, world: World
+) -> None:
+    key, version = pair
+    request = fields(key, version, replace(world, broker_epoch=world.broker_epoch - 1))
+    response = client.ask(key, version, request)
+    first_with_epoch = {ApiKey.LEADER_AND_ISR: 2, ApiKey.STOP_REPLICA: 1, ApiKey.UPDATE_METADATA: 5}[key]
+    stale = version >= first_with_epoch
+    assert (response.error_code == Errors.STALE_BROKER_EPOCH) is stale
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_isr_change_by_an_earlier_life_of_the_leader_is_refused(
+    version: int, client: RawClient, world: World
+) -> None:
+    stale = replace(world, broker_epoch=world.broker_epoch - 1)
+    response = client.ask(ApiKey.ALTER_PARTITION, version, fields(ApiKey.ALTER_PARTITION, version, stale))
+    assert response.error_code == Errors.STALE_BROKER_EPOCH
+
+
+def test_producer_ids_are_refused_to_an_earlier_life_of_a_broker(client: RawClient, world: World) -> None:
+    stale = replace(world, broker_epoch=world.broker_epoch - 1)
+    response = client.ask(ApiKey.ALLOCATE_PRODUCER_IDS, 0, fields(ApiKey.ALLOCATE_PRODUCER_IDS, 0, stale))
+    assert response.error_code == Errors.STALE_BROKER_EPOCH
+
+
+# --- what each answer must say
+
+
+def _produce(response: Any, version: int, world: World) -> None:
+    (topic,) = response.responses
+    (partition,) = topic.partition_responses
+    assert topic.name == world.topic
+    assert (partition.index, partition.error_code) == (0, Errors.NONE)
+    assert partition.base_offset >= 1
+    if version >= 5:
+        assert partition.log_start_offset == 0
+
+
+def _fetch(response: Any, version: int, world: World) -> None:
+    (topic,) = response.responses
+    (partition,) = topic.partitions
+    assert (topic.topic_id == world.topic_id) if version >= 13 else (topic.topic == world.topic)
+    assert partition.error_code == Errors.NONE
+    assert partition.high_watermark >= 1
+    first = read_records(partition.records)[0]
+    assert (first.offset, first.value) == (0, b"first")
+
+
+def _list_offsets(response: Any, version: int, world: World) -> None:
+    (partition,) = response.topics[0].partitions
+    assert (response.topics[0].name, partition.error_code) == (world.topic, Errors.NONE)
+    assert partition.offset == 0
+    if version >= 4:
+        assert partition.leader_epoch == 0
+
+
+def _metadata(response: Any, version: int, world: World) -> None:
+    (broker,) = response.brokers
+    assert (broker.node_id, broker.host, broker.port) == (world.broker_id, world.host, world.port)
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    assert (topic.error_code, topic.name) == (Errors.NONE, world.topic)
+    assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (0, (0,), (0,))
+    if version >= 1:
+        assert response.controller_id == world.broker_id
+    if version >= 10:
+        assert topic.topic_id == world.topic_id
+
+
+def _leader_and_isr(response: Any, version: int, world: World) -> None:
+    assert response.error_code == Errors.NONE
+    if version >= 5:
+        (topic,) = response.topics
+        assert topic.topic_id == world.topic_id
+        (partition,) = topic.partition_errors
+    else:
+        (partition,) = response.partition_errors
+        assert partition.topic_name == world.topic
+    # The term is known already: Kafka's word for "nothing new in this".
+    assert (partition.partition_index, partition.error_code) == (0, Errors.STALE_CONTROLLER_EPOCH)
+
+
+def _stop_replica(response: Any, _version: int, _world: World) -> None:
+    assert response.error_code == Errors.NONE
+    (partition,) = response.partition_errors
+    assert (partition.topic_name, partition.partition_index) == ("nowhere", 7)
+
+
+def _ok(response: Any, _version: int, _world: World) -> None:
+    assert response.error_code == Errors.NONE
+
+
+def _controlled_shutdown(response: Any, _version: int, _world: World) -> None:
+    assert response.error_code in {Errors.BROKER_ID_NOT_REGISTERED, Errors.BROKER_NOT_AVAILABLE}
+    assert response.remaining_partitions == ()
+
+
+def _offset_commit(response: Any, _version: int, world: World) -> None:
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    assert (topic.name, partition.partition_index, partition.error_code) == (world.topic, 0, Errors.NONE)
+
+
+def _offset_fetch(response: Any, version: int, world: World) -> None:
+    answer = response.groups[0] if version >= 8 else response
+    if version >= 2:
+        assert answer.error_code == Errors.NONE
+    (partition,) = answer.topics[0].partitions
+    assert (answer.topics[0].name, partition.error_code) == (world.topic, Errors.NONE)
+    assert (partition.committed_offset, partition.metadata) == (1, "here")
+
+
+def _find_coordinator(response: Any, version: int, world: World) -> None:
+    found = response.coordinators[0] if version >= 4 else response
+    assert (found.error_code, found.node_id) == (Errors.NONE, world.broker_id)
+    assert (found.host, found.port) == (world.host, world.port)
+    if version >= 4:
+        assert found.key == world.group
+
+
+def _join_group(response: Any, version: int, _world: World) -> None:
+    if version >= 4:  # KIP-394: first the member learns its id
+        assert response.error_code == Errors.MEMBER_ID_REQUIRED
+        assert response.member_id.startswith("raw-")
+        return
+    assert response.error_code == Errors.NONE
+    assert (response.generation_id, response.protocol_name) == (1, "range")
+    assert response.leader == response.member_id == response.members[0].member_id
+    assert response.members[0].metadata == b"\0\1"
+
+
+def _stranger(response: Any, _version: int, _world: World) -> None:
+    assert response.error_code == Errors.UNKNOWN_MEMBER_ID
+
+
+def _leave_group(response: Any, version: int, _world: World) -> None:
+    if version < 3:
+        assert response.error_code == Errors.UNKNOWN_MEMBER_ID
+        return
+    assert response.error_code == Errors.NONE
+    (member,) = response.members
+    assert (member.member_id, member.error_code) == ("stranger", Errors.UNKNOWN_MEMBER_ID)
+
+
+def _describe_groups(response: Any, _version: int, world: World) -> None:
+    (group,) = response.groups
+    assert (group.error_code, group.group_id, group.group_state) == (Errors.NONE, world.group, "Empty")
+    assert group.members == ()
+
+
+def _list_groups(response: Any, version: int, world: World) -> None:
+    assert response.error_code == Errors.NONE
+    (group,) = [row for row in response.groups if row.group_id == world.group]
+    if version >= 4:
+        assert group.group_state == "Empty"
+    if version >= 5:
+        assert group.group_type == "classic"
+
+
+def _api_versions(response: Any, _version: int, _world: World) -> None:
+    assert response.error_code == Errors.NONE
+    assert {row.api_key for row in response.api_keys} == set(APIS)
+
+
+def _create_topics(response: Any, version: int, _world: World) -> None:
+    (topic,) = response.topics
+    assert (topic.name, topic.error_code) == (f"created-by-version-{version}", Errors.NONE)
+    if version >= 5:
+        assert (topic.num_partitions, topic.replication_factor) == (1, 1)
+        assert {config.name: config.value for config in topic.configs}["retention.ms"] == "60000"
+    if version >= 7:
+        assert topic.topic_id is not None
+
+
+def _delete_topics(response: Any, version: int, _world: World) -> None:
+    (topic,) = response.responses
+    assert (topic.name, topic.error_code) == (f"deleted-by-version-{version}", Errors.NONE)
+
+
+def _init_producer_id(response: Any, _version: int, _world: World) -> None:
+    assert (response.error_code, response.producer_epoch) == (Errors.NONE, 0)
+    assert response.producer_id >= 0
+
+
+def _offset_for_leader_epoch(response: Any, version: int, world: World) -> None:
+    (partition,) = response.topics[0].partitions
+    assert (response.topics[0].topic, partition.error_code) == (world.topic, Errors.NONE)
+    assert partition.end_offset >= 1
+    if version >= 1:
+        assert partition.leader_epoch == 0
+
+
+def _describe_configs(response: Any, _version: int, world: World) -> None:
+    (result,) = response.results
+    assert (result.error_code, result.resource_name) == (Errors.NONE, world.topic)
+    configs = {config.name: config.value for config in result.configs}
+    assert configs["cleanup.policy"] == "delete"
+    assert configs["segment.bytes"] == "1073741824"
+
+
+def _create_partitions(response: Any, version: int, _world: World) -> None:
+    (result,) = response.results
+    assert (result.name, result.error_code) == (f"extended-by-version-{version}", Errors.NONE)
+
+
+def _delete_groups(response: Any, version: int, _world: World) -> None:
+    (result,) = response.results
+    assert (result.group_id, result.error_code) == (f"no-group-{version}", Errors.GROUP_ID_NOT_FOUND)
+
+
+def _incremental_alter_configs(response: Any, _version: int, world: World) -> None:
+    (result,) = response.responses
+    assert (result.error_code, result.resource_name) == (Errors.NONE, world.topic)
+
+
+def _alter_partition(response: Any, version: int, world: World) -> None:
+    assert response.error_code == Errors.NONE
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    assert (topic.topic_id == world.topic_id) if version >= 2 else (topic.topic_name == world.topic)
+    assert (partition.partition_index, partition.error_code) == (0, Errors.NONE)
+    assert (partition.leader_id, partition.isr) == (world.broker_id, (world.broker_id,))
+
+
+def _describe_cluster(response: Any, _version: int, world: World) -> None:
+    assert (response.error_code, response.controller_id) == (Errors.NONE, world.broker_id)
+    (broker,) = response.brokers
+    assert (broker.broker_id, broker.host, broker.port) == (world.broker_id, world.host, world.port)
+    assert response.cluster_id
+
+
+def _allocate_producer_ids(response: Any, _version: int, _world: World) -> None:
+    assert (response.error_code, response.producer_id_len) == (Errors.NONE, 1000)
+    assert response.producer_id_start >= 0
+
+
+CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
+    ApiKey.PRODUCE: _produce,
+    ApiKey.FETCH: _fetch,
+    ApiKey.LIST_OFFSETS: _list_offsets,
+    ApiKey.METADATA: _metadata,
+    ApiKey.LEADER_AND_ISR: _leader_and_isr,
+    ApiKey.STOP_REPLICA: _stop_replica,
+    ApiKey.UPDATE_METADATA: _ok,
+    ApiKey.CONTROLLED_SHUTDOWN: _controlled_shutdown,
+    ApiKey.OFFSET_COMMIT: _offset_commit,
+    ApiKey.OFFSET_FETCH: _offset_fetch,
+    ApiKey.FIND_COORDINATOR: _find_coordinator,
+    ApiKey.JOIN_GROUP: _join_group,
+    ApiKey.HEARTBEAT: _stranger,
+    ApiKey.LEAVE_GROUP: _leave_group,
+    ApiKey.SYNC_GROUP: _stranger,
+    ApiKey.DESCRIBE_GROUPS: _describe_groups,
+    ApiKey.LIST_GROUPS: _list_groups,
+    ApiKey.API_VERSIONS: _api_versions,
+    ApiKey.CREATE_TOPICS: _create_topics,
+    ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+    ApiKey.ALTER_PARTITION: _alter_partition,
+    ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
+    ApiKey.ALLOCATE_PRODUCER_IDS: _allocate_producer_ids,
+}

@@ -1,0 +1,336 @@
+"""A small valid request of every API in every version, as the mapping that ``codec.encode`` takes.
+
+Fields that a version lacks are dropped by the codec, so each API is one mapping, split only where versions differ in
+shape. What is asked about lies in a :class:`World`: the names, ids and epochs of the broker under test.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.protocol import codec
+from broker.protocol.api_keys import APIS, ApiKey
+from broker.record.batch import Record, build_batch
+
+Fields = Mapping[str, Any]
+ALL_VERSIONS = [
+    (api.key, version) for api in APIS.values() for version in range(api.min_version, api.max_version + 1)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The broker that is asked, and what there is on it: a topic of one partition, and a group."""
+
+    broker_id: int = 0
+    broker_epoch: int = 0
+    controller_epoch: int = 1
+    host: str = "127.0.0.1"
+    port: int = 9092
+    topic: str = "topic"
+    topic_id: uuid.UUID = uuid.UUID(int=1)
+    group: str = "group"
+
+
+def some_records(*values: bytes) -> bytes:
+    """A v2 batch of records without keys."""
+    return build_batch([Record(None, value, (), 1_700_000_000_000) for value in values or (b"value",)])
+
+
+def version_id(pair: tuple[ApiKey, int]) -> str:
+    """``fetch-17``, as a test's parameter id."""
+    return f"{APIS[pair[0]].name}-{pair[1]}"
+
+
+def body(api_key: ApiKey, version: int, world: World) -> bytes:
+    """The encoded body of the valid request."""
+    return codec.encode(api_key, version, "request", fields(api_key, version, world))
+
+
+def fields(api_key: ApiKey, version: int, world: World) -> Fields:
+    """The mapping of the valid request."""
+    return _BUILDERS[api_key](version, world)
+
+
+def _produce(_version: int, world: World) -> Fields:
+    data = {"index": 0, "records": some_records()}
+    return {"acks": -1, "timeout": 10_000, "topic_data": [{"name": world.topic, "partition_data": [data]}]}
+
+
+def _fetch(_version: int, world: World) -> Fields:
+    wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 16}
+    topic = {"topic": world.topic, "topic_id": world.topic_id, "partitions": [wanted]}
+    return {
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "topics": [topic],
+        "forgotten_topics_data": [],
+    }
+
+
+def _list_offsets(_version: int, world: World) -> Fields:
+    wanted = {"partition_index": 0, "timestamp": -2}
+    return {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": [{"name": world.topic, "partitions": [wanted]}],
+        "timeout": 1_000,
+    }
+
+
+def _metadata(version: int, world: World) -> Fields:
+    return {
+        "topics": [{"name": world.topic, "topic_id": uuid.UUID(int=0)}],
+        "allow_auto_topic_creation": version >= 4,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+
+
+def _controller(world: World) -> dict[str, Any]:
+    return {
+        "controller_id": world.broker_id,
+        "controller_epoch": world.controller_epoch,
+        "broker_epoch": world.broker_epoch,
+    }
+
+
+def _leader_and_isr(_version: int, world: World) -> Fields:
+    state = {
+        **_leader_state(world),
+        "partition_epoch": 0,
+        "adding_replicas": [],
+        "removing_replicas": [],
+        "is_new": False,
+    }
+    topic = {"topic_name": world.topic, "topic_id": world.topic_id, "partition_states": [state]}
+    leader = {"broker_id": world.broker_id, "host_name": world.host, "port": world.port}
+    return {
+        **_controller(world),
+        "type_": 0,
+        "topic_states": [topic],
+        "ungrouped_partition_states": [{"topic_name": world.topic, **state}],
+        "live_leaders": [leader],
+    }
+
+
+def _leader_state(world: World) -> dict[str, Any]:
+    return {
+        "partition_index": 0,
+        "controller_epoch": world.controller_epoch,
+        "leader": world.broker_id,
+        "leader_epoch": 0,
+        "isr": [world.broker_id],
+        "replicas": [world.broker_id],
+    }
+
+
+def _stop_replica(_version: int, world: World) -> Fields:
+    """Names a partition that is not there, so that the request may be sent again and again."""
+    name, index = "nowhere", 7
+    state = {"partition_index": index, "leader_epoch": 0, "delete_partition": False}
+    return {
+        **_controller(world),
+        "delete_partitions": False,
+        "topic_states": [{"topic_name": name, "partition_states": [state]}],
+        "topics": [{"name": name, "partition_indexes": [index]}],
+        "ungrouped_partitions": [{"topic_name": name, "partition_index": index}],
+    }
+
+
+def _update_metadata(_version: int, world: World) -> Fields:
+    state = {**_leader_state(world), "zk_version": 0, "offline_replicas": []}
+    endpoint = {
+        "port": world.port,
+        "host": world.host,
+        "listener": "PLAINTEXT",
+        "security_protocol": 0,
+    }
+    live = {
+        "id_": world.broker_id,
+        "v0_host": world.host,
+        "v0_port": world.port,
+        "endpoints": [endpoint],
+        "rack": None,
+    }
+    topic = {"topic_name": world.topic, "topic_id": world.topic_id, "partition_states": [state]}
+    return {
+        **_controller(world),
+        "type_": 1,
+        "topic_states": [topic],
+        "ungrouped_partition_states": [{"topic_name": world.topic, **state}],
+        "live_brokers": [live],
+    }
+
+
+def _controlled_shutdown(_version: int, _world: World) -> Fields:
+    """Of a broker that does not exist: that of the only one would end the test."""
+    return {"broker_id": 4711, "broker_epoch": 1}
+
+
+def _offset_commit(_version: int, world: World) -> Fields:
+    committed = {"partition_index": 0, "committed_offset": 1, "committed_metadata": "here"}
+    return {
+        "group_id": world.group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "retention_time": -1,
+        "topics": [{"name": world.topic, "partitions": [committed]}],
+    }
+
+
+def _offset_fetch(_version: int, world: World) -> Fields:
+    topics = [{"name": world.topic, "partition_indexes": [0]}]
+    return {
+        "group_id": world.group,
+        "topics": topics,
+        "groups": [{"group_id": world.group, "member_id": None, "member_epoch": -1, "topics": topics}],
+    }
+
+
+def _find_coordinator(_version: int, world: World) -> Fields:
+    return {"key": world.group, "key_type": 0, "coordinator_keys": [world.group]}
+
+
+def _join_group(version: int, _world: World) -> Fields:
+    return {
+        "group_id": f"joined-by-version-{version}",
+        "session_timeout": 10_000,
+        "rebalance_timeout": 10_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"\0\1"}],
+    }
+
+
+def _member_request(_version: int, world: World) -> Fields:
+    """Heartbeat, LeaveGroup and SyncGroup of a member that the group does not have."""
+    return {
+        "group_id": world.group,
+        "generation_id": 1,
+        "member_id": "stranger",
+        "members": [{"member_id": "stranger", "group_instance_id": None}],
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": [{"member_id": "stranger", "assignment": b"\0\1"}],
+    }
+
+
+def _describe_groups(_version: int, world: World) -> Fields:
+    return {"groups": [world.group], "include_authorized_operations": False}
+
+
+def _list_groups(_version: int, _world: World) -> Fields:
+    return {"states_filter": [], "types_filter": []}
+
+
+def _api_versions(_version: int, _world: World) -> Fields:
+    return {"client_software_name": "landline-tests", "client_software_version": "1.0"}
+
+
+def _create_topics(version: int, _world: World) -> Fields:
+    topic = {
+        "name": f"created-by-version-{version}",
+        "num_partitions": 1,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": [{"name": "retention.ms", "value": "60000"}],
+    }
+    return {"topics": [topic], "timeout": 30_000, "validate_only": False}
+
+
+def _delete_topics(version: int, _world: World) -> Fields:
+    name = f"deleted-by-version-{version}"
+    return {
+        "topic_names": [name],
+        "topics": [{"name": name, "topic_id": uuid.UUID(int=0)}],
+        "timeout": 30_000,
+    }
+
+
+def _init_producer_id(_version: int, _world: World) -> Fields:
+    return {"transactional_id": None, "transaction_timeout": 60_000}
+
+
+def _offset_for_leader_epoch(_version: int, world: World) -> Fields:
+    wanted = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
+    return {"replica_id": -1, "topics": [{"topic": world.topic, "partitions": [wanted]}]}
+
+
+def _describe_configs(_version: int, world: World) -> Fields:
+    resource = {"resource_type": 2, "resource_name": world.topic, "configuration_keys": None}
+    return {"resources": [resource]}
+
+
+def _create_partitions(version: int, _world: World) -> Fields:
+    topic = {"name": f"extended-by-version-{version}", "count": 2, "assignments": None}
+    return {"topics": [topic], "timeout": 30_000, "validate_only": False}
+
+
+def _delete_groups(version: int, _world: World) -> Fields:
+    return {"groups_names": [f"no-group-{version}"]}
+
+
+def _incremental_alter_configs(_version: int, world: World) -> Fields:
+    config = {"name": "max.message.bytes", "config_operation": 0, "value": "1048588"}
+    resource = {"resource_type": 2, "resource_name": world.topic, "configs": [config]}
+    return {"resources": [resource], "validate_only": False}
+
+
+def _alter_partition(_version: int, world: World) -> Fields:
+    """The ISR as it is already."""
+    state = {
+        "partition_index": 0,
+        "leader_epoch": 0,
+        "new_isr": [world.broker_id],
+        "new_isr_with_epochs": [{"broker_id": world.broker_id, "broker_epoch": world.broker_epoch}],
+        "partition_epoch": 0,
+    }
+    topic = {"topic_name": world.topic, "topic_id": world.topic_id, "partitions": [state]}
+    return {"broker_id": world.broker_id, "broker_epoch": world.broker_epoch, "topics": [topic]}
+
+
+def _describe_cluster(_version: int, _world: World) -> Fields:
+    return {"include_cluster_authorized_operations": False}
+
+
+def _allocate_producer_ids(_version: int, world: World) -> Fields:
+    return {"broker_id": world.broker_id, "broker_epoch": world.broker_epoch}
+
+
+_BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
+    ApiKey.PRODUCE: _produce,
+    ApiKey.FETCH: _fetch,
+    ApiKey.LIST_OFFSETS: _list_offsets,
+    ApiKey.METADATA: _metadata,
+    ApiKey.LEADER_AND_ISR: _leader_and_isr,
+    ApiKey.STOP_REPLICA: _stop_replica,
+    ApiKey.UPDATE_METADATA: _update_metadata,
+    ApiKey.CONTROLLED_SHUTDOWN: _controlled_shutdown,
+    ApiKey.OFFSET_COMMIT: _offset_commit,
+    ApiKey.OFFSET_FETCH: _offset_fetch,
+    ApiKey.FIND_COORDINATOR: _find_coordinator,
+    ApiKey.JOIN_GROUP: _join_group,
+    ApiKey.HEARTBEAT: _member_request,
+    ApiKey.LEAVE_GROUP: _member_request,
+    ApiKey.SYNC_GROUP: _member_request,
+    ApiKey.DESCRIBE_GROUPS: _describe_groups,
+    ApiKey.LIST_GROUPS: _list_groups,
+    ApiKey.API_VERSIONS: _api_versions,
+    ApiKey.CREATE_TOPICS: _create_topics,
+    ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+    ApiKey.ALTER_PARTITION: _alter_partition,
+    ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
+    ApiKey.ALLOCATE_PRODUCER_IDS: _allocate_producer_ids,
+}
