@@ -70,7 +70,10 @@ class GroupRegistry:
         It happens when a follower dies; what members wait for goes on.
         """
         with self._lock:
-            if partition not in self._owned or leader_epoch != self._epochs.get(partition, _UNKNOWN_EPOCH) + 1:
+            if (
+                partition not in self._owned
+                or leader_epoch != self._epochs.get(partition, _UNKNOWN_EPOCH) + 1
+            ):
                 return False
             self._epochs[partition] = leader_epoch
             return True

@@ -1,0 +1,119 @@
+"""Real consumer groups: two members share a topic, the coordinator dies, and what was committed stays committed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer
+
+from tests.support.landline_broker import LandlineStandalone
+from tests.support.peers import Peer, PeerKind
+from tests.support.wait import wait_until
+from tests.support.zookeeper import ZooKeeperServer
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+TOPIC = "orders"
+RECORDS = 300
+GROUP = "readers"
+
+
+def fill(bootstrap: str, replicas: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics([NewTopic(TOPIC, 4, replicas)]).values():
+        made.result(60)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for number in range(RECORDS):
+        producer.produce(TOPIC, str(number).encode())
+    assert producer.flush(60) == 0
+
+
+def member(bootstrap: str) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": GROUP,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6_000,
+        }
+    )
+    consumer.subscribe([TOPIC])
+    return consumer
+
+
+def read_all(consumers: list[Consumer], wanted: int, timeout_s: float = 90.0) -> set[bytes]:
+    seen: set[bytes] = set()
+    deadline = time.monotonic() + timeout_s
+    while len(seen) < wanted and time.monotonic() < deadline:
+        for consumer in consumers:
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                seen.add(message.value())
+    return seen
+
+
+def committed(bootstrap: str) -> int:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)])[GROUP].result(30)
+    return sum(max(partition.offset, 0) for partition in found.topic_partitions)
+
+
+def share_and_commit(bootstrap: str) -> None:
+    members = [member(bootstrap), member(bootstrap)]
+    assert len(read_all(members, RECORDS)) == RECORDS
+    for one in members:
+        if one.assignment():
+            one.commit(asynchronous=False)
+    assert sum(len(one.assignment()) for one in members) == 4
+    for one in members:
+        one.close()
+
+
+def test_group_shares_a_topic_and_finds_its_offsets_after_the_broker_was_killed(tmp_path: Path) -> None:
+    with LandlineStandalone(tmp_path / "data") as broker:
+        fill(broker.bootstrap, 1)
+        share_and_commit(broker.bootstrap)
+        assert committed(broker.bootstrap) == RECORDS
+        broker.kill()
+        broker.start()
+        assert wait_until(lambda: committed(broker.bootstrap) == RECORDS)
+
+
+def test_kafka_pythons_group_hands_partitions_over_when_a_member_leaves(tmp_path: Path) -> None:
+    with LandlineStandalone(tmp_path / "data") as broker:
+        fill(broker.bootstrap, 1)
+        first, second = (
+            KafkaConsumer(
+                TOPIC, bootstrap_servers=broker.bootstrap, group_id=GROUP, session_timeout_ms=10_000
+            )
+            for _ in range(2)
+        )
+
+        def partitions() -> list[int]:
+            for consumer in (first, second):
+                consumer.poll(50)
+            return [len(consumer.assignment()) for consumer in (first, second)]
+
+        assert wait_until(lambda: partitions() == [2, 2], 60)
+        second.close()
+        assert wait_until(lambda: first.poll(50) is not None and len(first.assignment()) == 4, 60)
+        first.close()
+
+
+@pytest.mark.slow
+def test_group_goes_on_when_its_coordinator_is_killed(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    with Peer(PeerKind.LANDLINE, zookeeper, tmp_path).cluster((1, 2, 3)) as cluster:
+        fill(cluster.bootstrap, 3)
+        share_and_commit(cluster.bootstrap)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        coordinator = admin.describe_consumer_groups([GROUP])[GROUP].result(30).coordinator.id
+        cluster.brokers[coordinator].kill()
+        rest = ",".join(b.bootstrap for n, b in cluster.brokers.items() if n != coordinator)
+        assert wait_until(lambda: committed(rest) == RECORDS, 90)
+        again = member(rest)
+        assert wait_until(lambda: again.poll(0.1) is None and len(again.assignment()) == 4, 90)
+        again.close()
