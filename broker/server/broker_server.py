@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -45,6 +46,7 @@ from broker.server.metadata_cache import MetadataCache
 from broker.server.producer_ids import ProducerIdManager
 from broker.server.replication_service import ReplicationService
 from broker.server.request_handler_pool import RequestHandlerPool
+from broker.server.session_file import SessionFile
 from broker.server.startup_steps import StartupCancelled, StartupError, StartupSteps
 from broker.server.status import offline_partitions, partition_rows, register_stats, replica_counts
 from broker.utils.clock import SYSTEM_CLOCK, Clock
@@ -326,6 +328,7 @@ class BrokerServer:
             on_registered=self._on_registered,
             session_timeout_ms=self.config.int("zookeeper.session.timeout.ms"),
             cancel=cancel,
+            session_file=SessionFile(Path(self.config.log_dirs[0])) if self._given_store is None else None,
         )
         steps.undo_by("Healthcheck", self.healthcheck.shutdown)
         self.healthcheck.startup()

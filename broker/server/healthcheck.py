@@ -14,6 +14,7 @@ from contextlib import suppress
 import structlog
 
 from broker.config.endpoint import Endpoint
+from broker.server.session_file import SessionFile
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import (
@@ -23,7 +24,7 @@ from broker.zookeeper.store import (
     SessionEvent,
     StoreError,
 )
-from broker.zookeeper.znodes import BrokerRegistration, LiveBroker, broker_path
+from broker.zookeeper.znodes import CONTROLLER, BrokerRegistration, LiveBroker, broker_path
 
 _log = structlog.get_logger(__name__)
 CONFLICT_POLL_S = 0.1
@@ -53,6 +54,7 @@ class Healthcheck:
         on_registered: Callable[[int], None],
         session_timeout_ms: int,
         cancel: threading.Event | None = None,
+        session_file: SessionFile | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._store = store
@@ -64,6 +66,7 @@ class Healthcheck:
         self._clock = clock
         self._cancel = cancel or threading.Event()
         self._stopped = threading.Event()
+        self._session_file = session_file
         self._own_sessions: set[int] = set()
         self._events: queue.SimpleQueue[SessionEvent | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -71,9 +74,22 @@ class Healthcheck:
     def startup(self) -> None:
         """Raises :class:`BrokerIdInUseError`, :class:`Cancelled`, or the store's errors."""
         self._store.add_session_listener(self._events.put)
+        self._clear_up_after_predecessor()
         self._register()
         self._thread = threading.Thread(target=self._run, name="healthcheck", daemon=True)
         self._thread.start()
+
+    def _clear_up_after_predecessor(self) -> None:
+        """Ends what a crashed broker of this data directory left: it would be counted alive until its session ends."""
+        previous = None if self._session_file is None else self._session_file.read()
+        if previous is None:
+            return
+        self._own_sessions.add(previous)
+        claim = self._store.controller_claim()
+        if claim is not None and claim.session_id == previous:
+            with suppress(NoNodeError):
+                self._store.store.delete(CONTROLLER)
+            _log.info("predecessors_office_ended", broker=self._broker_id, session=f"0x{previous:x}")
 
     def shutdown(self) -> None:
         """Takes the registration back: this broker is to be asked nothing any more."""
@@ -115,7 +131,10 @@ class Healthcheck:
         registration = BrokerRegistration(
             self._broker_id, self._endpoints, self._rack, timestamp_ms=self._clock.wall_ms()
         )
-        self._own_sessions.add(self._store.session_id)
+        session_id = self._store.session_id
+        self._own_sessions.add(session_id)
+        if self._session_file is not None:
+            self._session_file.write(session_id)
         deadline_ms = self._clock.monotonic_ms() + self._session_timeout_ms + EXPIRY_GRACE_MS
         told = False
         while True:
@@ -145,7 +164,7 @@ class Healthcheck:
         self._on_registered(epoch)
 
     def _remove_if_ours(self, holder: LiveBroker) -> bool:
-        """A node of a session that this very process had before (KAFKA-7165); anybody else's is left."""
+        """A node of a session that this process (KAFKA-7165) or its dead predecessor had; anybody else's is left."""
         if holder.session_id not in self._own_sessions:
             return False
         with suppress(NoNodeError):

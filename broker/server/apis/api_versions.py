@@ -13,7 +13,7 @@ from broker.network.processor import Verdict
 from broker.network.request_channel import Request
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
-from broker.protocol.framing import INT32, read_uvarint, response_prefix, write_uvarint
+from broker.protocol.framing import INT32, read_uvarint, response_prefix, skip_tags, write_uvarint
 from broker.server.apis.context import ApiContext
 
 _RANGE = Struct(">hhh")
@@ -49,15 +49,18 @@ def encode(version: int, error: Errors) -> bytes:
 
 
 def _is_named(body: memoryview) -> bool:
-    """Whether client software name and version are as KIP-511 wants them."""
+    """Whether client software name and version are as KIP-511 wants them. Raises :class:`ProtocolError`."""
     try:
         position = 0
+        texts = []
         for _ in range(2):
             size, position = read_uvarint(body, position)
-            text = str(body[position : position + size - 1], "utf-8")
-            position += size - 1
-            if not _SOFTWARE.fullmatch(text):
-                return False
+            end = position + max(size - 1, 0)
+            if end > len(body):
+                raise ProtocolError(f"truncated ApiVersions: {end} bytes announced, {len(body)} came")
+            texts.append(str(body[position:end], "utf-8"))
+            position = end
+        skip_tags(body, position)
     except (IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"truncated ApiVersions: {error}") from error
-    return True
+    return all(_SOFTWARE.fullmatch(text) for text in texts)

@@ -25,7 +25,6 @@ from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
 from broker.zookeeper.cluster_store import ClusterStore
 
-
 _JOIN_BYTES = 2048
 
 

@@ -10,7 +10,7 @@ from broker.network.processor import Verdict
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID
-from broker.protocol.errors import Errors
+from broker.protocol.errors import Errors, ProtocolError
 from broker.server.apis.context import ApiContext, respond_body
 from broker.server.metadata_cache import PartitionInfo, Snapshot
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
@@ -67,11 +67,14 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
 
 
 def _wanted(message: Any, version: int) -> tuple[Any, ...] | None:
-    """Names or ids asked for; None for all. Version 0 says "all" with an empty list."""
+    """Names or ids asked for, each once; None for all. Version 0 says "all" with an empty list."""
     topics = message.topics
     if topics is None or (version == 0 and not topics):
         return None
-    return tuple(codec.get(topic, "topic_id") or topic.name for topic in topics)
+    wanted = dict.fromkeys(codec.get(topic, "topic_id") or topic.name for topic in topics)
+    if None in wanted:
+        raise ProtocolError("Metadata asks for a topic that has neither name nor id")
+    return tuple(wanted)
 
 
 def _fields(snapshot: Snapshot, listener: str, topics: list[Any], ctx: ApiContext) -> Mapping[str, Any]:

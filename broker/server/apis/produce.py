@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from broker.network.processor import Verdict
 from broker.network.request_channel import Request
@@ -13,6 +14,7 @@ from broker.protocol.produce_messages import (
     encode_produce_response,
     parse_produce_request,
 )
+from broker.record.header import CODEC_MASK, HEADER_BYTES, batch_size_at
 from broker.server.apis.context import ApiContext, respond_body
 from broker.utils.topic_partition import TopicPartition
 
@@ -22,6 +24,16 @@ _NO_TRANSACTIONS = PartitionResponse(
     Errors.UNSUPPORTED_VERSION,
     message="this broker does not support transactions yet: unset transactional.id",
 )
+_TWICE = PartitionResponse(Errors.INVALID_REQUEST, message="the request names this partition more than once")
+_SEVERAL_BATCHES = PartitionResponse(
+    Errors.INVALID_RECORD, message="a produce request has one record batch for a partition, not several"
+)
+_ZSTD_TOO_EARLY = PartitionResponse(
+    Errors.UNSUPPORTED_COMPRESSION_TYPE, message="zstd needs Produce version 7 or later (KIP-110)"
+)
+_ATTRIBUTES_AT: Final = 22  # the low byte of the batch's attributes
+_ZSTD: Final = 4
+_ZSTD_FROM: Final = 7
 _BAD_ACKS = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
 Responses = Mapping[TopicPartition, PartitionResponse]
 
@@ -47,11 +59,15 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext) -> None:
     for topic, partitions in message.topics:
         for index, records in partitions:
             topic_partition = TopicPartition(topic, index)
-            if records is None:
-                refused[topic_partition] = _NULL_RECORDS
+            if topic_partition in entries or topic_partition in refused:
+                # One answer cannot acknowledge two writes, so neither is made.
+                entries.pop(topic_partition, None)
+                refused[topic_partition] = _TWICE
+            elif (refusal := _refusal(records, request.api_version)) is not None:
+                refused[topic_partition] = refusal
             elif ctx.replica_manager.partition(topic_partition) is None:
                 refused[topic_partition] = PartitionResponse(_not_here(topic_partition, ctx))
-            else:
+            elif records is not None:
                 entries[topic_partition] = records
     request.body = memoryview(b"")
 
@@ -61,6 +77,19 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext) -> None:
     ctx.replica_manager.append_records(
         timeout_ms=message.timeout_ms, required_acks=message.acks, entries=entries, callback=answer
     )
+
+
+def _refusal(records: memoryview | None, version: int) -> PartitionResponse | None:
+    """What Kafka asks of a request's records before it looks into them: one batch, and zstd only from version 7 on."""
+    if records is None:
+        return _NULL_RECORDS
+    if len(records) < HEADER_BYTES:
+        return None  # the log says what is wrong
+    if HEADER_BYTES <= batch_size_at(records) <= len(records) - HEADER_BYTES:
+        return _SEVERAL_BATCHES
+    if version < _ZSTD_FROM and records[_ATTRIBUTES_AT] & CODEC_MASK == _ZSTD:
+        return _ZSTD_TOO_EARLY
+    return None
 
 
 def _not_here(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
