@@ -54,9 +54,10 @@ def changed(output):
 
 
 def settings(**properties):
-    """make's argument that sets broker properties, dots written as underscores."""
+    """make's argument that sets broker properties (dots written as underscores) and leaves the rest alone."""
     by_key = {key.replace("_", "."): value for key, value in properties.items()}
-    return "ANSIBLE_ARGS=-e '" + json.dumps({"broker_properties": by_key, "broker_roll_retries": 90}) + "'"
+    variables = json.dumps({"broker_properties": by_key, "broker_roll_retries": 90})
+    return f"ANSIBLE_ARGS=--tags broker -e '{variables}'"
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_a_roll_waits_for_a_broker_that_hangs_and_is_resumed(lab, cluster):
     before = {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()}
     lab.run(f"h{hanging}", f"systemctl kill --signal=STOP --kill-whom=main {unit}")
     try:
-        limits = f"ANSIBLE_ARGS=-e broker_roll_retries=2 --limit '!h{hanging}'"
+        limits = f"ANSIBLE_ARGS=--tags broker -e broker_roll_retries=2 --limit '!h{hanging}'"
         done = make("deploy", f"LAB={lab.name}", limits, check=False)
     finally:
         lab.run(f"h{hanging}", f"systemctl kill --signal=CONT --kill-whom=main {unit}")
@@ -136,7 +137,7 @@ def test_a_roll_waits_for_a_broker_that_hangs_and_is_resumed(lab, cluster):
     assert "not may_stop" in done.stdout
     others = [broker for broker in cluster.broker_ids() if broker != hanging]
     assert {broker: cluster.main_pid(broker) for broker in others} == {b: before[b] for b in others}
-    make("deploy", f"LAB={lab.name}", "ANSIBLE_ARGS=-e broker_roll_retries=90")
+    make("deploy", f"LAB={lab.name}", "ANSIBLE_ARGS=--tags broker -e broker_roll_retries=90")
     after = {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()}
     assert not set(after.values()) & set(before.values())
 
