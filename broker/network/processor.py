@@ -132,8 +132,10 @@ class Processor:
         now_ms = now_ns // 1_000_000
         for fd, mask in events:
             if fd == self._wake_fd:
-                self._woken = False
+                # In this order: a waker that still sees True has queued its answer already, and the queue is
+                # looked at below. The other way round its wake could be read away and the flag stay set.
                 os.eventfd_read(fd)
+                self._woken = False
                 continue
             connection = self._connections.get(fd)
             if connection is not None:
@@ -183,6 +185,9 @@ class Processor:
                 )
                 connection.in_flight.append(request)
                 verdict = self._dispatch(request)
+                if request.done and request.payload is None:
+                    self._mute(connection)  # to be closed: what follows is not looked at, nor logged
+                    break
                 if verdict is not Verdict.SERVED:
                     self._hold(connection, request, verdict)
                 elif len(connection.in_flight) >= _MAX_IN_FLIGHT and not request.done:

@@ -146,6 +146,8 @@ class BrokerServer:
             self.dynamic_config.startup()
         with steps.step("Healthcheck"):
             self._register(steps, cancel)
+        # Undone before the registration is: a controller must not watch its own broker die.
+        steps.undo_by("Controller's office", self.controller.shutdown)
         with steps.step("FirstMetadata"):
             self._await_metadata(cancel)
 

@@ -98,6 +98,8 @@ class Healthcheck:
         if self._thread is None:
             return
         self._thread.join()
+        if self._store.state_name != "CONNECTED":
+            return  # the registration goes with the session; nobody is waited for
         try:
             found = self._store.broker(self._broker_id)
             if found is not None and found.session_id == self._store.session_id:

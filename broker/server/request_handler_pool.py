@@ -14,27 +14,34 @@ import structlog
 from broker.network.request_channel import RequestChannel
 
 _log = structlog.get_logger(__name__)
+_JOIN_S = 30
 
 
 class RequestHandlerPool:
-    """Takes work from the RequestChannel until :meth:`shutdown`."""
+    """Takes work from the RequestChannel until :meth:`shutdown`.
+
+    Invariant: while fewer than ``threads`` handlers run, there is one for each piece of work not yet finished. Work
+    may wait for other work (a broker asks its own controller), so none may be stuck behind a busy handler needlessly.
+    """
 
     def __init__(self, channel: RequestChannel, threads: int) -> None:
         self._channel = channel
         self._max_threads = threads
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
-        self._busy = 0
+        self._unfinished = 0
         self._busy_ns = 0
         self._started_ns = time.monotonic_ns()
         self._stopped = False
 
     def submit(self, work: Callable[[], None]) -> bool:
         """Queues work; False when the channel is full or the pool has stopped."""
-        if self._stopped or not self._channel.offer(work):
-            return False
-        if len(self._threads) < self._max_threads and self._busy + len(self._channel) > len(self._threads):
-            self._add_thread()
+        with self._lock:
+            if self._stopped or not self._channel.offer(work):
+                return False
+            self._unfinished += 1
+            if len(self._threads) < min(self._unfinished, self._max_threads):
+                self._add_thread()
         return True
 
     def avg_idle_percent(self) -> float:
@@ -51,25 +58,21 @@ class RequestHandlerPool:
             self._channel.stop_one()
         for thread in threads:
             if thread is not threading.current_thread():
-                thread.join(timeout=30)
+                thread.join(timeout=_JOIN_S)
 
     def _add_thread(self) -> None:
-        with self._lock:
-            if len(self._threads) >= self._max_threads or self._stopped:
-                return
-            name = f"request-handler-{len(self._threads)}"
-            thread = threading.Thread(target=self._run, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        name = f"request-handler-{len(self._threads)}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _run(self) -> None:
         while (work := self._channel.take()) is not None:
             started = time.monotonic_ns()
-            self._busy += 1
             try:
                 work()
             except Exception:
                 _log.exception("request_handler_failed")
-            finally:
-                self._busy -= 1
+            with self._lock:
+                self._unfinished -= 1
                 self._busy_ns += time.monotonic_ns() - started

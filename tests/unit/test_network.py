@@ -284,3 +284,27 @@ def test_bound_listener_refuses_connections_until_it_is_started() -> None:
             socket.create_connection(("127.0.0.1", server.bound_ports["PLAINTEXT"]), 10)
     finally:
         server.stop()
+
+
+def test_answers_of_other_threads_go_out_at_once_however_many_wake_the_processor(
+    client: socket.socket, api: Api
+) -> None:
+    rounds = 300
+    for start in range(0, 8 * rounds, 8):
+        numbers = range(start, start + 8)
+        api.park = set(numbers)
+        client.sendall(b"".join(frame(number) for number in numbers))
+        wait_until(lambda numbers=numbers: all(number in api.parked for number in numbers), interval=0.0005)
+        threads = [
+            threading.Thread(
+                target=lambda number=number: api.parked[number].respond(answer(api.parked[number]))
+            )
+            for number in numbers
+        ]
+        for thread in threads:
+            thread.start()
+        assert [read_answer(client)[0] for _ in numbers] == list(numbers)
+        for thread in threads:
+            thread.join()
+    client.sendall(frame(9999))
+    assert read_answer(client)[0] == 9999
