@@ -69,7 +69,7 @@ def judge(
 
 
 def _is_sound(proposal: Proposal, state: LeaderAndIsr) -> bool:
-    """The leader is in its own ISR; a recovering one is alone there, and nobody starts to recover by itself."""
+    """The leader is in its own ISR; a recovering one is alone there, and nobody begins to by itself."""
     if proposal.broker_id not in proposal.isr:
         return False
     if proposal.recovery_state is LeaderRecoveryState.RECOVERED:

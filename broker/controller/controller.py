@@ -143,7 +143,11 @@ class KafkaController:
                 raise KafkaError(Errors.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
             if known != broker_epoch:
                 raise KafkaError(Errors.STALE_BROKER_EPOCH, f"broker {broker_id} has epoch {known}")
-            first, length = self._cluster.next_producer_id_block(broker_id)
+            try:
+                first, length = self._cluster.next_producer_id_block(broker_id)
+            except ConnectionLossError as error:
+                # Nothing of the term depends on it: at worst a block is lost.
+                raise KafkaError(Errors.REQUEST_TIMED_OUT, str(error)) from error
             _log.info("producer_ids_allocated", broker=broker_id, first=first, length=length)
             return {"error_code": Errors.NONE, "producer_id_start": first, "producer_id_len": length}
 

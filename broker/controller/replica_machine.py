@@ -38,15 +38,22 @@ class ReplicaMachine:
         self._partitions = partitions
 
     def startup(self) -> None:
-        """Takes over: every live replica is told its leader, every dead one leaves its ISR."""
+        """Takes over: every live replica is told its leader; :meth:`retire_offline` sees to the dead."""
         replicas = self._context.replicas_of(self._context.partitions())
         for replica in replicas:
             self._context.replica_states[replica] = ReplicaState.OFFLINE
         online = [replica for replica in replicas if self._context.is_online(replica)]
-        offline = [replica for replica in replicas if not self._context.is_online(replica)]
         self._batch.mark_full(self._context.brokers)
         self.to_online(online)
-        self.to_offline(offline)
+
+    def retire_offline(self) -> None:
+        """The end of taking over: dead replicas leave the ISRs.
+
+        After the elections, unlike in Kafka: those drop the dead from the ISR themselves, so that a
+        partition whose leader died is written once, and has a leader sooner.
+        """
+        replicas = self._context.replicas_of(self._context.partitions())
+        self.to_offline([replica for replica in replicas if not self._context.is_online(replica)])
 
     def to_new(self, replicas: Iterable[Replica]) -> None:
         for replica in replicas:

@@ -99,6 +99,7 @@ class Term:
         self.batch.flush()
         self.replicas.startup()
         self.partitions.startup()
+        self.replicas.retire_offline()
         self.deletion.enqueue(deletions)
         if self.settings.auto_leader_rebalance_enable:
             self._later(self.settings.first_imbalance_check_ms, "rebalance", self.rebalance)

@@ -10,6 +10,9 @@ from broker.config.topic_name import topic_name_problem
 from broker.protocol.errors import Errors, KafkaError
 
 Assignment = Mapping[int, tuple[int, ...]]
+# As many as Kafka's KRaft controller makes by one request; a slip of the finger must not fill disks and
+# memory.
+MAX_NEW_PARTITIONS = 10_000
 
 
 def check_name(topic: str, existing: Collection[str]) -> None:
@@ -33,10 +36,16 @@ def check_name(topic: str, existing: Collection[str]) -> None:
 
 
 def check_counts(partitions: int, replication_factor: int, brokers: int) -> None:
-    """Raises INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR."""
+    """Raises INVALID_PARTITIONS, POLICY_VIOLATION for far too many, or INVALID_REPLICATION_FACTOR."""
     if partitions <= 0:
         raise KafkaError(
             Errors.INVALID_PARTITIONS, f"number of partitions {partitions} must be larger than 0"
+        )
+    if partitions > MAX_NEW_PARTITIONS:
+        raise KafkaError(
+            Errors.POLICY_VIOLATION,
+            f"{partitions} partitions are more than one request may make, {MAX_NEW_PARTITIONS}: "
+            "add them by several requests if they are really wanted",
         )
     if replication_factor <= 0:
         raise KafkaError(

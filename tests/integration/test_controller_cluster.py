@@ -439,6 +439,7 @@ def test_a_new_controller_finishes_what_the_old_one_left(zk_world):
     active(two)
     state = zk_world.wait_leader(T0, 2)
     assert (state.isr, state.controller_epoch) == ((2,), 2)
+    assert state.leader_epoch == 1, "elected in one step"
     told = wait_until(lambda: (t := zk_world.brokers.leader_and_isr(2, T0)) and t.leader == 2 and t, 30)
     assert told.leader_epoch == state.leader_epoch
     zk_world.nodes.remove(one)
