@@ -1,14 +1,18 @@
 """The cluster's state in typed operations: what the broker asks of ZooKeeper, or of the embedded store.
 
 Kafka's KafkaZkClient has the same job. Writes that only the active controller may make are in
-``controller_store``. Errors are the store's; a node that holds something strange raises
-:class:`~broker.zookeeper.znodes.BadZnodeError`.
+``controller_store``. Errors are the store's. A node that holds something strange is left out of what is read
+in bulk, with one line in the log; read alone it raises :class:`~broker.zookeeper.znodes.BadZnodeError`.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import structlog
 
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.topic_partition import TopicPartition
@@ -27,12 +31,17 @@ from broker.zookeeper.store import (
     Watch,
 )
 from broker.zookeeper.znodes import (
+    BadZnodeError,
     BrokerRegistration,
     ControllerClaim,
     LeaderAndIsr,
     LiveBroker,
     TopicAssignment,
 )
+
+_log = structlog.get_logger(__name__)
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class ClusterStore:
@@ -124,11 +133,11 @@ class ClusterStore:
         """The registered brokers by id."""
         ids = self.broker_ids()
         found = self.store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
-        return {
-            broker_id: _live_broker(broker_id, *node)
+        return _readable(
+            (broker_id, partial(_live_broker, broker_id, *node))
             for broker_id, node in zip(ids, found, strict=True)
             if node is not None
-        }
+        )
 
     def next_broker_id(self, reserved_max: int = 1000) -> int:
         """An id above ``reserved.broker.max.id`` that was never given before."""
@@ -155,11 +164,11 @@ class ClusterStore:
     def topic_assignments(self, topics: Sequence[str]) -> dict[str, TopicAssignment]:
         """Topics that exist only."""
         found = self.store.get_many([znodes.topic_path(topic) for topic in topics])
-        return {
-            topic: znodes.decode_topic(topic, node[0], node[1].version)
+        return _readable(
+            (topic, partial(znodes.decode_topic, topic, node[0], node[1].version))
             for topic, node in zip(topics, found, strict=True)
             if node is not None
-        }
+        )
 
     def create_topic(
         self, topic: str, partitions: Mapping[int, tuple[int, ...]], config: Mapping[str, str]
@@ -185,11 +194,11 @@ class ClusterStore:
         """Partitions whose state was ever written only."""
         tps = list(partitions)
         found = self.store.get_many([znodes.state_path(tp) for tp in tps])
-        return {
-            tp: znodes.decode_state(tp, node[0], node[1].version)
+        return _readable(
+            (tp, partial(znodes.decode_state, tp, node[0], node[1].version))
             for tp, node in zip(tps, found, strict=True)
             if node is not None
-        }
+        )
 
     def mark_topic_for_deletion(self, topic: str) -> None:
         try:
@@ -262,11 +271,12 @@ class ClusterStore:
         names = [name for name in sorted(self._children(znodes.CONFIG_CHANGES)) if name > after]
         paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names]
         found = self.store.get_many(paths)
-        return [
-            (name, znodes.decode_config_change(path, node[0]))
+        changes = _readable(
+            (name, partial(znodes.decode_config_change, path, node[0]))
             for name, path, node in zip(names, paths, found, strict=True)
             if node is not None
-        ]
+        )
+        return list(changes.items())
 
     def purge_config_changes(self, older_than_ms: int = 15 * 60 * 1000) -> int:
         """Deletes announcements that every broker has seen by now; returns how many."""
@@ -333,6 +343,17 @@ class ClusterStore:
 
 def _live_broker(broker_id: int, data: bytes, stat: Stat) -> LiveBroker:
     return LiveBroker(znodes.decode_broker(broker_id, data), stat.czxid, stat.ephemeral_owner)
+
+
+def _readable(nodes: Iterable[tuple[K, Callable[[], V]]]) -> dict[K, V]:
+    """What can be decoded: one node that somebody spoilt by hand must not stop the cluster."""
+    values = {}
+    for key, decode in nodes:
+        try:
+            values[key] = decode()
+        except BadZnodeError as error:
+            _log.error("znode_unreadable", reason=str(error), action="it is left out: mend it or delete it")
+    return values
 
 
 def _with_parents(paths: Iterable[str]) -> list[str]:

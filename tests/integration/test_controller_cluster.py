@@ -455,6 +455,13 @@ def test_a_restarted_single_broker_changes_no_leader_epoch(world):
     assert world.state(T0) == state
 
 
+def test_a_spoilt_topic_does_not_keep_the_controller_from_governing_the_others(world):
+    world.observer.store.create("/brokers/topics/spoilt", b"by hand")
+    active(world.node(1))
+    world.create("t", {0: (1,)})
+    world.wait_leader(T0, 1)
+
+
 def test_a_controller_whose_broker_is_taken_from_the_register_leaves_the_partitions_alone(world):
     node = active(world.node(1))
     world.create("t", {0: (1,)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import structlog
 
 from broker.config.endpoint import Endpoint
 from broker.utils.topic_partition import TopicPartition
@@ -191,8 +192,20 @@ def test_a_deleted_topic_leaves_no_znode(store):
         assert store.store.exists(path) is None
 
 
-def test_strange_data_names_its_znode(store):
-    store.store.create("/brokers/topics/t", b"{}")
-    with pytest.raises(BadZnodeError, match="/brokers/topics/t"):
-        store.topic_assignment("t")
+def test_a_spoilt_znode_is_left_out_and_named_in_the_log(store):
+    store.create_topic("good", {0: (1,)}, {})
+    store.store.create("/brokers/topics/bad", b"{}")
+    store.store.create("/brokers/ids/7", b"?")
+    with structlog.testing.capture_logs() as logged:
+        assert list(store.topic_assignments(store.topics())) == ["good"]
+        assert store.brokers() == {}
+    assert [line["event"] for line in logged] == ["znode_unreadable"] * 2
+    assert "/brokers/topics/bad" in logged[0]["reason"]
+    assert "/brokers/ids/7" in logged[1]["reason"]
+
+
+def test_a_spoilt_znode_that_is_needed_is_named(store):
+    store.store.create("/brokers/ids/7", b"?")
+    with pytest.raises(BadZnodeError, match="/brokers/ids/7"):
+        store.broker(7)
     assert issubclass(BadZnodeError, StoreError)
