@@ -16,6 +16,7 @@ from broker.protocol.api_keys import APIS, ApiKey
 from broker.record.batch import Record, build_batch
 
 Fields = Mapping[str, Any]
+SOME_ID = uuid.UUID(int=1)
 ALL_VERSIONS = [
     (api.key, version) for api in APIS.values() for version in range(api.min_version, api.max_version + 1)
 ]
@@ -31,7 +32,7 @@ class World:
     host: str = "127.0.0.1"
     port: int = 9092
     topic: str = "topic"
-    topic_id: uuid.UUID = uuid.UUID(int=1)
+    topic_id: uuid.UUID = SOME_ID
     group: str = "group"
 
 

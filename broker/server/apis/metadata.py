@@ -16,6 +16,7 @@ from broker.server.metadata_cache import PartitionInfo, Snapshot
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 
 _MAX_BODIES = 64
+_BY_ID_FROM = 12  # the fields are there from version 10 on, but its answers cannot name what is unknown
 _NO_OPERATIONS = -(1 << 31)
 _Key = tuple[int, str, tuple[Any, ...] | None]
 
@@ -72,6 +73,8 @@ def _wanted(message: Any, version: int) -> tuple[Any, ...] | None:
     if topics is None or (version == 0 and not topics):
         return None
     wanted = dict.fromkeys(codec.get(topic, "topic_id") or topic.name for topic in topics)
+    if version < _BY_ID_FROM and not all(isinstance(item, str) for item in wanted):
+        raise ProtocolError(f"Metadata v{version} asks for topics by id: that needs version {_BY_ID_FROM}")
     if None in wanted:
         raise ProtocolError("Metadata asks for a topic that has neither name nor id")
     return tuple(wanted)
