@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from threading import Event
 
@@ -20,6 +22,8 @@ from broker.zookeeper.store import (
     Stat,
     StoreError,
 )
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -122,6 +126,28 @@ def test_the_tree_survives_a_restart_and_ephemeral_nodes_do_not(tmp_path):
     assert store.get("/q") == before
     assert store.children("/brokers/ids") == []
     assert store.create("/q/n_", sequence=True)[0] == "/q/n_0000000001"
+    store.close()
+
+
+def test_what_was_written_survives_a_killed_process(tmp_path):
+    path = tmp_path / "metadata.db"
+    script = (
+        "import os, sys, pathlib\n"
+        "from broker.zookeeper.embedded import EmbeddedStore\n"
+        "store = EmbeddedStore(pathlib.Path(sys.argv[1]))\n"
+        "store.connect()\n"
+        "store.ensure_path('/a/b')\n"
+        "store.set('/a/b', b'kept')\n"
+        "store.create('/me', ephemeral=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", script, str(path)], cwd=REPOSITORY, timeout=60, check=False
+    )
+    assert killed.returncode == -9
+    store = opened(path)
+    assert store.get("/a/b")[0] == b"kept"
+    assert store.exists("/me") is None
     store.close()
 
 
