@@ -17,10 +17,11 @@ from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal
 
 from broker.protocol.api_keys import APIS
 from broker.protocol.errors import ProtocolError
+from broker.protocol.lengths import Check, element_type, length_check
 from broker.utils.lean_import import without
 
 Kind = Literal["request", "response"]
@@ -36,6 +37,8 @@ def decode(api_key: int, version: int, kind: Kind, body: bytes | bytearray | mem
     Byte fields are copied out; do not use this for Produce requests or Fetch responses of size.
     """
     view = memoryview(body).toreadonly()
+    if kind == "request":
+        _check_lengths(api_key, version, view)
     try:
         entity, size = _reader(api_key, version, kind)(view, 0)
     except Exception as error:  # the decoder's errors are many: parse, unicode, enum, overflow
@@ -88,6 +91,20 @@ def _reader(api_key: int, version: int, kind: Kind) -> Callable[[memoryview, int
     return reader
 
 
+def _check_lengths(api_key: int, version: int, view: memoryview) -> None:
+    check = _length_check(api_key, version)
+    if check is not None:
+        try:
+            check(view)
+        except ProtocolError as error:
+            raise ProtocolError(f"not a {APIS[api_key].name} v{version} request: {error}") from error
+
+
+@cache
+def _length_check(api_key: int, version: int) -> Check | None:
+    return length_check(_entity_type(api_key, version, "request"))
+
+
 @cache
 def _writer(api_key: int, version: int, kind: Kind) -> Callable[[io.BytesIO, Any], None]:
     writer: Callable[[io.BytesIO, Any], None] = _kio_serial().entity_writer(
@@ -129,21 +146,12 @@ def _default(field: Field[Any]) -> Any:
 
 
 def _converter(field: Field[Any]) -> Callable[[Any], Any]:
-    inner, is_array = _inner_type(field.type)
+    inner, is_array = element_type(field.type)
     kafka_type = field.metadata.get("kafka_type")
     one = _builder(inner) if kafka_type is None else _primitive_converter(kafka_type)
     if is_array:
         return lambda values: None if values is None else tuple([one(value) for value in values])
     return lambda value: None if value is None else one(value)
-
-
-def _inner_type(annotation: Any) -> tuple[Any, bool]:
-    """The element type of ``tuple[X, ...]``, ``X | None`` or both, and whether it is an array."""
-    is_array = False
-    while (origin := get_origin(annotation)) is not None:
-        is_array = is_array or origin is tuple
-        annotation = next(arg for arg in get_args(annotation) if arg is not type(None))
-    return annotation, is_array
 
 
 def _primitive_converter(kafka_type: str) -> Callable[[Any], Any]:

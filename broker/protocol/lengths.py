@@ -1,0 +1,163 @@
+"""Whether the array lengths in a message can be true, looked at before kio decodes it.
+
+kio's decoder takes memory for as many elements as a length announces, and ends the process when there is no such
+memory: a request of thirty bytes could stop the broker. So the arrays are walked first, in the bytes as they are; what
+is made here is only numbers. The walk ends at the last array and says nothing of what else may be wrong: the decoder
+does. Layouts come from kio's dataclasses (see :mod:`.codec`); tagged fields of requests hold no arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, fields
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final, get_args, get_origin
+
+from broker.protocol.errors import ProtocolError
+from broker.protocol.framing import INT32, read_uvarint, skip_tags
+
+Walk = Callable[[memoryview, int], int]
+Check = Callable[[memoryview], None]
+_INT16: Final = Struct(">h")
+_FIXED_BYTES: Final[Mapping[str, int]] = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "error_code": 2,
+    "int32": 4,
+    "uint32": 4,
+    "timedelta_i32": 4,
+    "int64": 8,
+    "float64": 8,
+    "timedelta_i64": 8,
+    "datetime_i64": 8,
+    "uuid": 16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """One piece of a message: the fewest bytes it takes, which are all where ``walk`` is None, and the way past it."""
+
+    min_bytes: int
+    walk: Walk | None = None
+    has_array: bool = False
+
+
+def length_check(entity_type: Any) -> Check | None:
+    """The check of messages of a kio entity; None for one that has no arrays.
+
+    It raises :class:`ProtocolError` when an array announces more elements than there are bytes for.
+    """
+    shapes = _struct_shapes(entity_type)
+    last = max((index for index, shape in enumerate(shapes) if shape.has_array), default=-1)
+    if last < 0:
+        return None
+    walk = _sequence(shapes[: last + 1])
+
+    def check(body: memoryview) -> None:
+        try:
+            walk(body, 0)
+        except (struct_error, IndexError) as error:
+            raise ProtocolError(f"truncated: {error}") from error
+
+    return check
+
+
+def _struct_shapes(entity_type: Any) -> list[_Shape]:
+    flexible = bool(entity_type.__flexible__)
+    shapes = [_field_shape(field, flexible) for field in fields(entity_type) if "tag" not in field.metadata]
+    return [*shapes, _Shape(1, skip_tags)] if flexible else shapes
+
+
+def _field_shape(field: Field[Any], flexible: bool) -> _Shape:
+    inner, is_array = element_type(field.type)
+    kafka_type = field.metadata.get("kafka_type")
+    if kafka_type is None:
+        element = _together(_struct_shapes(inner))
+    elif kafka_type in _FIXED_BYTES:
+        element = _Shape(_FIXED_BYTES[kafka_type])
+    elif flexible:
+        element = _Shape(1, _skip_compact)
+    elif kafka_type == "string":
+        element = _Shape(2, _skip_string)
+    else:
+        element = _Shape(4, _skip_bytes)
+    return _array(element, flexible) if is_array else element
+
+
+def element_type(annotation: Any) -> tuple[Any, bool]:
+    """The element type of ``tuple[X, ...]``, ``X | None`` or both, and whether it is an array."""
+    is_array = False
+    while (origin := get_origin(annotation)) is not None:
+        is_array = is_array or origin is tuple
+        annotation = next(arg for arg in get_args(annotation) if arg is not type(None))
+    return annotation, is_array
+
+
+def _together(shapes: Sequence[_Shape]) -> _Shape:
+    min_bytes = sum(shape.min_bytes for shape in shapes)
+    if all(shape.walk is None for shape in shapes):
+        return _Shape(min_bytes)
+    return _Shape(min_bytes, _sequence(shapes), any(shape.has_array for shape in shapes))
+
+
+def _sequence(shapes: Sequence[_Shape]) -> Walk:
+    """One walk past all; neighbours of fixed size are one step."""
+    steps: list[tuple[int, Walk]] = []
+    fixed = 0
+    for shape in shapes:
+        if shape.walk is None:
+            fixed += shape.min_bytes
+        else:
+            steps.append((fixed, shape.walk))
+            fixed = 0
+
+    def walk(view: memoryview, position: int) -> int:
+        for before, step in steps:
+            position = step(view, position + before)
+        return position + fixed
+
+    return walk
+
+
+def _array(element: _Shape, flexible: bool) -> _Shape:
+    size, walk = element.min_bytes, element.walk
+
+    def array(view: memoryview, position: int) -> int:
+        if flexible:
+            count, position = read_uvarint(view, position)
+            count -= 1
+        else:
+            (count,) = INT32.unpack_from(view, position)
+            position += 4
+        if count <= 0:
+            return position
+        if count * size > len(view) - position:
+            raise ProtocolError(
+                f"array of {count} elements announced where {max(len(view) - position, 0)} bytes are left"
+            )
+        if walk is None:
+            return position + count * size
+        for _ in range(count):
+            position = walk(view, position)
+        return position
+
+    return _Shape(1 if flexible else 4, array, has_array=True)
+
+
+def _skip_compact(view: memoryview, position: int) -> int:
+    size, position = read_uvarint(view, position)
+    return position + size - 1 if size else position
+
+
+def _skip_string(view: memoryview, position: int) -> int:
+    (size,) = _INT16.unpack_from(view, position)
+    return position + 2 + max(int(size), 0)
+
+
+def _skip_bytes(view: memoryview, position: int) -> int:
+    (size,) = INT32.unpack_from(view, position)
+    return position + 4 + max(int(size), 0)
