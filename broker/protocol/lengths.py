@@ -49,7 +49,8 @@ class _Shape:
 def length_check(entity_type: Any) -> Check | None:
     """The check of messages of a kio entity; None for one that has no arrays.
 
-    It raises :class:`ProtocolError` when an array announces more elements than there are bytes for.
+    It raises :class:`ProtocolError` when an array announces more elements than there are bytes for, or is null where
+    the protocol has no null (kio would hand on a None).
     """
     shapes = _struct_shapes(entity_type)
     last = max((index for index, shape in enumerate(shapes) if shape.has_array), default=-1)
@@ -85,7 +86,8 @@ def _field_shape(field: Field[Any], flexible: bool) -> _Shape:
         element = _Shape(2, _skip_string)
     else:
         element = _Shape(4, _skip_bytes)
-    return _array(element, flexible) if is_array else element
+    nullable = type(None) in get_args(field.type)
+    return _array(field.name, element, flexible, nullable) if is_array else element
 
 
 def element_type(annotation: Any) -> tuple[Any, bool]:
@@ -123,7 +125,7 @@ def _sequence(shapes: Sequence[_Shape]) -> Walk:
     return walk
 
 
-def _array(element: _Shape, flexible: bool) -> _Shape:
+def _array(name: str, element: _Shape, flexible: bool, nullable: bool) -> _Shape:
     size, walk = element.min_bytes, element.walk
 
     def array(view: memoryview, position: int) -> int:
@@ -133,11 +135,13 @@ def _array(element: _Shape, flexible: bool) -> _Shape:
         else:
             (count,) = INT32.unpack_from(view, position)
             position += 4
+        if count < 0 and not (nullable and count == -1):
+            raise ProtocolError(f"{name} must be an array, has length {count}")
         if count <= 0:
             return position
         if count * size > len(view) - position:
             raise ProtocolError(
-                f"array of {count} elements announced where {max(len(view) - position, 0)} bytes are left"
+                f"{name} of {count} elements announced where {max(len(view) - position, 0)} bytes are left"
             )
         if walk is None:
             return position + count * size

@@ -69,3 +69,12 @@ def test_nested_array_longer_than_its_bytes_is_refused(key: ApiKey) -> None:
     lie = whole[:after_name] + struct.pack(">i", 1 << 28) + whole[after_name + 4 :]
     with pytest.raises(ProtocolError, match=f"{1 << 28} elements"):
         codec.decode(key, version, "request", lie)
+
+
+def test_null_is_refused_where_the_protocol_has_no_null() -> None:
+    with pytest.raises(ProtocolError, match="topics must be an array, has length -1"):
+        codec.decode(ApiKey.LIST_OFFSETS, 1, "request", struct.pack(">ii", -1, -1))
+
+
+def test_null_passes_where_it_means_all() -> None:
+    assert codec.decode(ApiKey.METADATA, 1, "request", struct.pack(">i", -1)).topics is None

@@ -1,0 +1,119 @@
+"""Requests mutated at random: the broker answers or hangs up, stays alive, and keeps its memory."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.protocol import codec
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import Errors
+from tests.support.brokers import HOST
+from tests.support.landline_broker import LandlineStandalone
+from tests.support.raw_client import RawClient, request_frame
+from tests.support.valid_requests import ALL_VERSIONS, World, fields, some_records
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400)]
+
+EXAMPLES = 300
+TOPIC = "fuzzed"
+# A changed epoch in the controller's requests is a new controller's word, which is to be believed.
+CONTROLLERS_WORD = {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA}
+# What is made or altered for good when a mutation leaves the request valid is only validated.
+CHANGING = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.INCREMENTAL_ALTER_CONFIGS}
+CLIENTS = [
+    pair for pair in ALL_VERSIONS if pair[0] not in CONTROLLERS_WORD and pair != (ApiKey.CREATE_TOPICS, 0)
+]
+INTER_BROKER = [pair for pair in ALL_VERSIONS if pair[0] in CONTROLLERS_WORD]
+EXTREMES = [
+    struct.pack(">i", value) for value in (-1, 0, 1, (1 << 31) - 1, -(1 << 31), 1 << 24, 0x01010101)
+] + [b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"\xff\xff\xff\xff\x0f", b"\x00", b"\xff\xff", b"\x7f\xff"]
+
+
+@st.composite
+def mutations(draw: st.DrawFn, pairs: list[tuple[ApiKey, int]], world: World) -> bytes:
+    """A frame of a valid request with some of its bytes replaced, removed, repeated or put in."""
+    key, version = draw(st.sampled_from(pairs))
+    message = dict(fields(key, version, world))
+    if key in CHANGING:
+        message["validate_only"] = True
+    frame = bytearray(request_frame(key, version, codec.encode(key, version, "request", message)))[4:]
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(4, max(len(frame) - 1, 4)))
+        match draw(st.sampled_from(["extreme", "extreme", "byte", "byte", "cut", "insert", "repeat"])):
+            case "extreme":
+                value = draw(st.sampled_from(EXTREMES))
+                frame[at : at + len(value)] = value
+            case "byte":
+                frame[at : at + 1] = bytes([draw(st.integers(0, 255))])
+            case "cut":
+                del frame[at : at + draw(st.integers(1, 9))]
+            case "insert":
+                frame[at:at] = draw(st.binary(min_size=1, max_size=12))
+            case _:
+                frame[at:at] = frame[at:] * draw(st.integers(1, 50))
+    return struct.pack(">i", len(frame)) + bytes(frame)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LandlineStandalone]:
+    config: dict[str, object] = {"offsets.topic.num.partitions": 2, "auto.create.topics.enable": "false"}
+    with LandlineStandalone(tmp_path_factory.mktemp("standalone") / "data", config) as running:
+        with RawClient(HOST, running.port) as client:
+            row = {
+                "name": TOPIC,
+                "num_partitions": 1,
+                "replication_factor": 1,
+                "assignments": [],
+                "configs": [],
+            }
+            client.ask(ApiKey.CREATE_TOPICS, 5, {"topics": [row], "timeout": 30_000})
+        yield running
+
+
+def fuzz(broker: LandlineStandalone, frame: bytes) -> None:
+    with RawClient(HOST, broker.port) as client:
+        client.send(frame)
+        client.finish_sending()
+        client.await_close()
+
+
+def test_mutated_requests_of_clients_never_take_the_broker_down(broker: LandlineStandalone) -> None:
+    world = World(host=HOST, port=broker.port, topic=TOPIC)
+    before = broker.rss_mb()
+
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(frames=st.lists(mutations(CLIENTS, world), min_size=1, max_size=5))
+    def never_down(frames: list[bytes]) -> None:
+        for frame in frames:
+            fuzz(broker, frame)
+        with RawClient(HOST, broker.port) as client:
+            assert client.produce(TOPIC, 0, some_records()).error_code == Errors.NONE
+
+    never_down()
+    assert broker.rss_mb() - before < 40
+    found = re.findall(r"error=\"[^\"]*\" traceback=.*", broker.log_text())
+    assert not found, found[:3]
+
+
+def test_mutated_words_of_a_controller_never_take_the_broker_down(broker: LandlineStandalone) -> None:
+    world = World(host=HOST, port=broker.port, topic=TOPIC)
+    before = broker.rss_mb()
+
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(frames=st.lists(mutations(INTER_BROKER, world), min_size=1, max_size=5))
+    def never_down(frames: list[bytes]) -> None:
+        for frame in frames:
+            fuzz(broker, frame)
+        with RawClient(HOST, broker.port) as client:
+            assert client.is_open()
+
+    never_down()
+    assert broker.rss_mb() - before < 40
+    found = re.findall(r"error=\"[^\"]*\" traceback=.*", broker.log_text())
+    assert not found, found[:3]
