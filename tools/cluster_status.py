@@ -1,6 +1,7 @@
 """Prints the cluster as its brokers see it, from each one's /status, and what to try next.
 
-    python tools/cluster_status.py     exit code 0 when every broker runs and one is the controller, else 1
+    python tools/cluster_status.py               exit code 0 when every broker runs and one is the controller, else 1
+    python tools/cluster_status.py --svg FILE    also draws what it prints, for the README
 
 Where Ansible's inventory is a lab's it has to run inside the lab's network, as `make status` does.
 """
@@ -141,9 +142,10 @@ def main() -> int:
         raise SystemExit("cluster_status: the inventory's group brokers is empty")
     with ThreadPoolExecutor(max_workers=16) as pool:
         statuses = list(pool.map(ask, brokers))
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = 160
+    picture = sys.argv[2] if sys.argv[1:2] == ["--svg"] else None
+    console = Console(highlight=False, soft_wrap=True, record=picture is not None)
+    if not console.is_terminal or picture:
+        console.width = 132 if picture else 160
     first = next((status for status in statuses if "cluster_id" in status), {})
     console.print()
     console.print(
@@ -151,6 +153,8 @@ def main() -> int:
     )
     console.print(table(brokers, statuses))
     console.print(hints(next_commands(inventory, brokers)))
+    if picture:
+        console.save_svg(picture, title="make cluster-up")
     return 0 if is_well(statuses) else 1
 
 
