@@ -146,6 +146,12 @@ def _standalone(options: Any) -> int:
             f"the data directory {data_dir} cannot be made: {error.strerror}. Choose another by --data-dir"
         )
         return EXIT_FAILED
+    if not os.access(data_dir, os.W_OK | os.X_OK):
+        _complain(
+            f"the data directory {data_dir} may not be written by uid {os.geteuid()}: change its owner, or choose "
+            "another by --data-dir"
+        )
+        return EXIT_FAILED
     if sys.stderr.isatty():
         os.environ.setdefault("LANDLINE_LOG_LEVEL", "warning")
     return _serve(

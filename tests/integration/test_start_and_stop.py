@@ -1,0 +1,526 @@
+"""Starting and stopping: data kept, a stop heeded at any moment, and refusals before anybody hears of the broker."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from broker.record.batch import build_batch, iter_batches
+from broker.record.records import Record
+from broker.zookeeper.client import ZooKeeperStore
+from broker.zookeeper.cluster_store import ClusterStore
+from tests.support.brokers import HOST, unused_port
+from tests.support.landline_broker import COMMAND, REPOSITORY, LandlineBroker, LandlineStandalone
+from tests.support.ports import free_port
+from tests.support.raw_client import RawClient
+from tests.support.topics import create_topic, record_count
+from tests.support.wait import wait_until
+from tests.support.wire import answers_api_versions
+from tests.support.zookeeper import ZooKeeperServer
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+TOPIC = "kept"
+RSS_LIMIT_MB = 60
+STOP_WITHIN_S = 20.0
+# Of a start that takes some 0.3 s on an idle machine and several times that on a busy one.
+MOMENTS_MS = [10, 30, 50, 80, 110, 140, 170, 200, 240, 280, 330, 380, 440, 500, 600, 800, 1200]
+
+
+def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
+    errors: list[object] = []
+    for value in values:
+        producer.produce(
+            topic, value, partition=0, on_delivery=lambda error, _: error and errors.append(error)
+        )
+    assert producer.flush(60) == 0
+    assert not errors
+
+
+def consume(bootstrap: str, topic: str, number: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        values: list[bytes] = []
+
+        def read() -> bool:
+            values.extend(m.value() for m in consumer.consume(1000, 0.2) if m.error() is None)
+            return len(values) >= number
+
+        wait_until(read, timeout=60, what=lambda: f"{number} records, {len(values)} came")
+        return values
+    finally:
+        consumer.close()
+
+
+def run_to_end(*arguments: object, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    """Runs the command until it ends by itself."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def one_line(done: subprocess.CompletedProcess[str], event: str = "startup_failed") -> str:
+    """The one line that says why nothing was started; the exit code must not be 0."""
+    assert done.returncode not in (0, None), done.stderr
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if f" {event} " in line]
+    return line
+
+
+# --- standalone
+
+
+def test_standalone_serves_on_an_empty_directory_soon(tmp_path: Path, capsys) -> None:
+    broker = LandlineStandalone(tmp_path / "data")
+    began = time.monotonic()
+    broker.start_nowait()
+    try:
+        wait_until(lambda: answers_api_versions(HOST, broker.port), timeout=30, interval=0.005)
+        took = time.monotonic() - began
+    finally:
+        broker.kill()
+    with capsys.disabled():
+        print(f"\nstandalone answered ApiVersions {took * 1000:.0f} ms after its start")
+    assert took < 15
+
+
+def test_standalone_prints_the_port_it_took(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "standalone", "--port", "0", "--data-dir", str(tmp_path / "data")],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"ready on 127\.0\.0\.1:(\d+)", process.stdout.readline())
+            assert found
+            assert answers_api_versions(HOST, int(found[1]))
+        finally:
+            process.terminate()
+            assert process.wait(STOP_WITHIN_S) == 0
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_standalone_keeps_everything_over_a_restart(end: str, tmp_path: Path) -> None:
+    values = [b"record %d" % number for number in range(500)]
+    broker = LandlineStandalone(tmp_path / "data")
+    with broker:
+        create_topic(broker.bootstrap, TOPIC, 2, config={"retention.ms": "123456789"})
+        produce(broker.bootstrap, TOPIC, values)
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "keeper"})
+        consumer.commit(offsets=[TopicPartition(TOPIC, 0, 321)], asynchronous=False)
+        consumer.close()
+        if end == "stop":
+            assert broker.stop() == 0
+        else:
+            broker.kill()
+        broker.start()
+        assert consume(broker.bootstrap, TOPIC, len(values)) == values
+        again = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "keeper"})
+        (committed,) = again.committed([TopicPartition(TOPIC, 0)], timeout=30)
+        again.close()
+        assert committed.offset == 321
+        resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        configs = admin.describe_configs([resource])[resource].result(30)
+        assert configs["retention.ms"].value == "123456789"
+        assert len(admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions) == 2
+        produce(broker.bootstrap, TOPIC, [b"after"])
+        assert record_count(broker.bootstrap, TOPIC) == len(values) + 1
+
+
+def test_sigterm_at_any_moment_of_a_standalones_start_ends_it_cleanly(tmp_path: Path) -> None:
+    broker = LandlineStandalone(tmp_path / "data")
+    with broker:
+        create_topic(broker.bootstrap, TOPIC, 2)
+        produce(broker.bootstrap, TOPIC, [b"one", b"two"])
+        assert broker.stop() == 0
+    for delay_ms in MOMENTS_MS:
+        broker.start_nowait()
+        _let_pass(delay_ms)
+        ended = broker.stop(STOP_WITHIN_S)
+        # Before Python has come to our first line, SIGTERM ends the process as it does any other.
+        assert ended == 0 or (ended == -signal.SIGTERM and delay_ms <= 200), (delay_ms, ended)
+    with broker:
+        assert consume(broker.bootstrap, TOPIC, 2) == [b"one", b"two"]
+    text = broker.log_text()
+    assert "Traceback" not in text
+    assert "stop_step_failed" not in text
+    assert " error " not in text
+
+
+def _let_pass(milliseconds: int) -> None:
+    began = time.monotonic()
+    wait_until(lambda: time.monotonic() - began >= milliseconds / 1000, interval=0.002)
+
+
+# --- with ZooKeeper
+
+
+def cluster(zk_connect: str) -> ClusterStore:
+    store = ZooKeeperStore(zk_connect, 10_000)
+    store.connect(10_000, threading.Event())
+    return ClusterStore(store)
+
+
+def test_sigterm_while_zookeeper_is_absent_ends_it_cleanly(tmp_path: Path) -> None:
+    broker = LandlineBroker(1, f"{HOST}:{free_port()}/nobody", tmp_path / "data")
+    for delay_ms in (20, 100, 250, 400, 700, 1500):
+        broker.start_nowait()
+        _let_pass(delay_ms)
+        ended = broker.stop(STOP_WITHIN_S)
+        assert ended == 0 or (ended == -signal.SIGTERM and delay_ms <= 250), (delay_ms, ended)
+    assert not (tmp_path / "data" / "meta.properties").exists()
+
+
+def test_sigterm_at_any_moment_of_a_brokers_start_leaves_no_registration(
+    zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    zk_connect = zookeeper.chroot()
+    broker = LandlineBroker(1, zk_connect, tmp_path / "data")
+    for delay_ms in MOMENTS_MS:
+        broker.start_nowait()
+        _let_pass(delay_ms)
+        ended = broker.stop(STOP_WITHIN_S)
+        assert ended == 0 or (ended == -signal.SIGTERM and delay_ms <= 250), (delay_ms, ended)
+        store = cluster(zk_connect)
+        try:
+            registered = store.store.exists("/brokers/ids") and store.brokers()
+            assert not registered, delay_ms
+            assert store.store.exists("/controller") is None, delay_ms
+        finally:
+            store.store.close()
+    with broker:
+        create_topic(broker.bootstrap, TOPIC, 1)
+        produce(broker.bootstrap, TOPIC, [b"after all that"])
+    text = broker.log_text()
+    assert "Traceback" not in text
+    assert "stop_step_failed" not in text
+
+
+def test_idle_brokers_take_little_memory(zookeeper: ZooKeeperServer, tmp_path: Path, capsys) -> None:
+    with (
+        LandlineStandalone(tmp_path / "alone") as alone,
+        LandlineBroker(1, zookeeper.chroot(), tmp_path / "member") as member,
+    ):
+        sizes = {"standalone": alone.rss_mb(), "with ZooKeeper": member.rss_mb()}
+    with capsys.disabled():
+        print("\nidle, resident:", {name: f"{size:.1f} MiB" for name, size in sizes.items()})
+    assert max(sizes.values()) < RSS_LIMIT_MB, sizes
+
+
+# --- recovery
+
+
+def partition_log(broker: LandlineStandalone | LandlineBroker, topic: str = TOPIC) -> Path:
+    (found,) = broker.log_dir.glob(f"**/{topic}-0/00000000000000000000.log")
+    return found
+
+
+DAMAGES = {
+    "bytes behind the last batch": lambda data: data + os.urandom(777),
+    "half a batch more": lambda data: data + data[: len(data) // 60],
+    "zeroes behind the last batch": lambda data: data + bytes(4096),
+    "last batch cut": lambda data: data[:-7],
+    "bit flipped in the last batch": lambda data: data[:-9] + bytes([data[-9] ^ 0x10]) + data[-8:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_torn_tail_is_cut_off_with_one_line_of_how_much(damage, tmp_path: Path) -> None:
+    values = [b"value %d" % number for number in range(20)]
+    broker = LandlineStandalone(tmp_path / "data")
+    with broker:
+        create_topic(broker.bootstrap, TOPIC, 1)
+        for value in values:
+            produce_raw(broker.port, value)
+        broker.kill()
+        path = partition_log(broker)
+        whole = path.read_bytes()[: _data_end(path)]
+        sizes = [header.size_bytes for header in iter_batches(whole)]
+        assert len(sizes) == len(values)
+        damaged = damage(whole)
+        path.write_bytes(damaged)
+        kept = len(values) if damaged.startswith(whole) else len(values) - 1
+        broker.start()
+        assert consume(broker.bootstrap, TOPIC, kept) == values[:kept]
+        assert record_count(broker.bootstrap, TOPIC) == kept
+        produce_raw(broker.port, b"after")
+        assert consume(broker.bootstrap, TOPIC, kept + 1) == [*values[:kept], b"after"]
+    lines = [line for line in broker.log_text().splitlines() if TOPIC in line and "truncated" in line]
+    lost = len(damaged) - sum(sizes[:kept])
+    assert len(lines) == 1, lines
+    assert str(lost) in lines[0]
+    assert " warning " in lines[0]
+
+
+def _data_end(path: Path) -> int:
+    data = path.read_bytes()
+    return sum(header.size_bytes for header in iter_batches(data) if header.magic == 2)
+
+
+def produce_raw(port: int, value: bytes) -> None:
+    with RawClient(HOST, port) as client:
+        record = Record(None, value, (), 1_700_000_000_000)
+        assert client.produce(TOPIC, 0, build_batch([record])).error_code == 0
+
+
+def big_unclean_log(directory: Path, megabytes: int) -> None:
+    """One partition's segment as a broker leaves it that is killed: no clean-shutdown marker, no checkpoint."""
+    batch = build_batch([Record(None, os.urandom(500), (), 1_700_000_000_000)] * 4, leader_epoch=0)
+    size = len(batch)
+    with directory.open("wb") as out:
+        chunk = bytearray()
+        for index in range(megabytes * (1 << 20) // size):
+            struct.pack_into(">q", head := bytearray(batch), 0, index * 4)
+            chunk += head
+            if len(chunk) > 1 << 20:
+                out.write(chunk)
+                chunk.clear()
+        out.write(chunk)
+
+
+def test_sigterm_during_recovery_ends_it_and_the_next_start_recovers_all(tmp_path: Path) -> None:
+    broker = LandlineStandalone(tmp_path / "data")
+    with broker:
+        create_topic(broker.bootstrap, TOPIC, 1)
+        produce_raw(broker.port, b"first")
+        broker.kill()
+        path = partition_log(broker)
+        big_unclean_log(path, 200)
+        for index in (".index", ".timeindex"):
+            path.with_suffix(index).unlink(missing_ok=True)
+        expected = sum(header.record_count for header in iter_batches(path.read_bytes()))
+
+        def recovering() -> bool:
+            return "RecoveringFromUncleanShutdown" in broker.log_text()[before:]
+
+        for _ in range(2):
+            before = len(broker.log_text())
+            broker.start_nowait()
+            wait_until(recovering, timeout=30, interval=0.005)
+            assert broker.stop(STOP_WITHIN_S) == 0
+        assert path.stat().st_size > 199 << 20
+        broker.start()
+        assert record_count(broker.bootstrap, TOPIC) == expected
+    assert "Traceback" not in broker.log_text()
+
+
+# --- refusals
+
+
+@pytest.fixture
+def squatter():
+    """A port that somebody else listens on."""
+    with socket.socket() as taken:
+        taken.bind((HOST, unused_port()))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+def test_port_in_use_is_refused_naming_it(squatter: int, tmp_path: Path) -> None:
+    done = run_to_end("standalone", "--port", squatter, "--data-dir", tmp_path / "data")
+    line = one_line(done)
+    assert str(squatter) in line
+    assert "the port is in use" in line
+    assert "listeners" in line
+
+
+def test_http_port_in_use_is_refused_naming_its_config(squatter: int, tmp_path: Path) -> None:
+    done = run_to_end(
+        "standalone",
+        "--port",
+        0,
+        "--data-dir",
+        tmp_path / "data",
+        "--override",
+        f"landline.http.port={squatter}",
+    )
+    line = one_line(done)
+    assert str(squatter) in line
+    assert "landline.http.port" in line
+
+
+@pytest.mark.parametrize("what", ["kafka", "http"])
+def test_port_in_use_is_refused_before_zookeeper_hears_of_it(
+    what: str, squatter: int, zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    zk_connect = zookeeper.chroot()
+    config = {"landline.http.port": squatter} if what == "http" else {}
+    broker = LandlineBroker(
+        1, zk_connect, tmp_path / "data", config, port=squatter if what == "kafka" else None
+    )
+    broker.start_nowait()
+    wait_until(lambda: not broker.process.running, timeout=30)
+    assert broker.process.exit_code == 1
+    assert "startup_failed" in broker.log_text()
+    bare = ZooKeeperStore(zookeeper.connect_string, 10_000)
+    bare.connect(10_000, threading.Event())
+    try:
+        assert bare.exists("/" + zk_connect.partition("/")[2]) is None
+    finally:
+        bare.close()
+
+
+def test_data_directory_of_a_running_broker_is_refused(tmp_path: Path) -> None:
+    with LandlineStandalone(tmp_path / "data") as first:
+        done = run_to_end("standalone", "--port", 0, "--data-dir", tmp_path / "data")
+        line = one_line(done)
+        assert str(tmp_path / "data") in line
+        assert re.search(r"another|in use|locked", line)
+        assert first.is_ready()
+        create_topic(first.bootstrap, TOPIC, 1)
+
+
+def test_log_dir_of_a_running_broker_is_refused(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    zk_connect = zookeeper.chroot()
+    with LandlineBroker(1, zk_connect, tmp_path / "data") as first:
+        config = {"log.dirs": tmp_path / "data"}
+        second = LandlineBroker(2, zk_connect, tmp_path / "second", config)
+        assert "lock" in _refusal(second)
+        assert first.is_ready()
+        assert set(first.view().ports) == {1}
+
+
+def _refusal(broker: LandlineBroker) -> str:
+    """Starts a broker that must refuse to; its line."""
+    broker.start_nowait()
+    wait_until(lambda: not broker.process.running, timeout=60)
+    assert broker.process.exit_code == 1
+    text = broker.log_text()
+    assert "Traceback" not in text
+    assert "broker_registered" not in text
+    (line,) = [line for line in text.splitlines() if " startup_failed " in line]
+    return line
+
+
+def test_data_of_another_broker_is_refused(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    zk_connect = zookeeper.chroot()
+    with LandlineBroker(1, zk_connect, tmp_path / "data") as first:
+        first.stop()
+    line = _refusal(LandlineBroker(2, zk_connect, tmp_path / "other", {"log.dirs": tmp_path / "data"}))
+    assert "broker.id=2" in line
+    assert "broker 1" in line
+    assert "correct broker.id or log.dirs" in line
+
+
+def test_data_of_another_cluster_is_refused(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    with LandlineBroker(1, zookeeper.chroot(), tmp_path / "data") as first:
+        first.stop()
+    elsewhere = zookeeper.chroot()
+    with LandlineBroker(9, elsewhere, tmp_path / "nine"):
+        line = _refusal(LandlineBroker(1, elsewhere, tmp_path / "other", {"log.dirs": tmp_path / "data"}))
+    assert "meta.properties" in line
+    assert "zookeeper.connect" in line
+
+
+def test_data_of_a_cluster_that_zookeeper_does_not_know_is_refused(
+    zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    with LandlineBroker(1, zookeeper.chroot(), tmp_path / "data") as first:
+        first.stop()
+    empty = zookeeper.chroot()
+    line = _refusal(LandlineBroker(1, empty, tmp_path / "other", {"log.dirs": tmp_path / "data"}))
+    assert "/cluster/id" in line
+    store = cluster(empty)
+    try:
+        assert store.cluster_id() is None
+    finally:
+        store.store.close()
+
+
+def test_data_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run_to_end("standalone", "--port", 0, "--data-dir", tmp_path / "file" / "data")
+    assert done.returncode == 1
+    assert "cannot be made" in done.stderr
+    assert "--data-dir" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_log_dir_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run_to_end(
+        "standalone",
+        "--port",
+        0,
+        "--data-dir",
+        tmp_path / "data",
+        "--override",
+        f"log.dirs={tmp_path}/file/logs",
+    )
+    assert f"{tmp_path}/file/logs" in one_line(done)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root gives its rights away to be refused")
+@pytest.mark.parametrize("which", ["", "logs"], ids=["data dir", "log dir"])
+def test_directory_that_may_not_be_written_is_refused(which: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "logs").mkdir(parents=True)
+    (data / which).chmod(0o555)
+    without_rights = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
+    done = subprocess.run(
+        [*without_rights, *COMMAND, "standalone", "--port", "0", "--data-dir", str(data)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if str(data / which) in line]
+    assert re.search(r"[Pp]ermission denied|may not be written", line)
+    assert re.search(r"--data-dir|log\.dirs|owner", line)
+
+
+def test_configuration_errors_are_all_told_with_key_line_and_nearest_key(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "# comment\nbroker.id=1\nzookeeper.conect=localhost:2181\nnum.partitions=many\n"
+        "listeners=PLAINTEXT://:9092\n"
+    )
+    for command in ("check-config", "start"):
+        done = run_to_end(command, path)
+        assert done.returncode == 78
+        assert re.search(r"3.*zookeeper\.conect.*zookeeper\.connect", done.stderr)
+        assert re.search(r"4.*num\.partitions.*many", done.stderr)
+        assert "Traceback" not in done.stderr
+        assert "nothing was started" in done.stderr
+
+
+def test_keys_of_kafka_that_are_not_used_are_accepted_with_one_warning(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "broker.id=1\nzookeeper.connect=localhost:2181\n"
+        "listeners=PLAINTEXT://:9092\nnum.recovery.threads.per.data.dir=1\nmetrics.num.samples=3\n"
+    )
+    done = run_to_end("check-config", path)
+    assert done.returncode == 0, done.stderr
+    warnings = [line for line in done.stdout.splitlines() if "warning" in line]
+    assert len([line for line in warnings if "metrics.num.samples" in line]) == 1
+
+
+def test_version_is_told_without_starting_anything() -> None:
+    done = run_to_end("--version")
+    assert re.fullmatch(r"landline \d+\.\d+\.\d+\S*\n", done.stdout)
