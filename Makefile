@@ -111,7 +111,7 @@ lint: setup ## ruff, mypy, import contracts, ansible-lint, yamllint
 	@$(call say,import-linter)
 	@lint-imports --no-logo 2>/dev/null || lint-imports
 	@$(call say,ansible-lint and yamllint)
-	@ansible-lint --offline --quiet
+	@ansible-lint --offline -q
 	@yamllint --strict .
 	@$(PY) tools/role_docs.py --check
 
