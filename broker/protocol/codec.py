@@ -22,6 +22,7 @@ from typing import Any, Literal
 from broker.protocol.api_keys import APIS
 from broker.protocol.errors import ProtocolError
 from broker.protocol.lengths import Check, element_type, length_check
+from broker.protocol.unknown_tags import without_unknown_tags
 from broker.utils.lean_import import without
 
 Kind = Literal["request", "response"]
@@ -40,12 +41,23 @@ def decode(api_key: int, version: int, kind: Kind, body: bytes | bytearray | mem
     if kind == "request":
         _check_lengths(api_key, version, view)
     try:
-        entity, size = _reader(api_key, version, kind)(view, 0)
+        entity, size = _read(api_key, version, kind, view)
     except Exception as error:  # the decoder's errors are many: parse, unicode, enum, overflow
         raise ProtocolError(f"not a {APIS[api_key].name} v{version} {kind}: {error!r}") from error
     if size != len(view) and kind == "response":
         raise ProtocolError(f"{len(view) - size} bytes left after a {APIS[api_key].name} v{version} {kind}")
     return entity
+
+
+def _read(api_key: int, version: int, kind: Kind, view: memoryview) -> tuple[Any, int]:
+    reader = _reader(api_key, version, kind)
+    try:
+        return reader(view, 0)
+    except KeyError as error:
+        if "Unknown tagged field" not in str(error):
+            raise
+    known = without_unknown_tags(_entity_type(api_key, version, kind), view)
+    return reader(memoryview(known), 0)[0], len(view)
 
 
 def encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:

@@ -20,7 +20,7 @@ from broker.protocol.framing import INT32, read_uvarint, skip_tags
 Walk = Callable[[memoryview, int], int]
 Check = Callable[[memoryview], None]
 _INT16: Final = Struct(">h")
-_FIXED_BYTES: Final[Mapping[str, int]] = {
+FIXED_BYTES: Final[Mapping[str, int]] = {
     "bool": 1,
     "int8": 1,
     "int16": 2,
@@ -78,8 +78,8 @@ def _field_shape(field: Field[Any], flexible: bool) -> _Shape:
     kafka_type = field.metadata.get("kafka_type")
     if kafka_type is None:
         element = _together(_struct_shapes(inner))
-    elif kafka_type in _FIXED_BYTES:
-        element = _Shape(_FIXED_BYTES[kafka_type])
+    elif kafka_type in FIXED_BYTES:
+        element = _Shape(FIXED_BYTES[kafka_type])
     elif flexible:
         element = _Shape(1, _skip_compact)
     elif kafka_type == "string":

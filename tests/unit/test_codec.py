@@ -1,0 +1,73 @@
+"""The codec: mappings to bytes and back, and tagged fields that a newer client may add."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.protocol import codec
+from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.errors import ProtocolError
+from tests.support.valid_requests import ALL_VERSIONS, World, body, version_id
+
+UNKNOWN_TAG = b"\x63\x03abc"  # tag 99, three bytes
+# Those that end with an empty section of tagged fields.
+FLEXIBLE = [
+    (key, version)
+    for key, version in ALL_VERSIONS
+    if version >= APIS[key].flexible_from and body(key, version, World()).endswith(b"\0")
+]
+
+
+@pytest.mark.parametrize("pair", FLEXIBLE, ids=version_id)
+def test_tagged_field_of_a_newer_client_is_skipped(pair) -> None:
+    plain = body(*pair, World())
+    decoded = codec.decode(*pair, "request", plain[:-1] + b"\x01" + UNKNOWN_TAG)
+    assert decoded == codec.decode(*pair, "request", plain)
+
+
+def test_unknown_tagged_fields_in_nested_structs_are_skipped() -> None:
+    topic = b"\x02t" + b"\x02" + b"\0\0\0\0" + b"\0\0\0\0\0\0\0\x05" + b"\xff\xff\xff\xff" + b"\x01"
+    partition_end, topic_end, end = (
+        b"\x01" + UNKNOWN_TAG,
+        b"\x01" + UNKNOWN_TAG,
+        b"\x02" + UNKNOWN_TAG + b"\x64\x00",
+    )
+    request = (
+        b"\x02g" + b"\xff\xff\xff\xff" + b"\x02m" + b"\0" + b"\x02" + topic + partition_end + topic_end + end
+    )
+    decoded = codec.decode(ApiKey.OFFSET_COMMIT, 9, "request", request)
+    assert (decoded.group_id, decoded.topics[0].name) == ("g", "t")
+    assert decoded.topics[0].partitions[0].committed_offset == 5
+
+
+def test_known_tagged_fields_are_kept_beside_unknown_ones() -> None:
+    fields = {
+        "cluster_id": "c",
+        "replica_state": {"replica_id": 2, "replica_epoch": 7},
+        "max_wait": 1,
+        "min_bytes": 1,
+        "topics": [],
+        "forgotten_topics_data": [],
+    }
+    plain = codec.encode(ApiKey.FETCH, 17, "request", fields)
+    count = plain.index(b"\x02\x00", 20)  # two tags, the first is tag 0
+    more = plain[:count] + b"\x03" + plain[count + 1 :] + UNKNOWN_TAG
+    decoded = codec.decode(ApiKey.FETCH, 17, "request", more)
+    assert (decoded.cluster_id, decoded.replica_state.replica_epoch) == ("c", 7)
+
+
+def test_truncated_message_with_an_unknown_tag_is_refused() -> None:
+    plain = body(ApiKey.METADATA, 12, World())
+    with pytest.raises(ProtocolError):
+        codec.decode(ApiKey.METADATA, 12, "request", plain[:-1] + b"\x01\x63\x09abc")
+
+
+def test_fields_that_a_version_lacks_are_dropped_and_absent_ones_take_their_default() -> None:
+    encoded = codec.encode(
+        ApiKey.HEARTBEAT, 0, "response", {"error_code": 27, "throttle_time": 5, "bogus": 1}
+    )
+    assert encoded == b"\0\x1b"
+    decoded = codec.decode(
+        ApiKey.HEARTBEAT, 4, "response", codec.encode(ApiKey.HEARTBEAT, 4, "response", {"error_code": 0})
+    )
+    assert codec.to_ms(decoded.throttle_time) == 0
