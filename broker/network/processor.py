@@ -290,6 +290,11 @@ class Processor:
         connection.muted = True
         connection.out.clear()
         connection.buffer = None
+        for request in connection.in_flight:
+            abandon = request.on_abandon  # another thread may be answering it
+            if abandon is not None:
+                abandon()
+        connection.in_flight.clear()
         self._quotas.remove(connection.info.client_address)
 
     def _sweep(self, now_ms: int) -> None:

@@ -29,7 +29,8 @@ class ConnectionInfo:
 class Request:
     """One request. ``body`` (after the header) is valid only until its inline handler returns, unless :meth:`keep`
     was called; ``receive_ns`` is on the monotonic clock. ``payload`` is the answer once ``done``; None in place of an
-    answer closes the connection.
+    answer closes the connection. ``on_abandon`` is called on the Processor's thread when the connection has gone before
+    there was an answer: what waits for the peer's sake need wait no longer.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class Request:
         "connection",
         "correlation_id",
         "done",
+        "on_abandon",
         "payload",
         "receive_ns",
     )
@@ -65,6 +67,7 @@ class Request:
         self.receive_ns = receive_ns
         self.payload: Payload | None = None
         self.done = False
+        self.on_abandon: Callable[[], None] | None = None
         self._complete: Callable[[Request], None] | None = complete
 
     def keep(self) -> None:
@@ -88,6 +91,7 @@ class Request:
         if complete is None:
             raise RuntimeError(f"request {self.correlation_id} of API {self.api_key} was answered twice")
         self.body = memoryview(b"")
+        self.on_abandon = None
         self.payload = payload
         self.done = True
         complete(self)

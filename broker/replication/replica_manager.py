@@ -204,12 +204,17 @@ class ReplicaManager:
 
     # -- fetching ----------------------------------------------------------------------------------------------------
 
-    def fetch(self, params: FetchParams, entries: Sequence[FetchEntry], callback: FetchCallback) -> None:
-        """Answers at once when there is enough, an error, or no wish to wait; else when there is, or time is up."""
+    def fetch(
+        self, params: FetchParams, entries: Sequence[FetchEntry], callback: FetchCallback
+    ) -> DelayedFetch | None:
+        """Answers at once when there is enough, an error, or no wish to wait; else when there is, or time is up.
+
+        Returns the operation where it waits, to be abandoned when the reader goes away.
+        """
         fetched, size, urgent = self.read(params, entries)
         if urgent or size >= params.min_bytes or params.max_wait_ms <= 0 or not entries:
             self._deliver(params, fetched, size, callback)
-            return
+            return None
 
         def read_again() -> None:
             again, more, _ = self.read(params, entries)
@@ -217,7 +222,7 @@ class ReplicaManager:
 
         operation = DelayedFetch(params, entries, self._partitions.get, read_again)
         keys = [entry.topic_partition for entry in entries]
-        self.fetch_purgatory.try_complete_else_watch(operation, keys)
+        return None if self.fetch_purgatory.try_complete_else_watch(operation, keys) else operation
 
     def read(self, params: FetchParams, entries: Iterable[FetchEntry]) -> tuple[Fetched, int, bool]:
         """Reads each entry; also the bytes found, and whether an error or a diverging log asks for an answer now."""

@@ -42,6 +42,16 @@ class DelayedOperation:
 
     def force_complete(self) -> bool:
         """Completes now unless it already was; True for the one caller that completed it."""
+        if not self._leave():
+            return False
+        self.on_complete()
+        return True
+
+    def abandon(self) -> None:
+        """Ends it without an answer: whoever asked is gone."""
+        self._leave()
+
+    def _leave(self) -> bool:
         with self._lock:
             if self._completed:
                 return False
@@ -51,7 +61,6 @@ class DelayedOperation:
             entry.cancel()
         for watchers in self.watched:
             watchers.pop(self, None)
-        self.on_complete()
         return True
 
     def safe_try_complete(self) -> bool:

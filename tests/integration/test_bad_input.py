@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
+import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import count
 
 import pytest
@@ -255,6 +256,34 @@ def test_half_a_request_does_not_outlive_the_idle_time(tmp_path) -> None:
         assert "idle_connection_closed" in broker.log_text()
 
 
+def test_fetches_whose_readers_went_away_are_forgotten(
+    client: RawClient, broker: LandlineStandalone, topic: str
+) -> None:
+    """They could otherwise wait for what they ask, 24 days, and be tried at every append."""
+    for_long = {**fields(ApiKey.FETCH, 11, World(topic=topic)), "max_wait": (1 << 31) - 1}
+    frame = request_frame(
+        ApiKey.FETCH, 11, codec.encode(ApiKey.FETCH, 11, "request", for_long | {"min_bytes": 1 << 30})
+    )
+    readers = [RawClient(HOST, broker.port) for _ in range(50)]
+    for reader in readers:
+        reader.send(frame * 3)
+    wait_until(lambda: waiting_fetches(broker) == 150)
+    for reader in readers:
+        reader.close()
+    wait_until(lambda: waiting_fetches(broker) == 0)
+    assert client.produce(topic, 0, some_records(b"second")).error_code == Errors.NONE
+
+
+def waiting_fetches(broker: LandlineStandalone) -> int:
+    with urllib.request.urlopen(f"{broker.http_url}/metrics") as answer:
+        page = answer.read().decode()
+    found = re.search(
+        r"^kafka_server_delayedoperationpurgatory_purgatorysize\{.*Fetch.*\} (\S+)$", page, re.MULTILINE
+    )
+    assert found, page
+    return int(float(found[1]))
+
+
 # --- what requests ask for
 
 
@@ -437,3 +466,39 @@ def test_transactional_id_is_refused_clearly(client: RawClient, topic: str) -> N
     found = client.ask(ApiKey.FIND_COORDINATOR, 2, {"key": "t", "key_type": 1})
     assert found.error_code == Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert "transaction" in found.error_message
+
+
+# --- the HTTP port
+
+
+HTTP_GARBAGE = {
+    "nothing": b"",
+    "binary": bytes(range(256)),
+    "kafka": request_frame(ApiKey.API_VERSIONS, 0, b""),
+    "endless line": b"GET /" + b"a" * 200_000,
+    "endless headers": b"GET /livez HTTP/1.1\r\n" + b"X: y\r\n" * 20_000,
+    "bad method": b"DELETE /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+    "body of 2 GiB": b"POST /status HTTP/1.1\r\nHost: x\r\nContent-Length: 2147483647\r\n\r\nabc",
+    "path upwards": b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("garbage", HTTP_GARBAGE.values(), ids=HTTP_GARBAGE.keys())
+def test_garbage_on_the_http_port_is_refused(garbage: bytes, broker: LandlineStandalone) -> None:
+    before = broker.rss_mb()
+    with RawClient(HOST, broker.http_port) as client:
+        client.send(garbage)
+        with suppress(OSError):  # it may have hung up already
+            client.finish_sending()
+        answer = client.await_close()
+    assert not answer.startswith(b"HTTP/1.1 200") or b"/livez" in garbage
+    assert b"root:" not in answer
+    assert broker.is_ready()
+    assert broker.rss_mb() - before < 10
+
+
+def test_many_silent_http_connections_hold_up_nobody(broker: LandlineStandalone) -> None:
+    with ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(RawClient(HOST, broker.http_port)).send(b"GET /metr")
+        wait_until(broker.is_ready, timeout=60, what="/readyz answers")

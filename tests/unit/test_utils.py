@@ -104,6 +104,21 @@ def test_operation_completes_once_though_many_threads_try(timer: Timer) -> None:
     assert not purgatory._watchers
 
 
+def test_abandoned_operation_neither_completes_nor_waits(timer: Timer) -> None:
+    purgatory = Purgatory("p", timer)
+    operation = Operation(timeout_ms=30)
+    purgatory.try_complete_else_watch(operation, ["a", "b"])
+    operation.abandon()
+    assert len(purgatory) == 0
+    operation.ready = True
+    assert purgatory.check_and_complete("a") == 0
+    assert not operation.force_complete()
+    later = Operation(timeout_ms=60)
+    purgatory.try_complete_else_watch(later, ["a"])
+    wait_until(lambda: later.expired)
+    assert (operation.completions, operation.expired) == (0, False)
+
+
 @pytest.fixture
 def scheduler():
     scheduler = KafkaScheduler(2, "test-scheduler")

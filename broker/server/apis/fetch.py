@@ -24,6 +24,8 @@ from broker.utils.file_region import FileRegion
 from broker.utils.topic_partition import TopicPartition
 
 _WARM_BYTES = 1 << 20
+# Longer waits are answered after this, with nothing: a reader asks again, and the timer's memory has a bound.
+_LONGEST_WAIT_MS = 300_000
 
 
 def handle(request: Request, ctx: ApiContext) -> Verdict:
@@ -43,9 +45,11 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     params = _params(message, ctx)
     if refused:  # errors are told at once
         params = FetchParams(params.replica_id, params.replica_epoch, 0, params.min_bytes, params.max_bytes)
-    ctx.replica_manager.fetch(
+    waiting = ctx.replica_manager.fetch(
         params, entries, lambda fetched: _answer(request, message, fetched, refused, ctx)
     )
+    if waiting is not None:
+        request.on_abandon = waiting.abandon
     return Verdict.SERVED
 
 
@@ -93,7 +97,8 @@ def _params(message: Any, ctx: ApiContext) -> FetchParams:
     else:
         replica_id, replica_epoch = replica_state.replica_id, replica_state.replica_epoch
     max_bytes = min(message.max_bytes, ctx.config.int("fetch.max.bytes"))
-    return FetchParams(replica_id, replica_epoch, codec.to_ms(message.max_wait), message.min_bytes, max_bytes)
+    max_wait_ms = min(codec.to_ms(message.max_wait), _LONGEST_WAIT_MS)
+    return FetchParams(replica_id, replica_epoch, max_wait_ms, message.min_bytes, max_bytes)
 
 
 def _answer(
