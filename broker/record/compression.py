@@ -19,7 +19,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _READ_BYTES = 256 * 1024
-_ZSTD_INPUT_BYTES = 1024
+_ZSTD_INPUT_BYTES = 256
 _INT32 = struct.Struct(">i")
 
 Bytes = bytes | bytearray | memoryview

@@ -35,6 +35,9 @@ from broker.record.header import (
 from broker.record.records import RecordFormatError, scan_keys
 
 LONG_MAX = (1 << 63) - 1
+# What a batch may become where its records are looked into: far more than clients put into one, far less than memory.
+LEAST_INSIDE_BYTES = 32 * 1024 * 1024
+INSIDE_FACTOR = 8
 _HIGHEST_CODEC = len(CODEC_NAMES) - 1
 
 
@@ -61,6 +64,11 @@ class BatchRules:
     @property
     def looks_inside(self) -> bool:
         return self.keys_required or self.before_max_ms < LONG_MAX
+
+    @property
+    def max_inside_bytes(self) -> int:
+        """The most that a batch's records may decompress to."""
+        return max(LEAST_INSIDE_BYTES, INSIDE_FACTOR * self.max_message_bytes)
 
 
 def codec_for(compression_type: str) -> int | None:
@@ -168,7 +176,7 @@ def _check_client_batch(header: BatchHeader, where: object) -> None:
 def _check_inside(
     records: memoryview, position: int, header: BatchHeader, rules: BatchRules, now_ms: int, where: object
 ) -> None:
-    body = records_body(records, header, position)
+    body = records_body(records, header, position, rules.max_inside_bytes)
     earliest = now_ms - rules.before_max_ms
     try:
         for offset_delta, timestamp_delta, key_length in scan_keys(body, header.record_count):
@@ -242,7 +250,7 @@ def recompress(
         if header.codec_id == rules.target_codec:
             out += records[position : position + header.size_bytes]
         else:
-            body = records_body(records, header, position)
+            body = records_body(records, header, position, rules.max_inside_bytes)
             out += replace_body(header, body, rules.target_codec, rules.level)
         position += header.size_bytes
     view = memoryview(out)
