@@ -190,8 +190,8 @@ class Processor:
                     break
                 if verdict is not Verdict.SERVED:
                     self._hold(connection, request, verdict)
-                elif len(connection.in_flight) >= _MAX_IN_FLIGHT and not request.done:
-                    self._mute(connection)
+                elif len(connection.in_flight) >= _MAX_IN_FLIGHT:
+                    self._mute(connection)  # answered or not: many small requests may ask for large answers
         except ProtocolError as error:
             _log.warning(
                 "request_refused",

@@ -256,6 +256,32 @@ def test_half_a_request_does_not_outlive_the_idle_time(tmp_path) -> None:
         assert "idle_connection_closed" in broker.log_text()
 
 
+def test_answers_do_not_pile_up_for_a_peer_that_does_not_read_them(
+    client: RawClient, broker: LandlineStandalone
+) -> None:
+    """A receive buffer holds thousands of small requests, each of which may ask for a large answer."""
+    row = {"name": "wide", "num_partitions": 500, "replication_factor": 1, "assignments": [], "configs": []}
+    made = client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [row], "timeout": 60_000}).topics[0]
+    assert made.error_code == Errors.NONE
+    # With a topic that is not there, so that the answer is made anew each time.
+    topics = {"topics": [{"name": "wide"}, {"name": "nowhere"}], "allow_auto_topic_creation": False}
+    asked = codec.encode(ApiKey.METADATA, 4, "request", topics)
+    number = 5_000
+    frames = b"".join(request_frame(ApiKey.METADATA, 4, asked, index) for index in range(number))
+    before = broker.rss_mb()
+    broker.freeze()  # so that all of it lies there at once
+    try:
+        client.send(frames)
+    finally:
+        broker.thaw()
+    for _ in range(20):
+        assert broker.is_ready()
+        assert broker.rss_mb() - before < 20
+    for index in range(number):
+        assert client.receive_frame()[:4] == struct.pack(">i", index)
+    assert broker.rss_mb() - before < 20
+
+
 def test_fetches_whose_readers_went_away_are_forgotten(
     client: RawClient, broker: LandlineStandalone, topic: str
 ) -> None:
