@@ -6,7 +6,7 @@ import re
 import struct
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import count
 
 import pytest
@@ -492,39 +492,3 @@ def test_transactional_id_is_refused_clearly(client: RawClient, topic: str) -> N
     found = client.ask(ApiKey.FIND_COORDINATOR, 2, {"key": "t", "key_type": 1})
     assert found.error_code == Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert "transaction" in found.error_message
-
-
-# --- the HTTP port
-
-
-HTTP_GARBAGE = {
-    "nothing": b"",
-    "binary": bytes(range(256)),
-    "kafka": request_frame(ApiKey.API_VERSIONS, 0, b""),
-    "endless line": b"GET /" + b"a" * 200_000,
-    "endless headers": b"GET /livez HTTP/1.1\r\n" + b"X: y\r\n" * 20_000,
-    "bad method": b"DELETE /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
-    "body of 2 GiB": b"POST /status HTTP/1.1\r\nHost: x\r\nContent-Length: 2147483647\r\n\r\nabc",
-    "path upwards": b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
-}
-
-
-@pytest.mark.parametrize("garbage", HTTP_GARBAGE.values(), ids=HTTP_GARBAGE.keys())
-def test_garbage_on_the_http_port_is_refused(garbage: bytes, broker: LandlineStandalone) -> None:
-    before = broker.rss_mb()
-    with RawClient(HOST, broker.http_port) as client:
-        client.send(garbage)
-        with suppress(OSError):  # it may have hung up already
-            client.finish_sending()
-        answer = client.await_close()
-    assert not answer.startswith(b"HTTP/1.1 200") or b"/livez" in garbage
-    assert b"root:" not in answer
-    assert broker.is_ready()
-    assert broker.rss_mb() - before < 10
-
-
-def test_many_silent_http_connections_hold_up_nobody(broker: LandlineStandalone) -> None:
-    with ExitStack() as stack:
-        for _ in range(100):
-            stack.enter_context(RawClient(HOST, broker.http_port)).send(b"GET /metr")
-        wait_until(broker.is_ready, timeout=60, what="/readyz answers")
