@@ -9,6 +9,7 @@ from broker.config.properties import read_properties
 from broker.protocol.api_keys import ApiKey
 from broker.replication.broker_channel import BrokerChannel
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 TOPIC, BROKER, SET = 2, 4, 0
@@ -76,15 +77,19 @@ def ours_told(entry):
 
 
 def test_a_topics_configs_are_told_as_kafka_tells_them(kafka, ours):
-    theirs = kafkas_configs(kafka[1], TOPIC, "t1")
     mine = {entry.key.name: entry for entry in topic_entries(ours, TOPIC_CONFIGS, None)}
-    assert mine.keys() == theirs.keys()
-    differing = {
-        name: (ours_told(mine[name]), told(theirs[name]))
-        for name in mine
-        if ours_told(mine[name]) != told(theirs[name])
-    }
-    assert not differing, "\n".join(f"{name}: ours {a}, Kafka {b}" for name, (a, b) in differing.items())
+    assert mine.keys() == kafkas_configs(kafka[1], TOPIC, "t1").keys()
+
+    def differing():
+        theirs = kafkas_configs(kafka[1], TOPIC, "t1")
+        return [
+            f"{name}: ours {ours_told(mine[name])}, Kafka {told(theirs[name])}"
+            for name in mine
+            if ours_told(mine[name]) != told(theirs[name])
+        ]
+
+    # Kafka takes a broker's dynamic configs up after it has answered, the topics' defaults last.
+    wait_until(lambda: not differing(), 30, what=lambda: "\n".join(differing()))
 
 
 def test_a_brokers_configs_are_told_as_kafka_tells_them(kafka, ours):

@@ -5,13 +5,13 @@ The jars come from ``kafka_dist``. Tests take a small, quickly started JVM; the 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support import kafka_dist
 from tests.support.brokers import HOST, TEST_CONFIG, BrokerProcess, unused_port, write_properties
 from tests.support.processes import ManagedProcess, ProcessFailedError
-from tests.support.wait import wait_until
 
 MAIN_CLASS = "kafka.Kafka"
 SMALL_JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -64,17 +64,14 @@ class KafkaBroker(BrokerProcess):
     def wait_ready(self) -> None:
         """Waits until it serves, and starts it anew, as systemd would, while its dead session's znode stands."""
 
-        def served() -> bool:
+        deadline = time.monotonic() + self.start_timeout_s
+        while True:
             try:
-                super(KafkaBroker, self).wait_ready()
+                return super().wait_ready()
             except ProcessFailedError:
-                if "NodeExists" not in self.process.log_tail(80):
+                if "NodeExists" not in self.process.log_tail(80) or time.monotonic() > deadline:
                     raise
                 self.process.start()
-                return False
-            return True
-
-        wait_until(served, timeout=self.start_timeout_s, what=f"{self.process.title} is ready")
 
     def _prepare(self) -> None:
         write_properties(self._properties, self._settings)
