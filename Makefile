@@ -131,9 +131,9 @@ unit: setup ## Unit and property tests
 	@pytest tests/unit tests/property -q -n 2 $(TEST_ARGS)
 
 .PHONY: integration
-integration: setup ## Tests with real ZooKeeper, brokers and clients on this machine
+integration: setup ## Tests with real ZooKeeper, brokers and clients on this machine (PEERS=all: Kafka's brokers too)
 	@scripts/apt-ensure $(TEST_PACKAGES)
-	@pytest tests/integration -q $(TEST_ARGS)
+	@pytest tests/integration -q -n 2 --dist loadfile $(TEST_ARGS)
 
 .PHONY: cluster-test
 cluster-test: setup ## Tests on real hosts, in labs of their own
