@@ -102,9 +102,9 @@ class Purgatory:
         # The condition may have come true between the first try and the watching.
         if operation.safe_try_complete():
             return True
-        operation.timer_entry = self._timer.add(operation.timeout_ms, operation.expire)
+        operation.timer_entry = entry = self._timer.add(operation.timeout_ms, operation.expire)
         if operation.is_completed:  # by another thread, before there was an entry or a list to leave
-            operation.timer_entry.cancel()
+            entry.cancel()
             for watchers in operation.watched:
                 watchers.pop(operation, None)
         return False

@@ -155,7 +155,7 @@ def _pom() -> str:
     )
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
-        '<project><modelVersion>4.0.0</modelVersion>'
+        "<project><modelVersion>4.0.0</modelVersion>"
         "<groupId>landline</groupId><artifactId>kafka-dist</artifactId><version>1</version>"
         f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>\n"
     )

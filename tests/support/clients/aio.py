@@ -84,7 +84,9 @@ class AiokafkaDriver:
             enable_auto_commit=False,
             session_timeout_ms=SESSION_TIMEOUT_S * 1000,
             heartbeat_interval_ms=1000,
-            request_timeout_ms=REQUEST_TIMEOUT_S * 1000,
+            # Soon enough that a request to a broker that died unheard is tried elsewhere before the reader counts as
+            # stuck, and longer than a rebalance.
+            request_timeout_ms=REQUEST_TIMEOUT_S * 1000 // 4,
         )
         positions = Positions()
         library.subscribe([job.workload.topic], listener=_Listener(job, consumer, positions))

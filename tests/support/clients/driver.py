@@ -46,7 +46,7 @@ class Workload:
     consumers: int = 2
     records_per_s: float | None = None
     held_back: int = 0
-    quiet_timeout_s: float = 60.0
+    quiet_timeout_s: float = 120.0
 
     @property
     def group(self) -> str:
