@@ -150,6 +150,12 @@ class _Sender:
             except (ChannelError, ProtocolError) as error:
                 self._on_failure(outgoing, error)
                 continue
+            except Exception as error:  # a sender that ended would leave its broker untold for the whole term
+                _log.exception(
+                    "controller_request_failed", broker=self._address.broker_id, api=outgoing.api.name
+                )
+                self._on_failure(outgoing, error)
+                continue
             self._complained = False
             return response
         return None

@@ -138,3 +138,5 @@ class AutoTopicCreation:
                     )
         except (ChannelError, ProtocolError) as error:
             _log.warning("auto_create_not_sent", topics=sorted(topics), reason=str(error))
+        except Exception:  # the next wish must find a worker, whatever went wrong with this one
+            _log.exception("auto_create_not_sent", topics=sorted(topics))

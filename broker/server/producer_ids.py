@@ -67,6 +67,10 @@ class ProducerIdManager:
             _log.warning("no_producer_ids", reason=error.message)
             self._answer(error)
             return
+        except Exception as error:  # whoever waits is answered, whatever went wrong
+            _log.exception("no_producer_ids")
+            self._answer(KafkaError(Errors.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids: {error!r}"))
+            return
         with self._lock:
             self._next, self._end = start, end
         self._answer(None)

@@ -7,20 +7,27 @@ features that a broker does not use. On a host they are not installed; beside a 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
+_one_at_a_time = threading.RLock()
+
 
 @contextmanager
 def without(name: str) -> Iterator[None]:
-    """Lets ``import name`` fail within, as if it were not installed; no effect when it is loaded already."""
+    """Lets ``import name`` fail within, as if it were not installed; no effect when it is loaded already.
+
+    One thread at a time: two that hid the same name would trip over each other's clearing up.
+    """
     modules = cast("dict[str, Any]", sys.modules)
-    if name in modules:
-        yield
-        return
-    modules[name] = None
-    try:
-        yield
-    finally:
-        del modules[name]
+    with _one_at_a_time:
+        if name in modules:
+            yield
+            return
+        modules[name] = None
+        try:
+            yield
+        finally:
+            del modules[name]

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from broker.utils.lean_import import without
 from broker.utils.purgatory import DelayedOperation, Purgatory
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
@@ -164,3 +165,24 @@ def test_cancelled_task_does_not_run(scheduler: KafkaScheduler) -> None:
     scheduler.schedule("kept", lambda: runs.append("kept"), delay_ms=60)
     wait_until(lambda: runs)
     assert runs == ["kept"]
+
+
+def test_many_threads_may_hide_the_same_module_at_once() -> None:
+    failures: list[Exception] = []
+    start = threading.Barrier(8)
+
+    def hide() -> None:
+        try:
+            start.wait(30)
+            for _ in range(2000):
+                with without("a_module_that_is_not_there"):
+                    pass
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=hide) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
