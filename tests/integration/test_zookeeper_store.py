@@ -102,6 +102,7 @@ def test_ephemeral_nodes_name_their_session_and_go_with_it(zookeeper):
     assert two.exists("/me").ephemeral_owner == one.session_id != two.session_id
     gone = threading.Event()
     two.watch_data("/me", gone.set)
+    assert two.exists("/me") is not None  # asked after the watch, answered after it: from here on it is set
     one.close()
     assert gone.wait(30)
     assert two.exists("/me") is None
