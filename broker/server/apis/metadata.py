@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import structlog
+
 from broker.config.topic_name import topic_name_problem
 from broker.network.processor import Verdict
 from broker.network.request_channel import Request
@@ -12,10 +14,13 @@ from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, ProtocolError
 from broker.server.apis.context import ApiContext, respond_body
+from broker.server.apis.metadata_wait import MetadataWait
 from broker.server.metadata_cache import PartitionInfo, Snapshot
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 
+_log = structlog.get_logger(__name__)
 _MAX_BODIES = 64
+_FIRST_UPDATE_MS = 5_000
 _BY_ID_FROM = 12  # the fields are there from version 10 on, but its answers cannot name what is unknown
 _NO_OPERATIONS = -(1 << 31)
 _Key = tuple[int, str, tuple[Any, ...] | None]
@@ -46,12 +51,33 @@ _bodies = MetadataBodies()
 def handle(request: Request, ctx: ApiContext) -> Verdict:
     """Answers from the cache of bodies where it can."""
     message = codec.decode(request.api_key, request.api_version, "request", request.body)
-    snapshot = ctx.metadata_cache.snapshot
-    if not snapshot.brokers:
-        # Starting or stopping. Told that there are no brokers, librdkafka 2.11+ drops this one for good; closed
-        # connections it tries again.
+    if ctx.metadata_cache.snapshot.brokers:
+        _answer(request, message, ctx)
+    else:  # starting: the controller tells in a moment
+        MetadataWait(
+            ctx, _FIRST_UPDATE_MS, lambda: _is_known(ctx), lambda: _answer_late(request, message, ctx)
+        ).start()
+    return Verdict.SERVED
+
+
+def _is_known(ctx: ApiContext) -> bool:
+    return bool(ctx.metadata_cache.snapshot.brokers)
+
+
+def _answer_late(request: Request, message: Any, ctx: ApiContext) -> None:
+    try:
+        if _is_known(ctx):
+            _answer(request, message, ctx)
+        else:
+            # Told that there are no brokers, librdkafka 2.11+ drops this one for good; it tries a closed one again.
+            request.close_connection()
+    except ProtocolError as error:
+        _log.warning("request_refused", reason=str(error), peer=request.connection.client_address)
         request.close_connection()
-        return Verdict.SERVED
+
+
+def _answer(request: Request, message: Any, ctx: ApiContext) -> None:
+    snapshot = ctx.metadata_cache.snapshot
     listener = request.connection.listener_name
     wanted = _wanted(message, request.api_version)
     key = (request.api_version, listener, wanted)
@@ -64,7 +90,6 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         if complete:
             _bodies.put(snapshot, key, body)
     respond_body(request, body)
-    return Verdict.SERVED
 
 
 def _wanted(message: Any, version: int) -> tuple[Any, ...] | None:

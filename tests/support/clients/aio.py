@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
@@ -21,6 +22,7 @@ from tests.support.history import Acked, Assigned, Committed, Failed, Polled, Se
 
 UNACKNOWLEDGED_MAX = 5000
 CONNECT_RETRY_S = 0.5
+SILENT_S = 20.0
 
 
 class AiokafkaDriver:
@@ -77,6 +79,14 @@ class AiokafkaDriver:
         future.add_done_callback(delivered)
 
     async def _consume(self, job: Job, consumer: str) -> None:
+        """Reads until all is read. A consumer that hears nothing for long is replaced by another of the group, as a
+        supervisor would: when a broker closes a connection at the wrong moment, aiokafka 0.14's metadata task ends
+        with an unseen KeyError, and its consumer asks the old leader for ever.
+        """
+        while not job.reading_done.is_set():
+            await self._consume_until_silent(job, consumer)
+
+    async def _consume_until_silent(self, job: Job, consumer: str) -> None:
         library = AIOKafkaConsumer(
             bootstrap_servers=job.workload.bootstrap.split(","),
             group_id=job.workload.group,
@@ -91,24 +101,28 @@ class AiokafkaDriver:
         positions = Positions()
         library.subscribe([job.workload.topic], listener=_Listener(job, consumer, positions))
         await _started(library)
+        heard_s = time.monotonic()
         try:
-            while not job.reading_done.is_set():
-                await self._poll(library, job, consumer, positions)
+            while not job.reading_done.is_set() and time.monotonic() - heard_s < SILENT_S:
+                if await self._poll(library, job, consumer, positions):
+                    heard_s = time.monotonic()
                 await self._commit(library, job, consumer, positions)
         finally:
             await asyncio.wait_for(library.stop(), 30)
 
-    async def _poll(self, library: Any, job: Job, consumer: str, positions: Positions) -> None:
+    async def _poll(self, library: Any, job: Job, consumer: str, positions: Positions) -> bool:
+        """Whether there was anything."""
         try:
             batches = await library.getmany(timeout_ms=int(POLL_S * 1000), max_records=POLL_RECORDS)
         except KafkaError:
-            return  # Such as a coordinator that is not there yet: the next poll tries again.
+            return False  # Such as a coordinator that is not there yet: the next poll tries again.
         for partition, records in batches.items():
             job.recorder.add(
                 *(Polled(consumer, partition.partition, each.offset, each.value.decode()) for each in records)
             )
             for each in records:
                 positions.read(partition.partition, each.offset)
+        return bool(batches)
 
     async def _commit(self, library: Any, job: Job, consumer: str, positions: Positions) -> None:
         due = positions.due()
