@@ -21,12 +21,16 @@ EXIT_USAGE: Final = 2
 EXIT_CONFIG: Final = 78
 EXIT_INTERRUPTED: Final = 130
 
+# Commands that run until a signal ends them.
+_DAEMONS: Final = frozenset({"start", "standalone"})
+
 DESCRIPTION: Final = """\
 A Kafka-compatible broker: Kafka's protocol, files, ZooKeeper nodes and configuration, in Python.
 
 commands:
   start FILE         run a broker of a cluster, configured by Kafka's server.properties
   standalone         run one broker by itself, without ZooKeeper; data is kept across restarts
+  deregister FILE    after a crash: end the dead broker's ZooKeeper session, so that its partitions fail over at once
   check-config FILE  say whether `start FILE` would accept the file, and what is wrong with it
 
 `landline COMMAND --help` has the options of a command. Metrics and state are served over HTTP on
@@ -46,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments in (["--version"], ["-V"]):
         print(f"landline {__version__}")
         return EXIT_OK
+    if argv is None and arguments and arguments[0] in _DAEMONS:  # the process is ours, not a caller's
+        from broker.utils.stop_signals import block_signals
+
+        block_signals()
     options = _parser().parse_args(arguments)
     command: Callable[[Any], int] = options.run
     try:
@@ -83,6 +91,14 @@ def _parser() -> Any:
 
     start = add("start", _start, "Runs a broker of a cluster until SIGTERM or ^C.")
     start.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
+    gone = add(
+        "deregister",
+        _deregister,
+        "Ends the ZooKeeper session that a broker left which crashed, so that its failover does not wait for "
+        "zookeeper.session.timeout.ms. Does nothing to a broker that runs, or that stopped as asked. The systemd "
+        "unit runs it as ExecStopPost=.",
+    )
+    gone.add_argument("file", metavar="FILE", help="the broker's server.properties")
     check = add("check-config", _check_config, "Checks a configuration as `landline start` would.")
     check.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
     alone = add("standalone", _standalone, "Runs one broker without ZooKeeper until SIGTERM or ^C.")
@@ -125,6 +141,37 @@ def _check_config(options: Any) -> int:
         print(f"{options.file}: warning: {warning}")
     print(f"{options.file}: good, {len(config.static_values)} configs are set")
     return EXIT_OK
+
+
+def _deregister(options: Any) -> int:
+    """Reads nothing of the configuration but where the data is: a crashed broker's failover waits for this."""
+    from broker.config.log_dirs import log_dir_paths
+    from broker.config.problems import ConfigError
+    from broker.config.properties import read_properties
+    from broker.server.deregister import deregister
+
+    try:
+        texts = {**read_properties(options.file), **dict(options.override)}
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return EXIT_CONFIG
+    report = deregister([Path(path) for path in log_dir_paths(texts.get("log.dirs"), texts.get("log.dir"))])
+    took_ms = _process_age_ms()  # before what follows is loaded
+    structlog = _logging()
+    getattr(structlog.get_logger("broker"), report.level)(report.event, **report.fields, took_ms=took_ms)
+    return EXIT_OK
+
+
+def _logging() -> Any:
+    """structlog, set up, without what a development environment adds to its start."""
+    from broker.utils.lean_import import without
+
+    with without("rich"):
+        import structlog
+    from broker.utils.logging_setup import configure_logging
+
+    configure_logging()
+    return structlog
 
 
 def _start(options: Any) -> int:
@@ -201,19 +248,12 @@ def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tup
 
 def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]) -> int:
     """Runs a broker until it stops."""
-    from broker.utils.lean_import import without
-
-    with without("rich"):
-        import structlog  # noqa: F401
-    from broker.server.daemon import Daemon, StartupErrors, block_signals
-
-    block_signals()
+    log = _logging().get_logger("broker")
+    for warning in config.warnings:
+        log.warning("config_warning", message=warning)
     from broker.server.broker_server import BrokerServer, StartupCancelled, StartupError
-    from broker.utils.logging_setup import configure_logging
+    from broker.server.daemon import Daemon, StartupErrors
     from broker.utils.systemd import Notifier
-
-    configure_logging()
-    _log_warnings(config)
 
     def make_server(notify: Callable[[str], None]) -> Any:
         store = None
@@ -225,14 +265,6 @@ def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]
 
     errors = StartupErrors(StartupCancelled, StartupError)
     return Daemon(make_server, errors, Notifier.from_environment(), on_ready).run()
-
-
-def _log_warnings(config: Any) -> None:
-    import structlog
-
-    log = structlog.get_logger("broker")
-    for warning in config.warnings:
-        log.warning("config_warning", message=warning)
 
 
 # --- what is printed
@@ -252,9 +284,9 @@ def _process_age_ms() -> int:
     """Since the process was made, to the kernel's hundredth of a second."""
     import time
 
-    stat = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
-    started_ticks = int(stat.rpartition(")")[2].split()[19])
-    started_s = started_ticks / os.sysconf("SC_CLK_TCK")
+    from broker.utils.process_identity import ProcessIdentity
+
+    started_s = ProcessIdentity.current().started_ticks / os.sysconf("SC_CLK_TCK")
     return max(int((time.clock_gettime(time.CLOCK_BOOTTIME) - started_s) * 1000), 0)
 
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.cluster.replica import UNKNOWN_OFFSET, ReplicaState
+from broker.protocol.errors import Errors, KafkaError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,33 @@ class IsrState:
 
     def rolled_back(self) -> IsrState:
         return IsrState(self.committed)
+
+
+class Shortage(NamedTuple):
+    """An ISR that is smaller than ``required``, which is min.insync.replicas but at most the number of replicas."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    required: int
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The replicas that are not in sync."""
+        return tuple(broker_id for broker_id in self.replicas if broker_id not in self.isr)
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.isr)} of {len(self.replicas)} replicas are in sync (ISR {list(self.isr)}, missing "
+            f"{list(self.missing)}), acks=all needs {self.required} (min.insync.replicas)"
+        )
+
+
+class NotEnoughReplicasError(KafkaError):
+    """NOT_ENOUGH_REPLICAS, with who is in sync and who is not."""
+
+    def __init__(self, partition: object, shortage: Shortage) -> None:
+        super().__init__(Errors.NOT_ENOUGH_REPLICAS, f"{partition}: {shortage}")
+        self.shortage = shortage
 
 
 def out_of_sync_replicas(

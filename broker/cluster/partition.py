@@ -18,7 +18,7 @@ from typing import NamedTuple
 import structlog
 
 from broker.cluster import isr as isr_rule
-from broker.cluster.isr import IsrState
+from broker.cluster.isr import IsrState, NotEnoughReplicasError, Shortage
 from broker.cluster.partition_state import NO_LEADER, PartitionState
 from broker.cluster.replica import ReplicaState
 from broker.log.log import AppendInfo, AppendOrigin, Log, LogRead
@@ -173,10 +173,8 @@ class Partition:
         """
         with self.lock:
             self.require_leader()
-            in_sync = len(self.isr.committed)
-            min_isr = self.effective_min_isr()
-            if required_acks == -1 and in_sync < min_isr:
-                raise KafkaError(Errors.NOT_ENOUGH_REPLICAS, self._not_enough(in_sync, min_isr))
+            if required_acks == -1 and (shortage := self.shortage()) is not None:
+                raise NotEnoughReplicasError(self.topic_partition, shortage)
             info = self.log.append_as_leader(records, self.leader_epoch, origin=origin)
             advanced = self._advance_high_watermark(self._clock.monotonic_ms())
             return Appended(info, advanced, Awaited(info.last_offset + 1, self._term))
@@ -199,11 +197,11 @@ class Partition:
         """min.insync.replicas, but no more than there are replicas."""
         return min(self.log.config.min_insync_replicas, max(len(self.replicas), 1))
 
-    def _not_enough(self, in_sync: int, required: int) -> str:
-        return (
-            f"{self.topic_partition}: {in_sync} of {len(self.replicas)} replicas {list(self.replicas)} are in sync "
-            f"({sorted(self.isr.committed)}), min.insync.replicas requires {required}"
-        )
+    def shortage(self) -> Shortage | None:
+        """What the ISR lacks for acks=all; None when it lacks nothing."""
+        required = self.effective_min_isr()
+        isr = self.isr.committed
+        return Shortage(self.replicas, tuple(sorted(isr)), required) if len(isr) < required else None
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -308,8 +306,14 @@ class Partition:
     def is_at_min_isr(self) -> bool:
         return self.is_leader and len(self.isr.committed) == self.effective_min_isr()
 
+    @property
+    def is_being_reassigned(self) -> bool:
+        return self.is_leader and bool(self.adding_replicas or self.removing_replicas)
+
     def maybe_shrink_isr(self) -> IsrChange | None:
-        """The change that drops members which fell behind, if any did and none is under way."""
+        """The change that drops members which fell behind or are no replicas any more, if there are any and no change
+        is under way.
+        """
         with self.lock:
             if not self.is_leader or self.isr.is_pending:
                 return None
@@ -320,6 +324,7 @@ class Partition:
                 self._clock.monotonic_ms(),
                 self._max_lag_ms,
             )
+            late |= self.isr.committed - self.followers.keys() - {self._broker_id}
             if not late:
                 return None
             _log.info(
@@ -400,7 +405,7 @@ class Partition:
         before = log.high_watermark
         mark = isr_rule.next_high_watermark(
             before,
-            log.log_end_offset,
+            log.committable_end,
             self.isr,
             self.followers,
             min_isr=log.config.min_insync_replicas,

@@ -16,6 +16,7 @@ from broker.config.endpoint import Endpoint
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS
 from broker.config.listeners import Listeners, resolve_listeners, with_local_name
 from broker.config.log_config import LONG_MAX, LogConfig
+from broker.config.log_dirs import log_dir_paths
 from broker.config.problems import ConfigError, Problem, did_you_mean
 from broker.config.static_check import check_static
 from broker.config.topic_config import SYNONYMS, build_log_config
@@ -126,8 +127,7 @@ class BrokerConfig(ConfigValues):
 
     @cached_property
     def log_dirs(self) -> list[str]:
-        text = self.opt_str("log.dirs") or self.str("log.dir")
-        return [entry.strip() for entry in text.split(",") if entry.strip()]
+        return log_dir_paths(self.opt_str("log.dirs"), self.str("log.dir"))
 
     @property
     def listeners(self) -> list[Endpoint]:

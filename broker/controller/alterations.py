@@ -109,7 +109,7 @@ def _write(
             leader=after.leader,
             partition_epoch=after.partition_epoch,
         )
-        term.on_isr_grown(partition, before.isr, after.isr)
+        term.on_isr_changed(partition, before.isr, after.isr)
     if changed:
         term.batch.add_update_metadata(term.context.brokers, [partition for partition, _, _ in changed])
         term.batch.flush()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
+from broker.controller.replica_assignment import ReplicaAssignment
 from broker.controller.states import (
     PartitionState,
     Replica,
@@ -90,6 +92,39 @@ class ControllerContext:
         assignment = self.topics.get(partition.topic)
         return () if assignment is None else assignment.partitions.get(partition.partition, ())
 
+    def assignment(self, partition: TopicPartition) -> ReplicaAssignment | None:
+        """None for a partition that does not exist."""
+        topic = self.topics.get(partition.topic)
+        number = partition.partition
+        if topic is None or number not in topic.partitions:
+            return None
+        adding, removing = topic.adding_replicas.get(number, ()), topic.removing_replicas.get(number, ())
+        return ReplicaAssignment(topic.partitions[number], adding, removing)
+
+    def put_assignments(self, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+        """Takes the replicas of partitions that exist. The states of replicas are left to the machines."""
+        by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
+        for partition, assignment in assignments.items():
+            by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
+        for topic, changes in by_topic.items():
+            self.topics[topic] = with_replicas(self.topics[topic], changes)
+
+    def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
+        """What is being moved; a topic that is being deleted does not move any more."""
+        found = {}
+        for topic, assignment in self.topics.items():
+            if not self.is_being_deleted(topic):
+                numbers = sorted({*assignment.adding_replicas, *assignment.removing_replicas})
+                for partition in (TopicPartition(topic, number) for number in numbers):
+                    moving = self.assignment(partition)
+                    if moving is not None and moving.is_being_reassigned:
+                        found[partition] = moving
+        return found
+
+    def is_being_reassigned(self, partition: TopicPartition) -> bool:
+        assignment = self.assignment(partition)
+        return assignment is not None and assignment.is_being_reassigned
+
     def partitions(self, topics: Iterable[str] | None = None) -> Iterator[TopicPartition]:
         for topic in self.topics if topics is None else topics:
             for number in self.topics[topic].partitions:
@@ -168,6 +203,22 @@ class ControllerContext:
 
     def partitions_count(self) -> int:
         return len(self.partition_states)
+
+
+def with_replicas(topic: TopicAssignment, changes: Mapping[int, ReplicaAssignment]) -> TopicAssignment:
+    """The topic's assignment with other replicas of some partitions."""
+    partitions, adding, removing = (
+        dict(topic.partitions),
+        dict(topic.adding_replicas),
+        dict(topic.removing_replicas),
+    )
+    for number, assignment in changes.items():
+        partitions[number] = assignment.replicas
+        for moving, ids in ((adding, assignment.adding), (removing, assignment.removing)):
+            moving.pop(number, None)
+            if ids:
+                moving[number] = ids
+    return replace(topic, partitions=partitions, adding_replicas=adding, removing_replicas=removing)
 
 
 def endpoints_by_id(brokers: Mapping[int, LiveBroker], listener: str) -> dict[int, tuple[str, int]]:

@@ -8,9 +8,9 @@ broker is not part of the cluster would begin by declaring its own partitions de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -18,13 +18,16 @@ from broker.config.broker_config import BrokerConfig
 from broker.controller.alterations import alter_partitions
 from broker.controller.channel_manager import ChannelManager, MakeChannel
 from broker.controller.controlled_shutdown import controlled_shutdown
+from broker.controller.elections import ElectionResult, ElectionType
 from broker.controller.event_queue import EventQueue
 from broker.controller.metrics import ControllerMetrics
+from broker.controller.reassignment_requests import altered, listed
 from broker.controller.settings import ControllerSettings
 from broker.controller.term import OwnBrokerGoneError, Term
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import Clock
+from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper import znodes
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.controller_store import ControllerMovedError, claim_controller
@@ -41,6 +44,8 @@ ELECTION_RETRY_MS = 1000
 
 Fields = Mapping[str, Any]
 Answer = Callable[[Fields], None]
+Elected = Mapping[TopicPartition, ElectionResult]
+T = TypeVar("T")
 
 
 class KafkaController:
@@ -156,12 +161,47 @@ class KafkaController:
 
         self._ask("allocate_producer_ids", allocate, refuse, callback)
 
+    def alter_partition_reassignments(self, message: Any, callback: Answer) -> None:
+        """The same for AlterPartitionReassignments."""
+
+        def refuse(error: Errors) -> Fields:
+            return altered(message, error, None, {})
+
+        self._ask("reassign", lambda term: term.reassignment_requests.alter(message), refuse, callback)
+
+    def list_partition_reassignments(self, message: Any, callback: Answer) -> None:
+        """The same for ListPartitionReassignments."""
+
+        def refuse(error: Errors) -> Fields:
+            return listed(error, None, {})
+
+        self._ask("reassignments", lambda term: term.reassignment_requests.list(message), refuse, callback)
+
+    def elect_leaders(
+        self,
+        kind: ElectionType,
+        partitions: Sequence[TopicPartition] | None,
+        callback: Callable[[Elected | Errors], None],
+    ) -> None:
+        """Elects leaders of the partitions, or of all (None). ``callback`` gets what became of each, or the error of
+        the whole request, on the controller's thread.
+        """
+
+        def elect(term: Term) -> Elected | Errors:
+            return term.elections.elect(kind, partitions)
+
+        self._ask("elect_leaders", elect, lambda error: error, callback)
+
+    def topic_config_changed(self, topic: str) -> None:
+        """A partition without a leader may have one now (``unclean.leader.election.enable``)."""
+        self._events.put("topic_config_changed", partial(self._on_topic_config_changed, topic))
+
     def _ask(
         self,
         name: str,
-        work: Callable[[Term], Fields],
-        refuse: Callable[[Errors], Fields],
-        callback: Answer,
+        work: Callable[[Term], T],
+        refuse: Callable[[Errors], T],
+        callback: Callable[[T], None],
     ) -> None:
         """Has ``work`` done by the present term; every way it may end answers exactly once."""
 
@@ -207,9 +247,15 @@ class KafkaController:
         self._elect()
 
     def _on_config_changed(self, settings: ControllerSettings) -> None:
-        self._settings = settings
+        before, self._settings = self._settings, settings
         if self._term is not None:
             self._term.settings = settings
+            if settings.unclean_leader_election_enable and not before.unclean_leader_election_enable:
+                self._term.on_unclean_enabled(None)
+
+    def _on_topic_config_changed(self, topic: str) -> None:
+        if self._term is not None:
+            self._term.on_unclean_enabled(topic)
 
     def _on_controller_changed(self) -> None:
         claim = self._cluster.controller_claim()

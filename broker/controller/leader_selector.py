@@ -21,6 +21,8 @@ class Election(Enum):
     OFFLINE = "offline"
     PREFERRED = "preferred"
     CONTROLLED_SHUTDOWN = "controlled shutdown"
+    REASSIGN = "reassign"
+    UNCLEAN = "unclean, asked for"
 
 
 def initial_state(
@@ -83,6 +85,27 @@ def elect_controlled_shutdown(
         return None
     isr = tuple(replica for replica in state.isr if replica not in shutting_down)
     return _next(state, leader, isr, controller_epoch)
+
+
+def elect_reassign(
+    state: LeaderAndIsr, target: Sequence[int], live: Collection[int], controller_epoch: int
+) -> LeaderAndIsr | None:
+    """The first live in-sync replica of those that a reassignment leaves; the present leader if it is one of them.
+
+    The leader epoch rises in either case: the leader has to learn who is a replica from now on.
+    """
+    stays = state.leader in target and state.leader in live
+    leader = state.leader if stays else _first(target, live, state.isr)
+    return None if leader is None else _next(state, leader, state.isr, controller_epoch)
+
+
+def raise_epoch(state: LeaderAndIsr, replicas: Collection[int], controller_epoch: int) -> LeaderAndIsr:
+    """The same leader with the next epoch, so that everybody takes the new set of replicas.
+
+    Who is no replica any more (its controller died while it dropped it) leaves the ISR, unless nobody else is in it.
+    """
+    isr = tuple(replica for replica in state.isr if replica in replicas) or state.isr
+    return _next(state, state.leader, isr, controller_epoch)
 
 
 def remove_from_isr(

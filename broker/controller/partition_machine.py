@@ -13,7 +13,7 @@ from broker.controller import leader_selector
 from broker.controller.context import ControllerContext
 from broker.controller.leader_selector import Election
 from broker.controller.request_batch import BrokerRequestBatch
-from broker.controller.states import PartitionState
+from broker.controller.states import PartitionState, Replica, ReplicaState
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.controller_store import ControllerMovedError, ControllerStore
@@ -58,12 +58,12 @@ class PartitionMachine:
                 context.partition_states[partition] = PartitionState.OFFLINE
         self.bring_online()
 
-    def bring_online(self) -> None:
-        """Tries every partition that has no leader; those of topics under deletion are left."""
+    def bring_online(self, topic: str | None = None) -> None:
+        """Tries every partition that has no leader, or the topic's; those of topics under deletion are left."""
         partitions = [
             partition
             for partition in self._context.partitions_in({PartitionState.OFFLINE, PartitionState.NEW})
-            if not self._context.is_being_deleted(partition.topic)
+            if not self._context.is_being_deleted(partition.topic) and topic in {None, partition.topic}
         ]
         if partitions:
             self.to_online(partitions, Election.OFFLINE)
@@ -80,18 +80,46 @@ class PartitionMachine:
         for partition in partitions:
             self._context.move_partition(partition, PartitionState.NON_EXISTENT)
 
-    def to_online(self, partitions: Iterable[TopicPartition], election: Election) -> None:
+    def to_online(
+        self, partitions: Iterable[TopicPartition], election: Election
+    ) -> dict[TopicPartition, LeaderAndIsr]:
         """Gives new partitions their first leader and elects one for the others; sends what follows.
 
-        A partition for which nobody can be elected keeps its state.
+        Returns those that got a leader by it. A partition for which nobody can be elected keeps its state.
         """
         wanted = list(partitions)
         new = [p for p in wanted if self._context.state(p) is PartitionState.NEW]
         adopted = self._initialize(new) if new else []
         to_elect = [p for p in wanted if p not in set(new)] + adopted
+        elected = {
+            p: self._context.leaders[p] for p in new if p in self._context.leaders and p not in adopted
+        }
         if to_elect:
-            self._elect(to_elect, election)
+            elected |= self._elect(to_elect, election)
         self._batch.flush()
+        return elected
+
+    def raise_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
+        """The same leaders with the next leader epoch: the replicas have changed, and all of them are told.
+
+        Kafka's updateLeaderEpochAndSendRequest. Returns those written; a partition that never had a leader is not.
+        """
+        context = self._context
+
+        def choose(remaining: list[TopicPartition]) -> Mapping[TopicPartition, LeaderAndIsr]:
+            return {
+                p: leader_selector.raise_epoch(context.leaders[p], context.replicas(p), context.epoch)
+                for p in remaining
+            }
+
+        def on_written(partition: TopicPartition, state: LeaderAndIsr) -> None:
+            context.leaders[partition] = state
+            self._tell_replicas(partition, state, is_new=False)
+
+        known = [partition for partition in partitions if partition in context.leaders]
+        written = self._write(known, choose, on_written, "leader_epoch_not_raised")
+        self._batch.flush()
+        return written
 
     def _initialize(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Writes the first states; returns the partitions that turn out to have one already."""
@@ -126,66 +154,93 @@ class PartitionMachine:
     def _set_leader(self, partition: TopicPartition, state: LeaderAndIsr, *, is_new: bool) -> None:
         self._context.leaders[partition] = state
         self._context.move_partition(partition, PartitionState.ONLINE)
-        replicas = self._context.online_replicas(partition, even_shutting_down=True)
-        self._batch.add_leader_and_isr(replicas, partition, state, is_new=is_new)
+        self._tell_replicas(partition, state, is_new=is_new)
 
-    def _elect(self, partitions: list[TopicPartition], election: Election) -> None:
+    def _tell_replicas(self, partition: TopicPartition, state: LeaderAndIsr, *, is_new: bool) -> None:
+        told = self._context.online_replicas(partition, even_shutting_down=True)
+        new = [
+            broker_id
+            for broker_id in told
+            if is_new or self._context.replica_state(Replica(partition, broker_id)) is ReplicaState.NEW
+        ]
+        self._batch.add_leader_and_isr(new, partition, state, is_new=True)
+        self._batch.add_leader_and_isr([b for b in told if b not in new], partition, state)
+
+    def _elect(
+        self, partitions: list[TopicPartition], election: Election
+    ) -> dict[TopicPartition, LeaderAndIsr]:
+        return self._write(
+            partitions,
+            lambda remaining: self._choose(remaining, election),
+            lambda partition, state: self._on_leader_elected(partition, state, election),
+            "leader_not_elected",
+        )
+
+    def _write(
+        self,
+        partitions: list[TopicPartition],
+        choose: Callable[[list[TopicPartition]], Mapping[TopicPartition, LeaderAndIsr]],
+        on_written: Callable[[TopicPartition, LeaderAndIsr], None],
+        complaint: str,
+    ) -> dict[TopicPartition, LeaderAndIsr]:
+        """Writes what ``choose`` makes of the partitions' states; again where one changed meanwhile."""
+        written: dict[TopicPartition, LeaderAndIsr] = {}
         remaining = partitions
         for _ in range(MAX_ATTEMPTS):
-            states = self._choose(remaining, election)
-            results = self._store.update_partition_states(states)
+            results = self._store.update_partition_states(choose(remaining))
             remaining = []
             for partition, result in results.items():
                 if isinstance(result, LeaderAndIsr):
-                    self._on_leader_elected(partition, result, election)
+                    on_written(partition, result)
+                    written[partition] = result
                 elif isinstance(result, BadVersionError):
                     remaining.append(partition)
                 else:
                     _log.error("leader_not_written", partition=str(partition), reason=str(result))
             if not remaining:
-                return
+                return written
             self.read_again(remaining)
-        _log.error(
-            "leader_not_elected", partitions=[str(p) for p in remaining], reason="state keeps changing"
-        )
+        _log.error(complaint, partitions=[str(p) for p in remaining], reason="state keeps changing")
+        return written
 
     def _choose(
         self, partitions: list[TopicPartition], election: Election
     ) -> Mapping[TopicPartition, LeaderAndIsr]:
-        context = self._context
-        known = [partition for partition in partitions if partition in context.leaders]
+        known = [partition for partition in partitions if partition in self._context.leaders]
         unclean = self._unclean_topics(known) if election is Election.OFFLINE else set()
         chosen = {}
         for partition in known:
-            state, replicas = context.leaders[partition], context.replicas(partition)
-            elected: LeaderAndIsr | None
-            if election is Election.OFFLINE:
-                live = context.online_replicas(partition)
-                elected = leader_selector.elect_offline(
-                    state, replicas, live, context.epoch, unclean_allowed=partition.topic in unclean
-                )
-            elif election is Election.PREFERRED:
-                live = context.online_replicas(partition)
-                elected = leader_selector.elect_preferred(state, replicas, live, context.epoch)
-            else:
-                live = context.online_replicas(partition, even_shutting_down=True)
-                elected = leader_selector.elect_controlled_shutdown(
-                    state, replicas, live, context.shutting_down, context.epoch
-                )
+            unclean_allowed = election is Election.UNCLEAN or partition.topic in unclean
+            elected = self._choose_one(partition, election, unclean_allowed=unclean_allowed)
             if elected is not None:
                 chosen[partition] = elected
             elif election is Election.OFFLINE:
-                self._tell_offline(partition, state, replicas)
+                self._tell_offline(partition)
         return chosen
 
-    def _tell_offline(
-        self, partition: TopicPartition, state: LeaderAndIsr, replicas: tuple[int, ...]
-    ) -> None:
+    def _choose_one(
+        self, partition: TopicPartition, election: Election, *, unclean_allowed: bool
+    ) -> LeaderAndIsr | None:
+        context = self._context
+        state, replicas, epoch = context.leaders[partition], context.replicas(partition), context.epoch
+        if election is Election.CONTROLLED_SHUTDOWN:
+            live = context.online_replicas(partition, even_shutting_down=True)
+            return leader_selector.elect_controlled_shutdown(
+                state, replicas, live, context.shutting_down, epoch
+            )
+        live = context.online_replicas(partition)
+        if election is Election.PREFERRED:
+            return leader_selector.elect_preferred(state, replicas, live, epoch)
+        if election is Election.REASSIGN:
+            return leader_selector.elect_reassign(state, replicas, live, epoch)
+        return leader_selector.elect_offline(state, replicas, live, epoch, unclean_allowed=unclean_allowed)
+
+    def _tell_offline(self, partition: TopicPartition) -> None:
         _log.error(
             "partition_has_no_leader",
             partition=str(partition),
-            isr=list(state.isr),
-            replicas=list(replicas),
+            isr=list(self._context.leaders[partition].isr),
+            replicas=list(self._context.replicas(partition)),
             live=self._context.online_replicas(partition),
             action="start a broker of the ISR, or give up its records by the topic's "
             "unclean.leader.election.enable=true",
@@ -216,7 +271,8 @@ class PartitionMachine:
             leader_epoch=state.leader_epoch,
             clean=clean,
         )
-        self._on_elected(clean)
+        if state.leader != before.leader or election is not Election.REASSIGN:
+            self._on_elected(clean)
         self._set_leader(partition, state, is_new=False)
 
     def read_again(self, partitions: list[TopicPartition]) -> None:

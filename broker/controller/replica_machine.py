@@ -93,8 +93,21 @@ class ReplicaMachine:
             self._batch.add_stop_replica([replica.broker_id], replica.topic_partition, delete=True)
         self._batch.flush()
 
+    def remove(self, replicas: Iterable[Replica]) -> None:
+        """Replicas that a reassignment takes away: out of the ISR, stopped, deleted and forgotten.
+
+        Whether their brokers could delete is not waited for: on one that is down the log stays, of no use to anybody.
+        """
+        gone = list(replicas)
+        if not gone:
+            return
+        self.to_offline(gone)
+        self.to_deletion_started(gone)
+        self.move(gone, ReplicaState.DELETION_SUCCESSFUL)
+        self.move(gone, ReplicaState.NON_EXISTENT)
+
     def move(self, replicas: Iterable[Replica], target: ReplicaState) -> None:
-        """For the states of a deletion, of which brokers need not be told."""
+        """For states of which brokers need not be told, or are told otherwise."""
         for replica in replicas:
             self._context.move_replica(replica, target)
 

@@ -77,17 +77,28 @@ class Responses:
         }
         done: list[Replica] = []
         failed: list[Replica] = []
+        kept: list[TopicPartition] = []
         for topic in request["topic_states"]:
             for row in topic["partition_states"]:
-                if not row["delete_partition"] or not self._context.is_being_deleted(topic["topic_name"]):
+                if not row["delete_partition"]:
                     continue
                 partition = TopicPartition(topic["topic_name"], row["partition_index"])
                 gone = errors.get(partition) in {None, Errors.NONE, Errors.UNKNOWN_TOPIC_OR_PARTITION}
-                (done if gone else failed).append(Replica(partition, broker_id))
+                if self._context.is_being_deleted(partition.topic):
+                    (done if gone else failed).append(Replica(partition, broker_id))
+                elif not gone:
+                    kept.append(partition)
         if failed:
             partitions = [str(replica.topic_partition) for replica in failed]
             _log.error("replicas_not_deleted", broker=broker_id, partitions=partitions)
             self._deletion.fail_replicas(failed)
+        if kept:
+            _log.error(
+                "removed_replicas_not_deleted",
+                broker=broker_id,
+                partitions=[str(partition) for partition in kept],
+                action="their files are of no use any more: mend the directory, then delete them by hand",
+            )
         self._deletion.complete_replicas(done)
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from broker.config.broker_config import BrokerConfig
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
+RAISE_INTERNAL_TOPICS = "landline.internal.topics.raise.replication.enable"
 REJOIN_DELAY_MS = 1000
 FIRST_IMBALANCE_CHECK_MS = 5000
+INTERNAL_TOPICS_DELAY_MS = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """Kafka's keys; ``rejoin_delay_ms`` is how long preferred elections of replicas back in sync are
-    gathered.
+    gathered, ``internal_topics_delay_ms`` how long brokers that join.
     """
 
     broker_id: int
@@ -25,6 +29,9 @@ class ControllerSettings:
     unclean_leader_election_enable: bool = False
     rejoin_delay_ms: int = REJOIN_DELAY_MS
     first_imbalance_check_ms: int = FIRST_IMBALANCE_CHECK_MS
+    raise_internal_topics: bool = True
+    internal_topic_factors: Mapping[str, int] = field(default_factory=dict)
+    internal_topics_delay_ms: int = INTERNAL_TOPICS_DELAY_MS
 
     @classmethod
     def of(cls, config: BrokerConfig, broker_id: int) -> ControllerSettings:
@@ -36,4 +43,9 @@ class ControllerSettings:
             imbalance_check_interval_ms=config.int("leader.imbalance.check.interval.seconds") * 1000,
             imbalance_per_broker_percentage=config.int("leader.imbalance.per.broker.percentage"),
             unclean_leader_election_enable=config.bool("unclean.leader.election.enable"),
+            raise_internal_topics=config.bool(RAISE_INTERNAL_TOPICS),
+            internal_topic_factors={
+                GROUP_METADATA_TOPIC: config.int("offsets.topic.replication.factor"),
+                TRANSACTION_STATE_TOPIC: config.int("transaction.state.log.replication.factor"),
+            },
         )

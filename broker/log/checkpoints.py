@@ -16,6 +16,7 @@ RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+TEMPORARY_SUFFIX = ".tmp"
 VERSION = 0
 
 
@@ -25,7 +26,7 @@ class CheckpointError(ValueError):
 
 def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Replaces ``path`` by ``data``, atomically; ``sync`` makes it durable too. Raises OSError."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         view = memoryview(data)
@@ -48,16 +49,24 @@ def write_checkpoint(path: Path, lines: Iterable[str], *, sync: bool = True) -> 
 
 
 def read_checkpoint(path: Path) -> list[list[str]]:
-    """The entries at ``path``, split at blanks; [] when there is no file. Raises CheckpointError, OSError."""
+    """The entries at ``path``, split at blanks; [] when there is no file, or none of its lines yet.
+
+    Kafka makes each checkpoint empty when it first opens the directory. Raises CheckpointError, OSError.
+    """
     try:
-        lines = path.read_text(errors="replace").splitlines()
+        text = path.read_text(errors="replace")
     except FileNotFoundError:
+        return []
+    lines = text.splitlines()
+    if not lines:
         return []
     try:
         version, count = int(lines[0]), int(lines[1])
     except (IndexError, ValueError):
         raise CheckpointError(f"{path} does not begin with a version and a count") from None
     entries = [line.split() for line in lines[2:] if line]
+    if not text.endswith("\n"):
+        raise CheckpointError(f"{path} ends in the middle of a line")
     if version != VERSION:
         raise CheckpointError(f"{path} has version {version}, known is {VERSION}")
     if len(entries) != count:

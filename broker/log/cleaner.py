@@ -48,10 +48,12 @@ def clean_log(
     stopped: Callable[[], bool],
 ) -> CleanerStats:
     """Compacts ``log`` below ``first_uncleanable_offset``, where a segment begins, by the keys from
-    ``first_dirty_offset`` on, as many as ``offsets`` holds.
+    ``first_dirty_offset`` on, as many as ``offsets`` holds; makes that part durable before.
 
     Raises CleaningAborted, KafkaError, OSError.
     """
+    # What is compacted away must not outlive, in a power loss, the later record that it made way for.
+    log.flush(first_uncleanable_offset)
     generation = log.generation
     segments = [segment for segment in log.segments[:-1] if segment.base_offset < first_uncleanable_offset]
     aborted = AbortedRanges([entry for segment in log.segments for entry in segment.txn_index.entries()])

@@ -109,6 +109,10 @@ class LogCleaner:
         except CleaningAborted:
             return False
         except (KafkaError, OSError) as error:
+            if isinstance(error, OSError):
+                log_dir.health.report(f"compact {log.topic_partition}", error)
+            if log_dir.health.is_full or log_dir.health.failure is not None:
+                return False  # tried again when there is space; a failed directory's log is given up anyway
             self._uncleanable.add(log.topic_partition)
             _log.error(
                 "log_uncleanable",

@@ -12,6 +12,7 @@ closes.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Iterator
@@ -58,6 +59,10 @@ class IndexFile:
     def is_full(self) -> bool:
         stored, pending = self._state
         return stored + len(pending) // self._size >= self.max_entries
+
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._state[1])
 
     def entry(self, number: int) -> tuple[int, int]:
         """Entry ``number``, counted from 0. Raises IndexError or struct.error when there is none."""
@@ -151,7 +156,9 @@ class IndexFile:
         whole = written // self._size
         self._state = (stored + whole, pending[whole * self._size :])
         if self._state[1]:
-            raise OSError(f"only {written} of {len(pending)} bytes could be written to {self.path}")
+            raise OSError(
+                errno.ENOSPC, f"only {written} of {len(pending)} bytes could be written to {self.path}"
+            )
 
     def _mapped(self, entries: int) -> mmap.mmap:
         mapped = self._map

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class LeaderEpochCache:
         self._path = directory / FILE_NAME
         self._lock = threading.Lock()
         self._dirty = False
-        self.file_was_corrupt = False
+        self.must_be_rebuilt = False
         self._entries: tuple[tuple[int, int], ...] = self._load()
 
     def _load(self) -> tuple[tuple[int, int], ...]:
@@ -42,11 +43,13 @@ class LeaderEpochCache:
         except (CheckpointError, ValueError) as error:
             _log.warning("leader_epoch_checkpoint_unreadable", file=str(self._path), error=str(error))
             entries = ()
-            self.file_was_corrupt = True
+            self.must_be_rebuilt = True
         if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(entries)):
             _log.warning("leader_epoch_checkpoint_unordered", file=str(self._path))
-            self.file_was_corrupt = True
+            self.must_be_rebuilt = True
             return ()
+        # Empty, as Kafka makes it for a new log: what the log has got meanwhile stands in its batches.
+        self.must_be_rebuilt |= not entries and self._path.exists()
         return entries
 
     @property
@@ -111,6 +114,18 @@ class LeaderEpochCache:
             above = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
             covering = self._entries[above - 1][0]
             self._set(((covering, start_offset), *self._entries[above:]))
+
+    def forget_from(self, offset: int) -> None:
+        """As :meth:`truncate_from_end`, for recovery, which reads from the batches what begins there: the file may be
+        older than a truncation. Is not written.
+        """
+        with self._lock:
+            self._set(tuple(entry for entry in self._entries if entry[1] < offset), write=False)
+
+    def replace(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Takes what the batches say where the file says nothing of use."""
+        with self._lock:
+            self._set(tuple(entries))
 
     def clear(self) -> None:
         """Forgets everything."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -17,16 +17,24 @@ from uuid import UUID
 import structlog
 
 from broker.config.log_config import LogConfig
+from broker.log.checkpoints import TEMPORARY_SUFFIX
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import LeaderEpochCache
-from broker.log.local_log import DELETED_SUFFIX
 from broker.log.log import Log
+from broker.log.log_dir_health import LogDirHealth
 from broker.log.partition_metadata import read_topic_id
 from broker.log.producer_replay import remove_snapshots, take_snapshot, thin_out_snapshots
 from broker.log.producer_snapshot import snapshot_offsets
 from broker.log.producer_state import ProducerStateManager
-from broker.log.recovery import RecoveryResult, recover_segment
-from broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, Segment
+from broker.log.recovery import RecoveryResult, recover_segment, refuse_legacy, remove_segments
+from broker.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    Segment,
+)
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
@@ -48,6 +56,8 @@ class LoadParameters:
     clock: Clock
     scheduler: KafkaScheduler | None = None
     cancel: threading.Event | None = None
+    health: LogDirHealth | None = None
+    on_verified: Callable[[int], None] = lambda _segments: None
 
 
 def load_log(
@@ -57,9 +67,12 @@ def load_log(
 
     Raises LoadCancelled when told to stop, LogDirError when the data cannot be taken over, OSError.
     """
-    directory.mkdir(exist_ok=True)
+    is_new = _make(directory)
     _finish_swaps(directory)
-    segments = _find_segments(directory, config)
+    segments = _find_segments(directory, config, parameters.cancel)
+    # Nothing else of a clean log is verified. Formats only rise, so the first segment has the oldest.
+    for segment in segments[:1]:
+        refuse_legacy(segment, 0)
     epochs = LeaderEpochCache(directory)
     recovered_from = (
         None if parameters.clean else _recover(segments, epochs, config, parameters, topic_partition)
@@ -67,8 +80,8 @@ def load_log(
     segments = _fitting_segments(directory, segments, config, parameters)
     log_end_offset = segments[-1].next_offset()
     start_offset = max(parameters.log_start_offset, segments[0].base_offset)
-    if epochs.file_was_corrupt:
-        _epochs_from_batches(segments, epochs)
+    if epochs.must_be_rebuilt:
+        epochs.replace(_epochs_in(segments))
     epochs.truncate_from_end(log_end_offset)
     epochs.truncate_from_start(start_offset)
     log = Log(
@@ -84,9 +97,19 @@ def load_log(
         producer_state=ProducerStateManager(parameters.producer_expiration_ms),
         clock=parameters.clock,
         scheduler=parameters.scheduler,
+        health=parameters.health,
+        is_new=is_new,
     )
-    _restore_producers(log, recovered_from)
+    _restore_producers(log, recovered_from, parameters.cancel)
     return log
+
+
+def _make(directory: Path) -> bool:
+    try:
+        directory.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def _topic_id(directory: Path) -> UUID | None:
@@ -99,21 +122,19 @@ def _topic_id(directory: Path) -> UUID | None:
 
 
 def _finish_swaps(directory: Path) -> None:
-    """Drops unfinished compactions and segments already given up, and finishes compactions that were
+    """Drops unfinished files and compactions and segments already given up, and finishes compactions that were
     complete.
     """
-    suffixes = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
+    suffixes = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX)
     listed = os.listdir(directory)  # noqa: PTH208 - names alone, thousands of times at start-up
     names = [directory / name for name in listed if name.endswith(suffixes)]
     if not names:
         return
-    swapped = []
+    # The .log is renamed last: where its swap is, the indexes of the same compaction have come as far, or further.
     for path in names:
-        if path.suffix == SWAP_SUFFIX and path.stem.endswith(LOG_SUFFIX):
-            swapped.append(path)
-        elif path.suffix != SWAP_SUFFIX or not path.stem.endswith(".txnindex"):
+        if path.suffix != SWAP_SUFFIX:
             path.unlink()
-    for path in swapped:
+    for path in (path for path in names if path.name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
         _finish_swap(directory, path)
     for path in directory.glob(f"*{SWAP_SUFFIX}"):
         path.unlink()
@@ -130,7 +151,7 @@ def _finish_swap(directory: Path, path: Path) -> None:
     _log.info("log_swap_finished", dir=str(directory), segment=base_offset, end_offset=end_offset)
 
 
-def _find_segments(directory: Path, config: LogConfig) -> list[Segment]:
+def _find_segments(directory: Path, config: LogConfig, cancel: threading.Event | None) -> list[Segment]:
     names = set(os.listdir(directory))  # noqa: PTH208 - names alone
     bases = sorted(int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[:20].isdigit())
     known = {f"{base:020d}" for base in bases}
@@ -139,9 +160,13 @@ def _find_segments(directory: Path, config: LogConfig) -> list[Segment]:
             (directory / name).unlink()
     segments = []
     for base in bases:
+        if cancel is not None and cancel.is_set():
+            raise LoadCancelled(str(directory))
         segment = Segment.open(directory, base, config.segment_index_bytes)
         if f"{base:020d}{INDEX_SUFFIX}" not in names or f"{base:020d}{TIME_INDEX_SUFFIX}" not in names:
-            result = recover_segment(segment, base, config.index_interval_bytes)
+            result = recover_segment(
+                segment, base, config.index_interval_bytes, keeps_aborts=True, cancel=cancel
+            )
             if result.truncated_bytes:
                 _log_truncation(directory.name, segment, result)
         segments.append(segment)
@@ -159,7 +184,7 @@ def _fitting_segments(
         active = segments[-1]
         if not active.offset_index.is_sane(active.size) or not active.time_index.is_sane():
             _log.warning("index_rebuilt", file=str(active.path(INDEX_SUFFIX)))
-            recover_segment(active, active.base_offset, config.index_interval_bytes)
+            recover_segment(active, active.base_offset, config.index_interval_bytes, keeps_aborts=True)
         if start_offset <= active.base_offset or start_offset <= active.next_offset():
             return segments
         _log.warning("log_behind_its_start", dir=str(directory), log_start_offset=start_offset)
@@ -179,27 +204,35 @@ def _recover(
 ) -> int:
     """Verifies what lies past the recovery point; ``segments`` loses those behind a fault. Where it began."""
     recovery_point = parameters.recovery_point
-    first = max((n for n, segment in enumerate(segments) if segment.base_offset <= recovery_point), default=0)
+    # Also a segment that ends at the recovery point: it may have been synced before rolling trimmed its indexes.
+    first = max((n for n, segment in enumerate(segments) if segment.base_offset < recovery_point), default=0)
     started_at = max(segments[first].base_offset, recovery_point) if segments else 0
+    epoch = -1
     for number in range(first, len(segments)):
         if parameters.cancel is not None and parameters.cancel.is_set():
             raise LoadCancelled(str(topic_partition))
-        segment = segments[number]
+        segment, behind = segments[number], segments[number + 1 :]
         result = recover_segment(
             segment,
             recovery_point,
             config.index_interval_bytes,
-            end_offset=segments[number + 1].base_offset if number + 1 < len(segments) else None,
+            end_offset=behind[0].base_offset if behind else None,
+            behind=behind,
+            epoch_before=epoch,
             epochs=epochs,
             cancel=parameters.cancel,
         )
-        started_at = min(started_at, result.first_offset)
-        if result.truncated_bytes:
-            behind = segments[number + 1 :]
+        started_at, epoch = min(started_at, result.first_offset), result.last_epoch
+        parameters.on_verified(1)
+        if behind and not result.truncated_bytes and not config.compact:
+            # Compaction leaves such gaps; elsewhere batches before a segment are missing that reached the disk later.
+            result = result.checked_against(behind[0].base_offset)
+        if result.problem is not None:
             _log_truncation(str(topic_partition), segment, result, behind)
-            for later in behind:
-                later.delete_files()
+            if not result.truncated_bytes:
+                remove_segments(behind)
             del segments[number + 1 :]
+            parameters.on_verified(len(behind))
             break
     return started_at
 
@@ -218,21 +251,23 @@ def _log_truncation(
     )
 
 
-def _epochs_from_batches(segments: list[Segment], epochs: LeaderEpochCache) -> None:
+def _epochs_in(segments: list[Segment]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
     for segment in segments:
         for _, header in segment.headers_from(0):
-            if header.leader_epoch > epochs.latest_epoch:
-                epochs.assign(header.leader_epoch, header.base_offset)
+            if header.leader_epoch > (found[-1][0] if found else -1):
+                found.append((header.leader_epoch, header.base_offset))
+    return found
 
 
-def _restore_producers(log: Log, recovered_from: int | None) -> None:
+def _restore_producers(log: Log, recovered_from: int | None, cancel: threading.Event | None) -> None:
     if recovered_from is None and not snapshot_offsets(log.dir):
         # A clean log of a broker that wrote no snapshots: it had no producers to remember.
         return
     remove_snapshots(log.dir, after=log.log_end_offset)
     if recovered_from is None:
-        log.rebuild_producer_state()
+        log.rebuild_producer_state(cancel=cancel)
     else:
-        log.rebuild_producer_state(reindex_from=recovered_from)
+        log.rebuild_producer_state(reindex_from=recovered_from, cancel=cancel)
         take_snapshot(log.producer_state, log.dir, log.log_end_offset)
     thin_out_snapshots(log.dir, (segment.base_offset for segment in log.segments))

@@ -17,10 +17,11 @@ import structlog
 from broker.config.log_config import LONG_MAX, LogConfig
 from broker.log import producer_replay
 from broker.log.leader_epochs import LeaderEpochCache
+from broker.log.log_dir_health import Fault, LogDirHealth, fault_of
 from broker.log.partition_metadata import write_topic_id
 from broker.log.producer_state import ProducerStateManager
 from broker.log.retention import Reason, RetentionRules, SegmentFacts, segments_to_delete
-from broker.log.segment import Segment
+from broker.log.segment import DELETED_SUFFIX, Segment, sync_dir
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
@@ -28,7 +29,6 @@ from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
 
-DELETED_SUFFIX = ".deleted"
 DELETE_DIR_SUFFIX = "-delete"
 _MAX_NAME_BYTES = 255
 
@@ -56,7 +56,10 @@ class LocalLog:
         producer_state: ProducerStateManager,
         clock: Clock,
         scheduler: KafkaScheduler | None = None,
+        health: LogDirHealth | None = None,
+        is_new: bool = False,
     ) -> None:
+        self.health = health or LogDirHealth(directory.parent)
         self.topic_partition = topic_partition
         self.dir = directory
         self.topic_id = topic_id
@@ -68,9 +71,12 @@ class LocalLog:
         # Called when truncation takes the recovery point back, which must reach the checkpoint (see
         # LogManager).
         self.on_recovery_point_lowered: Callable[[LocalLog], None] | None = None
-        # Whether appends sync themselves when flush.messages asks for it; False when the caller sees to it.
-        self.sync_on_append = True
+        # Up to where appends have asked for a sync.
+        self._sync_wanted = 0
         self.last_flush_ms = clock.wall_ms()
+        # What a flush must sync besides the files it writes: names, without which the files would not be found.
+        self._names_changed = False
+        self._dir_is_new = is_new
         self.lock = threading.RLock()
         self._flush_lock = threading.Lock()
         self._clock = clock
@@ -121,6 +127,12 @@ class LocalLog:
     def flush_due(self) -> bool:
         """Whether ``flush.messages`` asks for a sync now."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    @property
+    def committable_end(self) -> int:
+        """How far this replica's records may count as committed: not past a sync that an append waits for."""
+        end = self.log_end_offset
+        return self.recovery_point if min(self._sync_wanted, end) > self.recovery_point else end
 
     def update_config(self, config: LogConfig) -> None:
         """Takes a changed topic config; what is on disk already stays as it is."""
@@ -182,8 +194,19 @@ class LocalLog:
             _log.error(
                 "log_roll_failed", partition=str(self.topic_partition), dir=str(self.dir), error=str(error)
             )
-            raise self._storage_error("begin a segment of", error) from error
+            torn = not self._take_back_segment(base_offset)
+            raise self._storage_error("begin a segment of", error, torn=torn) from error
         return segment
+
+    def _take_back_segment(self, base_offset: int) -> bool:
+        """Removes the files of a segment that could not be begun; False when that fails. Were they left, and the log
+        grew on past their offset, the next recovery would take them for what follows there.
+        """
+        try:
+            Segment(self.dir, base_offset, self.config.segment_index_bytes, 0).delete_files()
+        except OSError:
+            return False
+        return True
 
     def _replace_active(self, base_offset: int) -> None:
         """Puts an empty segment at ``base_offset`` in the place of an empty active one."""
@@ -208,21 +231,37 @@ class LocalLog:
                 if target <= self.recovery_point:
                     return
                 segments = self._segments_between(self.recovery_point, target)
+            syncing = True
             try:
+                self._sync_names()
                 for segment in segments:
+                    syncing = False
                     with self.lock:
                         segment.write_indexes()
+                    syncing = True
                     segment.sync()
                 self.leader_epochs.flush()
             except OSError as error:
                 if generation != self._generation:
                     return
                 _log.error("log_flush_failed", partition=str(self.topic_partition), error=str(error))
-                raise self._storage_error("sync", error) from error
+                # The kernel may have dropped the pages it could not write: a second sync would succeed and lie.
+                torn = syncing and fault_of(error) is Fault.FULL
+                raise self._storage_error("sync", error, torn=torn) from error
             with self.lock:
                 self.last_flush_ms = self._clock.wall_ms()
                 if generation == self._generation:
                     self.recovery_point = max(self.recovery_point, target)
+
+    def _sync_names(self) -> None:
+        if self._names_changed:
+            # Were a truncation's deletions undone by a power loss, old segments and snapshots would stand beside what
+            # was written since.
+            self._names_changed = False
+            sync_dir(self.dir)
+        if self._dir_is_new:
+            sync_dir(self.dir.parent)
+            self._dir_is_new = False
 
     def note_synced(self) -> None:
         """Everything was made durable by other means while nothing was appended."""
@@ -230,12 +269,13 @@ class LocalLog:
             self.recovery_point = self.log_end_offset
 
     def _segments_between(self, first_offset: int, end_offset: int) -> list[Segment]:
+        """Also the one that ends at ``first_offset``: it may have been synced before rolling trimmed its indexes."""
         segments = self._segments
         ends = [segment.base_offset for segment in segments[1:]] + [self.log_end_offset + 1]
         return [
             segment
             for segment, end in zip(segments, ends, strict=True)
-            if segment.base_offset < end_offset and end > first_offset
+            if segment.base_offset < end_offset and end >= first_offset
         ]
 
     def _flush_quietly(self, up_to: int) -> None:
@@ -259,13 +299,20 @@ class LocalLog:
                 self.truncate_fully_and_start_at(offset)
                 return True
             before = self.log_end_offset
+            # Before the files change: no part of a truncation may survive a power loss that the old point vouches for.
+            self._lower_recovery_point(offset)
             self._generation += 1
             try:
                 self._truncate_segments(offset)
             except OSError as error:
-                raise self._storage_error("truncate", error) from error
+                raise self._storage_error("truncate", error, torn=True) from error
             finally:
                 self._generation += 1
+            if self.log_end_offset < self.log_start_offset:
+                # Only deleted records are left. Going on behind them would leave a gap, which recovery takes for a
+                # loss.
+                self.truncate_fully_and_start_at(self.log_start_offset)
+                return True
             self._after_truncation()
             _log.info(
                 "log_truncated", partition=str(self.topic_partition), before=before, after=self.log_end_offset
@@ -275,11 +322,11 @@ class LocalLog:
     def _truncate_segments(self, offset: int) -> None:
         segments = self._segments
         kept = [segment for segment in segments if segment.base_offset <= offset]
-        for segment in segments[len(kept) :]:
+        for segment in reversed(segments[len(kept) :]):  # a crash among them then leaves no gap
             self._discard(segment, at_once=True)
         active = kept[-1]
         self.log_start_offset = min(self.log_start_offset, offset)
-        self.log_end_offset = max(active.truncate_to(offset), self.log_start_offset)
+        self.log_end_offset = active.truncate_to(offset)
         self._set_segments(kept)
         producer_replay.remove_snapshots(self.dir, after=self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
@@ -293,7 +340,7 @@ class LocalLog:
             before = self.log_end_offset
             self._generation += 1
             try:
-                for segment in self._segments:
+                for segment in reversed(self._segments):
                     self._discard(segment, at_once=True)
                 producer_replay.remove_snapshots(self.dir, after=-1)
                 segment = self._new_segment(offset)
@@ -302,30 +349,36 @@ class LocalLog:
                 self.leader_epochs.clear()
                 self.producer_state.clear()
             except OSError as error:
-                raise self._storage_error("truncate", error) from error
+                raise self._storage_error("truncate", error, torn=True) from error
             finally:
                 self._generation += 1
             self._after_truncation()
             _log.info("log_truncated_fully", partition=str(self.topic_partition), before=before, after=offset)
 
     def _after_truncation(self) -> None:
+        self._names_changed = True
         self._high_watermark = max(min(self._high_watermark, self.log_end_offset), self.log_start_offset)
-        if self.recovery_point > self.log_end_offset:
-            self.recovery_point = self.log_end_offset
+        self._lower_recovery_point(self.log_end_offset)
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        if self.recovery_point > offset:
+            self.recovery_point = offset
             if self.on_recovery_point_lowered is not None:
                 self.on_recovery_point_lowered(self)
 
-    def rebuild_producer_state(self, reindex_from: int = LONG_MAX) -> None:
+    def rebuild_producer_state(
+        self, reindex_from: int = LONG_MAX, cancel: threading.Event | None = None
+    ) -> None:
         """Reads the producers' state again: the latest snapshot, then the batches after it.
 
         Aborts whose markers stand at ``reindex_from`` or later are noted in the transaction index. Raises
-        OSError.
+        LoadCancelled, OSError.
         """
         state, end = self.producer_state, self.log_end_offset
         latest = min(end, reindex_from)
         snapshot = producer_replay.load_latest_snapshot(state, self.dir, latest, self._clock.wall_ms())
         start = self._segments[0].base_offset if snapshot is None else snapshot
-        producer_replay.replay(state, self._segments_between(start, end), start, reindex_from)
+        producer_replay.replay(state, self._segments_between(start, end), start, reindex_from, cancel)
 
     # -- retention ---------------------------------------------------------------------------------
 
@@ -421,14 +474,21 @@ class LocalLog:
                 new.change_suffix("")
                 self._segments = tuple(sorted([*kept, new], key=lambda segment: segment.base_offset))
             except OSError as error:
-                raise self._storage_error("replace segments of", error) from error
+                raise self._storage_error("replace segments of", error, torn=True) from error
             finally:
                 self._generation += 1
             return True
 
     def _discard(self, segment: Segment, *, at_once: bool) -> None:
         """Renames the files away and unlinks them, by and by when somebody may still read them."""
-        segment.change_suffix(DELETED_SUFFIX)
+        try:
+            segment.change_suffix(DELETED_SUFFIX)
+        except OSError as error:
+            if fault_of(error) is not Fault.FULL:
+                raise
+            # A longer name may need a block that a full disk does not have; deleting is what makes room on it.
+            segment.delete_files()
+            return
         delay_ms = self.config.file_delete_delay_ms
         if at_once or delay_ms <= 0 or self._scheduler is None or not self._scheduler.is_started:
             segment.delete_files()
@@ -455,7 +515,9 @@ class LocalLog:
             producer_replay.take_snapshot(self.producer_state, self.dir, self.log_end_offset)
             try:
                 self._active.cut_back()
-                self._active.become_inactive()
+                for segment in self._segments:
+                    if segment is self._active or segment.has_waiting_entries:
+                        segment.become_inactive()
             except OSError as error:
                 _log.error("log_close_failed", partition=str(self.topic_partition), error=str(error))
                 raise self._storage_error("close", error) from error
@@ -465,7 +527,6 @@ class LocalLog:
         KafkaError(KAFKA_STORAGE_ERROR).
         """
         with self.lock:
-            self._closed = True
             tail = f".{uuid4().hex}{DELETE_DIR_SUFFIX}"
             new = self.dir.with_name(self.dir.name[: _MAX_NAME_BYTES - len(tail)] + tail)
             self._generation += 1
@@ -475,12 +536,15 @@ class LocalLog:
                 raise self._storage_error("delete", error) from error
             finally:
                 self._generation += 1
+            self._closed = True
             self.dir = new
             for segment in self._segments:
                 segment.dir = new
             return new
 
-    def _storage_error(self, what: str, error: OSError) -> KafkaError:
+    def _storage_error(self, what: str, error: OSError, *, torn: bool = False) -> KafkaError:
+        """What to raise for an error of the disk, once the directory's health has been told of it."""
+        self.health.report(f"{what} {self.topic_partition}", error, torn=torn)
         return KafkaError(
             Errors.KAFKA_STORAGE_ERROR,
             f"cannot {what} {self.topic_partition} in {self.dir}: {error.strerror or error}",

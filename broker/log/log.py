@@ -93,8 +93,10 @@ class Log(LocalLog):
         All or nothing. Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE,
         RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP, INVALID_PRODUCER_EPOCH,
         OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR. A retried batch is not written again: ``duplicate``
-        is set.
+        is set. The sync that ``flush.messages`` may ask for is the caller's to see to (``flush_due``).
         """
+        if origin is AppendOrigin.CLIENT and self.health.refusal is not None:
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, self.health.refusal)
         rules = self._rules
         now_ms = self._clock.wall_ms()
         headers = validator.check_batches(records, rules, origin, now_ms, self.topic_partition)
@@ -133,8 +135,8 @@ class Log(LocalLog):
             self._write(records, batches, now_ms)
             if has_producer:
                 self._note_producers(records, headers, batches)
-            if offset - self.recovery_point >= self.config.flush_messages and self.sync_on_append:
-                self.flush()
+            if offset - self.recovery_point >= self.config.flush_messages:
+                self._sync_wanted = offset
         return self._info(
             headers, batches, leader_epoch, now_ms if rules.log_append_time else -1, len(records)
         )
@@ -156,23 +158,40 @@ class Log(LocalLog):
         with self.lock:
             validator.check_follows(headers, self.log_end_offset, self.topic_partition)
             now_ms = self._clock.wall_ms()
-            for header in headers:
-                if header.leader_epoch > self.leader_epochs.latest_epoch:
-                    self.leader_epochs.assign(header.leader_epoch, header.base_offset)
-            position = 0
+            position = first = 0
             for group in _groups(batches, self.config.segment_bytes):
                 size = sum(batch[2] for batch in group)
-                self._write(records[position : position + size], group, now_ms)
+                view, own = records[position : position + size], headers[first : first + len(group)]
+                self._write_fetched(view, own, group, now_ms)
                 position += size
-            if _has_producer(headers):
-                self._note_producers(records, headers, batches)
-            if self.flush_due and self.sync_on_append:
+                first += len(group)
+            if self.flush_due:
                 self.flush()
         return self._info(headers, batches, headers[-1].leader_epoch, -1, total)
 
+    def _write_fetched(
+        self,
+        data: memoryview,
+        headers: Sequence[BatchHeader],
+        batches: Sequence[AppendedBatch],
+        now_ms: int,
+    ) -> None:
+        """One segment's share of a fetch: epochs and producers know of what was written, and of no more."""
+        for header in headers:
+            if header.leader_epoch > self.leader_epochs.latest_epoch:
+                self.leader_epochs.assign(header.leader_epoch, header.base_offset)
+        try:
+            self._write(data, batches, now_ms)
+        except KafkaError:
+            self.leader_epochs.truncate_from_end(self.log_end_offset)
+            raise
+        if _has_producer(headers):
+            self._note_producers(data, headers, batches)
+
     def _write(self, data: memoryview, batches: Sequence[AppendedBatch], now_ms: int) -> None:
-        if self._closed:
-            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, f"the log of {self.topic_partition} is closed")
+        if self._closed or self.health.failure is not None:
+            why = self.health.failure or f"the log of {self.topic_partition} is closed"
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, why)
         segment = self._segment_for(len(data), batches, now_ms)
         position = segment.size
         try:
@@ -214,20 +233,27 @@ class Log(LocalLog):
         return age_ms > self._segment_ms
 
     def _write_failure(self, segment: Segment, size: int, error: OSError) -> KafkaError:
+        """Takes back what was written. Where that fails the directory does: batches of the torn end could be taken
+        for sound ones behind a shorter write to the same place.
+        """
+        torn = False
         try:
             segment.cut_back()
         except OSError as cut_error:
-            # Harmless while the broker lives: the next write goes to the same position.
-            _log.warning("log_cut_back_failed", partition=str(self.topic_partition), error=str(cut_error))
-        _log.error(
-            "log_write_failed",
-            partition=str(self.topic_partition),
-            file=str(segment.path(".log")),
-            bytes=size,
-            error=error.strerror or str(error),
-            do="free space on the disk or replace it; nothing was appended",
-        )
-        return self._storage_error("append to", error)
+            torn = True
+            _log.error("log_cut_back_failed", partition=str(self.topic_partition), error=str(cut_error))
+        refused_before = self.health.is_full and not torn
+        failure = self._storage_error("append to", error, torn=torn)
+        if not refused_before:  # a follower on a full disk tries again and again
+            _log.error(
+                "log_write_failed",
+                partition=str(self.topic_partition),
+                file=str(segment.path(".log")),
+                bytes=size,
+                error=error.strerror or str(error),
+                do="free space on the disk or replace it; nothing was appended",
+            )
+        return failure
 
     def _note_producers(
         self, records: memoryview, headers: Sequence[BatchHeader], batches: Sequence[AppendedBatch]
@@ -239,7 +265,7 @@ class Log(LocalLog):
                 try:
                     note_batch(self.producer_state, records, position, placed, self._active)
                 except OSError as error:
-                    raise self._storage_error("note an aborted transaction of", error) from error
+                    raise self._storage_error("note an aborted transaction of", error, torn=True) from error
             position += batch[2]
 
     def _info(
@@ -346,16 +372,19 @@ class Log(LocalLog):
         """The first record as late as ``timestamp`` (ms), or what Kafka's special timestamps ask for.
 
         -2 earliest, -4 earliest local, -1 the log's end, -3 the record with the highest timestamp. None: no
-        such.
+        such. Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
         with self.lock:
             if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
                 return self._position_only(self.log_start_offset)
             if timestamp == LATEST_TIMESTAMP:
                 return TimestampOffset(-1, self.log_end_offset, self.leader_epochs.latest_epoch)
-            if timestamp == MAX_TIMESTAMP:
-                return reader.offset_of_max_timestamp(self._segments)
-            return reader.offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+            try:
+                if timestamp == MAX_TIMESTAMP:
+                    return reader.offset_of_max_timestamp(self._segments)
+                return reader.offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+            except OSError as error:
+                raise self._storage_error("look for a timestamp in", error) from error
 
     def _position_only(self, offset: int) -> TimestampOffset:
         return TimestampOffset(-1, offset, self.leader_epochs.epoch_for_offset(offset))

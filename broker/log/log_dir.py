@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -19,13 +17,14 @@ from broker.log.checkpoints import (
     OffsetCheckpoint,
     replace_file,
 )
-from broker.log.errors import LogDirError
+from broker.log.dir_lock import LOCK_FILE, take_lock
+from broker.log.errors import LogDirError, LogDirUnusableError
 from broker.log.local_log import DELETE_DIR_SUFFIX
+from broker.log.log_dir_health import LogDirHealth
 from broker.log.meta_properties import MetaProperties, read_meta_properties
 from broker.log.segment import sync_dir
 from broker.utils.topic_partition import TopicPartition
 
-LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 _PASSED_OVER_SUFFIXES = ("-future", "-stray")
 _NOT_OURS = frozenset({"lost+found"})
@@ -37,6 +36,7 @@ class LogDir:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.health = LogDirHealth(self.path)
         self._lock_fd = -1
         self.recovery_points = OffsetCheckpoint(self.path, RECOVERY_POINT_CHECKPOINT)
         self.high_watermarks = OffsetCheckpoint(self.path, HIGH_WATERMARK_CHECKPOINT)
@@ -46,26 +46,24 @@ class LogDir:
         return f"<LogDir {self.path}{' locked' if self._lock_fd >= 0 else ''}>"
 
     def lock(self) -> None:
-        """Makes the directory if need be and locks it. Raises LogDirError.
+        """Makes the directory if need be and locks it. Raises LogDirError, LogDirUnusableError when its disk is why.
 
-        With both of Linux's kinds of lock: flock, and the record lock by which Apache Kafka excludes others.
+        See :mod:`broker.log.dir_lock` for the kinds of lock.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise LogDirError(
-                f"cannot use log directory {self.path}: {error.strerror}; "
-                "make it writable for the broker's user or change log.dirs"
-            ) from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(fd)
+            if not self.path.is_dir():
+                self.path.mkdir(parents=True)
+                sync_dir(self.path.parent)
+            fd = take_lock(self.path)
+        except BlockingIOError as error:
             raise LogDirError(
                 f"log directory {self.path} is locked by another broker: stop that one (its process holds "
                 f"{self.path / LOCK_FILE} open) or give this one a log.dirs of its own"
+            ) from error
+        except OSError as error:
+            raise LogDirUnusableError(
+                f"cannot use log directory {self.path}: {error.strerror}; "
+                "make it writable for the broker's user or change log.dirs"
             ) from error
         self._lock_fd = fd
 
@@ -123,22 +121,43 @@ class LogDir:
     # -- checkpoints -------------------------------------------------------------------------------
 
     def read_checkpoint(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
-        """What the checkpoint says; {} with one warning when it is unreadable, which only costs time."""
+        """What the checkpoint says; {} with one warning when it is unreadable, which only costs time, and when the
+        disk is.
+        """
         try:
             return checkpoint.read()
         except CheckpointError as error:
             _log.warning("checkpoint_unreadable", file=str(checkpoint.path), error=str(error))
-            return {}
+        except OSError as error:
+            self.health.report(f"read {checkpoint.path}", error)
+        return {}
 
     def write_checkpoint(self, checkpoint: OffsetCheckpoint, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces the checkpoint; a failing disk costs a warning, for the old file still stands."""
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                checkpoint.write(offsets)
-            except FileNotFoundError:
-                raise
-            except OSError as error:
-                _log.error("checkpoint_write_failed", file=str(checkpoint.path), error=str(error))
+        """Replaces the checkpoint. On a full disk the old file still stands, which costs a warning; any other error
+        is the directory's failure.
+        """
+        self._write(checkpoint, offsets)
+
+    def lower_checkpoint(self, checkpoint: OffsetCheckpoint, offsets: Mapping[TopicPartition, int]) -> None:
+        """The same where the old file claims too much: rather than let it stand, it is taken away, which costs the
+        next start time and nothing else.
+        """
+        if self._write(checkpoint, offsets):
+            return
+        try:
+            checkpoint.path.unlink(missing_ok=True)
+            sync_dir(self.path)
+        except OSError as error:
+            self.health.report(f"take back {checkpoint.path}", error, torn=True)
+
+    def _write(self, checkpoint: OffsetCheckpoint, offsets: Mapping[TopicPartition, int]) -> bool:
+        try:
+            checkpoint.write(offsets)
+        except OSError as error:
+            if not self.health.report(f"write {checkpoint.path}", error):
+                _log.warning("checkpoint_write_failed", file=str(checkpoint.path), error=str(error))
+            return False
+        return True
 
 
 def _parse_name(path: Path) -> TopicPartition:

@@ -17,15 +17,17 @@ from uuid import UUID
 import structlog
 
 from broker.config.log_config import LONG_MAX, LogConfig
-from broker.log.checkpoints import OffsetCheckpoint
 from broker.log.cleaner_manager import LogCleaner
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.filesystem_sync import sync_filesystem
+from broker.log.free_space import DEFAULT_FLOOR, FreeSpaceFloor, check_free_space
+from broker.log.load_progress import LoadMeter, LoadProgress, segments_to_verify
 from broker.log.loader import LoadParameters, load_log
-from broker.log.local_log import LocalLog
 from broker.log.log import Log
 from broker.log.log_dir import LogDir
-from broker.log.meta_properties import agreed, write_meta_properties
+from broker.log.log_dir_health import LogDirHealth
+from broker.log.log_dirs import LogDirs
+from broker.log.log_registry import LogRegistry
 from broker.log.parallel import run_parallel
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import SYSTEM_CLOCK, Clock
@@ -34,6 +36,7 @@ from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
 _PRODUCER_EXPIRATION_CHECK_MS = 600_000
+_FREE_SPACE_CHECK_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,10 @@ class LogManagerSettings:
     log_cleaner_enable: bool = True
     log_cleaner_backoff_ms: int = 15_000
     log_cleaner_dedupe_buffer_size: int = 134_217_728
+    free_space_floor: FreeSpaceFloor = DEFAULT_FLOOR
 
 
-class LogManager:
+class LogManager(LogRegistry):
     """Owner of all logs. Thread-safe; ``get`` takes no lock."""
 
     def __init__(
@@ -64,130 +68,125 @@ class LogManager:
         recovery_threads: int = 1,
         settings: LogManagerSettings | None = None,
     ) -> None:
-        self._dirs = [LogDir(path) for path in dict.fromkeys(log_dirs)]
+        super().__init__(LogDirs(log_dirs))
         self.default_config = default_config
         self._topic_configs = topic_configs or (lambda _topic: self.default_config)
         self._scheduler = scheduler
         self._clock = clock
         self._recovery_threads = max(recovery_threads, 1)
         self._settings = settings or LogManagerSettings()
-        self._logs: dict[TopicPartition, Log] = {}
-        self._dir_of: dict[TopicPartition, LogDir] = {}
-        self._lock = threading.Lock()
-        self._loaded_dirs: set[LogDir] = set()
-        self._clean_dirs: set[LogDir] = set()
         self._started_loading: set[LogDir] = set()
         self.cleaner = LogCleaner(
-            lambda: [(log_dir, self._logs_in(log_dir)) for log_dir in self._dirs],
+            lambda: [(log_dir, self._logs_in(log_dir)) for log_dir in self.dirs],
             clock,
             self._settings.log_cleaner_dedupe_buffer_size,
-            stopped=lambda: not self._locked or (scheduler is not None and not scheduler.is_started),
+            stopped=lambda: not self.dirs.locked or (scheduler is not None and not scheduler.is_started),
         )
-        self._locked = False
-        self.clean = True
-        self.broker_id: int | None = None
-        self.cluster_id: str | None = None
 
     # -- directories -------------------------------------------------------------------------------
 
     def lock_and_check(self) -> None:
-        """Locks all directories and learns ``broker_id``, ``cluster_id`` and ``clean`` from them.
+        """Locks the directories and checks whose they are; raises as :meth:`LogDirs.lock_and_check`."""
+        self.dirs.lock_and_check()
 
-        Raises LogDirError when one is unusable, in use by another broker, or of another broker or cluster
-        than the rest; none is then locked.
-        """
-        try:
-            for log_dir in self._dirs:
-                log_dir.lock()
-            self._locked = True
-            self._check_identity()
-            for log_dir in self._dirs:
-                if log_dir.has_clean_marker or not log_dir.partitions():
-                    self._clean_dirs.add(log_dir)
-        except (LogDirError, OSError):
-            self._unlock()
-            raise
-        self.clean = len(self._clean_dirs) == len(self._dirs)
+    @property
+    def clean(self) -> bool:
+        """Whether every directory was closed cleanly; known once they are locked."""
+        return not self.dirs.unclean
 
-    def _check_identity(self) -> None:
-        found = {log_dir.path: meta for log_dir in self._dirs if (meta := log_dir.meta_properties())}
-        self.broker_id = agreed("broker.id", {path: meta.broker_id for path, meta in found.items()})
-        self.cluster_id = agreed("cluster.id", {path: meta.cluster_id for path, meta in found.items()})
+    def listen(self, on_dir_failed: Callable[[LogDir], None]) -> None:
+        """Tells of each directory that fails once the logs are loaded, on the thread that met the error, locks held."""
+        for log_dir in self._loaded_dirs:
+            log_dir.health.listen(partial(on_dir_failed, log_dir))
 
-    def write_meta_properties(self, broker_id: int, cluster_id: str) -> None:
-        """Marks all directories as this broker's. Raises OSError."""
-        for log_dir in self._dirs:
-            meta = log_dir.meta_properties()
-            if meta is None or meta.broker_id != broker_id or meta.cluster_id != cluster_id:
-                write_meta_properties(log_dir.path, broker_id, cluster_id)
-        self.broker_id, self.cluster_id = broker_id, cluster_id
+    def check_free_space(self) -> None:
+        """Looks at the disks; the periodic task."""
+        check_free_space(self._settings.free_space_floor, [log_dir.health for log_dir in self.dirs])
 
     # -- loading -----------------------------------------------------------------------------------
 
     def startup(
-        self, cancel: threading.Event | None = None, progress: Callable[[int, int], None] | None = None
+        self, cancel: threading.Event | None = None, progress: Callable[[LoadProgress], None] | None = None
     ) -> None:
         """Loads every partition, recovering those of unclean directories, and begins the periodic tasks.
 
-        ``progress`` is told logs done and logs in all. Raises LoadCancelled once ``cancel`` is set
+        ``progress`` is told how far it is, now and then and at the end. Raises LoadCancelled once ``cancel`` is set
         (``shutdown`` then keeps what was done), LogDirError, OSError.
         """
-        if not self._locked:
+        if not self.dirs.locked:
             self.lock_and_check()
         started_ms = self._clock.monotonic_ms()
         jobs = []
-        for log_dir in self._dirs:
-            partitions = log_dir.partitions()
-            self._started_loading.add(log_dir)
-            log_dir.remove_clean_marker()
-            jobs.append((log_dir, partitions, self._parameters(log_dir, cancel)))
+        for log_dir in self.dirs:
+            try:
+                partitions = log_dir.partitions()
+                log_dir.remove_clean_marker()
+                jobs.append((log_dir, partitions, self._parameters(log_dir, cancel)))
+            except OSError as error:
+                self.dirs.fail_at_start(log_dir, "begin to load", error)
+            else:
+                self._started_loading.add(log_dir)
         total = sum(len(partitions) for _, partitions, _ in jobs)
-        self._load_all(jobs, total, cancel, progress or (lambda _done, _total: None))
+        meter = LoadMeter(total, self._to_verify(jobs), progress or (lambda _: None), self._clock)
+        self._load_all(jobs, cancel, meter)
         self._schedule_tasks()
         if total:
             took_ms = self._clock.monotonic_ms() - started_ms
-            _log.info("logs_loaded", logs=total, clean=self.clean, took_ms=took_ms)
+            _log.info("logs_loaded", logs=len(self._logs), of=total, clean=self.clean, took_ms=took_ms)
+
+    @staticmethod
+    def _to_verify(jobs: Sequence[_DirJob]) -> int:
+        return sum(
+            segments_to_verify(path, parameters.recovery_points.get(tp, 0))
+            for _, partitions, parameters in jobs
+            if not parameters.clean
+            for tp, path in partitions
+        )
 
     def _parameters(self, log_dir: LogDir, cancel: threading.Event | None) -> _DirParameters:
         return _DirParameters(
-            clean=log_dir in self._clean_dirs,
+            clean=log_dir not in self.dirs.unclean,
             recovery_points=log_dir.read_checkpoint(log_dir.recovery_points),
             log_starts=log_dir.read_checkpoint(log_dir.log_starts),
             cancel=cancel,
+            health=log_dir.health,
         )
 
     def _load_all(
         self,
-        jobs: list[tuple[LogDir, list[tuple[TopicPartition, Path]], _DirParameters]],
-        total: int,
+        jobs: Sequence[_DirJob],
         cancel: threading.Event | None,
-        progress: Callable[[int, int], None],
+        meter: LoadMeter,
     ) -> None:
-        done = 0
-
         def load(log_dir: LogDir, tp: TopicPartition, path: Path, parameters: _DirParameters) -> None:
-            nonlocal done
             if cancel is not None and cancel.is_set():
                 raise LoadCancelled("loading was told to stop")
-            log = self._load_one(tp, path, parameters)
+            if log_dir.health.failure is not None:
+                return
+            try:
+                log = self._load_one(tp, path, parameters, meter)
+            except OSError as error:
+                self.dirs.fail_at_start(log_dir, f"load {path}", error)
+                return
             with self._lock:
                 if tp in self._logs:
                     raise LogDirError(f"{tp} lies in two log directories: {path} and {self._logs[tp].dir}")
                 self._adopt(log, log_dir)
-                done += 1
-                progress(done, total)
+            meter.log_loaded()
 
         work = [
             [lambda d=log_dir, t=tp, p=path, q=parameters: load(d, t, p, q) for tp, path in partitions]
             for log_dir, partitions, parameters in jobs
         ]
         run_parallel(work, self._recovery_threads, "log-recovery")
-        self._loaded_dirs = set(self._dirs)
-        for log_dir in self._dirs:
-            if log_dir not in self._clean_dirs:
-                self._sync_dir(log_dir)
+        self.dirs.require_one()
+        for log_dir in self.dirs.failed:
+            self.take_offline(log_dir)
+        self._loaded_dirs = set(self.dirs)
+        for log_dir in self.dirs.unclean & self._loaded_dirs:
+            self._sync_dir(log_dir)
 
-    def _load_one(self, tp: TopicPartition, path: Path, parameters: _DirParameters) -> Log:
+    def _load_one(self, tp: TopicPartition, path: Path, parameters: _DirParameters, meter: LoadMeter) -> Log:
         return load_log(
             path,
             tp,
@@ -200,44 +199,50 @@ class LogManager:
                 clock=self._clock,
                 scheduler=self._scheduler,
                 cancel=parameters.cancel,
+                health=parameters.health,
+                on_verified=meter.segments_verified,
             ),
         )
 
-    def _adopt(self, log: Log, log_dir: LogDir) -> None:
-        log.on_recovery_point_lowered = self._recovery_point_lowered
-        self._dir_of[log.topic_partition] = log_dir
-        self._logs[log.topic_partition] = log
-
     # -- logs --------------------------------------------------------------------------------------
 
-    def get(self, topic_partition: TopicPartition) -> Log | None:
-        """The partition's log, None when it has none here."""
-        return self._logs.get(topic_partition)
-
-    def all_logs(self) -> list[Log]:
-        return list(self._logs.values())
-
-    def get_or_create(self, topic_partition: TopicPartition, topic_id: UUID | None = None) -> Log:
+    def get_or_create(
+        self, topic_partition: TopicPartition, topic_id: UUID | None = None, *, is_new: bool = True
+    ) -> Log:
         """The partition's log, made in the directory with the fewest when there is none.
 
-        Raises KafkaError: INCONSISTENT_TOPIC_ID when it is another topic's, KAFKA_STORAGE_ERROR.
+        One that is not new may lie in a directory that failed, and is then not begun anew elsewhere. Raises
+        KafkaError: INCONSISTENT_TOPIC_ID when it is another topic's, KAFKA_STORAGE_ERROR.
         """
         log = self._logs.get(topic_partition)
         if log is None:
             config = self._topic_configs(topic_partition.topic)
             with self._lock:
-                log = self._logs.get(topic_partition) or self._create(topic_partition, config)
+                log = self._logs.get(topic_partition)
+                if log is None:
+                    if not is_new:
+                        self._refuse_beside_failed(topic_partition)
+                    log = self._create(topic_partition, config)
         if topic_id is not None and log.topic_id != topic_id:
             try:
                 log.assign_topic_id(topic_id)
             except OSError as error:
-                raise self._storage_error(topic_partition, log.dir, error) from error
+                raise self._storage_error(topic_partition, log.dir, log.health, error) from error
         return log
 
+    def _refuse_beside_failed(self, topic_partition: TopicPartition) -> None:
+        if failed := ", ".join(str(log_dir.path) for log_dir in self.dirs.failed):
+            raise KafkaError(
+                Errors.KAFKA_STORAGE_ERROR, f"{topic_partition} may lie in {failed}, which failed"
+            )
+
     def _create(self, topic_partition: TopicPartition, config: LogConfig) -> Log:
-        counts = dict.fromkeys(self._dirs, 0)
+        counts = dict.fromkeys(self.dirs, 0)
         for log_dir in self._dir_of.values():
-            counts[log_dir] += 1
+            if log_dir in counts:
+                counts[log_dir] += 1
+        if not counts:
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, "every log directory failed")
         log_dir = min(counts, key=lambda d: counts[d])
         path = log_dir.partition_path(topic_partition)
         parameters = LoadParameters(
@@ -247,16 +252,20 @@ class LogManager:
             producer_expiration_ms=self._settings.producer_id_expiration_ms,
             clock=self._clock,
             scheduler=self._scheduler,
+            health=log_dir.health,
         )
         try:
             log = load_log(path, topic_partition, config, parameters)
         except OSError as error:
-            raise self._storage_error(topic_partition, path, error) from error
+            raise self._storage_error(topic_partition, path, log_dir.health, error) from error
         self._adopt(log, log_dir)
         return log
 
     @staticmethod
-    def _storage_error(topic_partition: TopicPartition, path: Path, error: OSError) -> KafkaError:
+    def _storage_error(
+        topic_partition: TopicPartition, path: Path, health: LogDirHealth, error: OSError
+    ) -> KafkaError:
+        health.report(f"make the log of {topic_partition}", error)
         _log.error("log_create_failed", partition=str(topic_partition), dir=str(path), error=str(error))
         return KafkaError(
             Errors.KAFKA_STORAGE_ERROR,
@@ -292,78 +301,16 @@ class LogManager:
             if log.topic_partition.topic == topic:
                 log.update_config(config)
 
-    # -- checkpoints -------------------------------------------------------------------------------
-
-    def checkpoint_recovery_points(self) -> None:
-        """Writes how far each log is durable."""
-        for log_dir in self._dirs:
-            self._write_offsets(log_dir, log_dir.recovery_points, lambda log: log.recovery_point)
-
-    def checkpoint_log_starts(self) -> None:
-        """Writes where logs begin that begin later than their first segment."""
-        for log_dir in self._dirs:
-            self._write_log_starts(log_dir)
-
-    def _write_log_starts(self, log_dir: LogDir) -> None:
-        starts = {
-            log.topic_partition: log.log_start_offset
-            for log in self._logs_in(log_dir)
-            if log.log_start_offset > log.segments[0].base_offset
-        }
-        log_dir.write_checkpoint(log_dir.log_starts, self._with_unloaded(log_dir, log_dir.log_starts, starts))
-
-    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Writes the partitions' high watermarks, those not told as they last were."""
-        for log_dir in self._dirs:
-            known = log_dir.read_checkpoint(log_dir.high_watermarks)
-            offsets = {tp: offset for tp, offset in known.items() if self._dir_of.get(tp) is log_dir}
-            offsets |= {tp: hw for tp, hw in high_watermarks.items() if self._dir_of.get(tp) is log_dir}
-            log_dir.write_checkpoint(log_dir.high_watermarks, offsets)
-
-    def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """The high watermarks as last written."""
-        offsets: dict[TopicPartition, int] = {}
-        for log_dir in self._dirs:
-            offsets |= log_dir.read_checkpoint(log_dir.high_watermarks)
-        return offsets
-
-    def _logs_in(self, log_dir: LogDir) -> list[Log]:
-        return [log for log in self.all_logs() if self._dir_of.get(log.topic_partition) is log_dir]
-
-    def _write_offsets(
-        self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offset_of: Callable[[Log], int]
-    ) -> None:
-        offsets = {log.topic_partition: offset_of(log) for log in self._logs_in(log_dir)}
-        log_dir.write_checkpoint(checkpoint, self._with_unloaded(log_dir, checkpoint, offsets))
-
-    def _with_unloaded(
-        self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offsets: dict[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """``offsets``, and what the file says of logs that a stopped start-up did not reach."""
-        if log_dir in self._loaded_dirs:
-            return offsets
-        loaded = {log.topic_partition for log in self._logs_in(log_dir)}
-        before = log_dir.read_checkpoint(checkpoint)
-        return {tp: offset for tp, offset in before.items() if tp not in loaded} | offsets
-
-    def _checkpoint_dir(self, log_dir: LogDir) -> None:
-        self._write_offsets(log_dir, log_dir.recovery_points, lambda log: log.recovery_point)
-        self._write_log_starts(log_dir)
-
-    def _recovery_point_lowered(self, log: LocalLog) -> None:
-        log_dir = self._dir_of.get(log.topic_partition)
-        if log_dir is not None:
-            self._write_offsets(log_dir, log_dir.recovery_points, lambda one: one.recovery_point)
-
     # -- tasks -------------------------------------------------------------------------------------
 
     def _schedule_tasks(self) -> None:
         scheduler, settings = self._scheduler, self._settings
         if scheduler is None or not scheduler.is_started:
             return
-        for log_dir in self._dirs:
+        for log_dir in self.dirs:
             for path in log_dir.deleted_partitions():
                 self._delete_later(path, 0)
+        scheduler.schedule("free-space", self.check_free_space, 0, _FREE_SPACE_CHECK_MS)
         delay_ms = settings.log_initial_task_delay_ms
         tasks: Sequence[tuple[str, Callable[[], object], int]] = (
             ("kafka-log-retention", self.apply_retention, settings.log_retention_check_interval_ms),
@@ -421,7 +368,7 @@ class LogManager:
         A directory gets its marker when all its logs are closed and either all were loaded or it was clean
         before.
         """
-        if not self._locked:
+        if not self.dirs.locked:
             return
         failed: set[LogDir] = set()
 
@@ -433,22 +380,26 @@ class LogManager:
 
         work = [
             [lambda one=log, d=log_dir: end(one, d) for log in self._logs_in(log_dir)]
-            for log_dir in self._dirs
+            for log_dir in self.dirs
         ]
         run_parallel(work, self._recovery_threads, "log-closing")
-        for log_dir in self._started_loading:
+        for log_dir in self._started_loading & set(self.dirs):
             if not self._sync_dir(log_dir):
                 failed.add(log_dir)
             self._checkpoint_dir(log_dir)
-            if log_dir not in failed and (log_dir in self._loaded_dirs or log_dir in self._clean_dirs):
+            complete = log_dir in self._loaded_dirs or log_dir not in self.dirs.unclean
+            if complete and log_dir not in failed and log_dir.health.failure is None:
                 self._write_marker(log_dir, broker_epoch)
-        self._unlock()
+        self.dirs.unlock()
         self._logs.clear()
         self._dir_of.clear()
 
     def _sync_dir(self, log_dir: LogDir) -> bool:
-        """Makes the directory's logs durable, to which nothing is appended meanwhile; False when it fails."""
-        logs = [log for log in self._logs_in(log_dir) if log.recovery_point < log.log_end_offset]
+        """Makes the directory's logs durable, to which nothing is appended meanwhile; False when it fails.
+
+        Those too that are flushed to their end: closing and recovery have written indexes and snapshots.
+        """
+        logs = self._logs_in(log_dir)
         try:
             if logs:
                 sync_filesystem(log_dir.path)
@@ -465,11 +416,6 @@ class LogManager:
             log_dir.write_clean_marker(broker_epoch)
         except OSError as error:
             _log.error("clean_marker_write_failed", dir=str(log_dir.path), error=str(error))
-
-    def _unlock(self) -> None:
-        self._locked = False
-        for log_dir in self._dirs:
-            log_dir.unlock()
 
 
 def _run(action: Callable[[], object]) -> None:
@@ -493,3 +439,7 @@ class _DirParameters:
     recovery_points: Mapping[TopicPartition, int]
     log_starts: Mapping[TopicPartition, int]
     cancel: threading.Event | None
+    health: LogDirHealth
+
+
+_DirJob = tuple[LogDir, list[tuple[TopicPartition, Path]], _DirParameters]

@@ -39,6 +39,9 @@ def read_topic_id(directory: Path) -> UUID | None:
 
 
 def write_topic_id(directory: Path, topic_id: UUID) -> None:
-    """Replaces the directory's file. Raises OSError."""
+    """Replaces the directory's file, durably: an empty one after a power loss would stop the next start.
+
+    Raises OSError.
+    """
     text = f"version: 0\ntopic_id: {topic_id_text(topic_id)}"
-    replace_file(directory / FILE_NAME, text.encode(), sync=False)
+    replace_file(directory / FILE_NAME, text.encode())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
 import structlog
 
+from broker.log.errors import LoadCancelled
 from broker.log.producer_snapshot import read_snapshot, snapshot_offsets, snapshot_path, write_snapshot
 from broker.log.producer_state import ProducerStateManager, read_marker
 from broker.log.segment import Segment
@@ -41,12 +43,19 @@ def note_batch(
 
 
 def replay(
-    state: ProducerStateManager, segments: Iterable[Segment], start_offset: int, reindex_from: int
+    state: ProducerStateManager,
+    segments: Iterable[Segment],
+    start_offset: int,
+    reindex_from: int,
+    cancel: threading.Event | None = None,
 ) -> None:
-    """Notes the batches of ``segments`` from ``start_offset`` on; aborts from ``reindex_from`` are
-    indexed.
+    """Notes the batches of ``segments`` from ``start_offset`` on; aborts from ``reindex_from`` are indexed.
+
+    Raises LoadCancelled between two segments.
     """
     for segment in segments:
+        if cancel is not None and cancel.is_set():
+            raise LoadCancelled("reading the producers' state was told to stop")
         for position, header in segment.headers_from(segment.offset_index.lookup(start_offset)):
             if header.base_offset >= start_offset and header.producer_id >= 0:
                 end = position + header.size_bytes

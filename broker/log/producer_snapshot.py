@@ -3,6 +3,10 @@
 int16 version 1, uint32 CRC32C of all that follows it, int32 count, then 46 bytes a producer: int64 id, int16
 epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch,
 int64 first offset of the open transaction (-1 none).
+
+Kafka writes each producer's last batch only, and so after a restart refuses the retry of an earlier one, which it had
+appended, as out of order. Here every remembered batch has a row, the last one last: Kafka, to whom a later row
+replaces an earlier one of the same producer, reads of it what it would have written.
 """
 
 from __future__ import annotations
@@ -42,13 +46,13 @@ def snapshot_offsets(directory: Path) -> list[int]:
 
 def write_snapshot(path: Path, entries: Iterable[ProducerEntry], *, sync: bool) -> None:
     """Replaces the file at ``path``. Raises OSError."""
-    body = b"".join(_encode(entry) for entry in entries)
+    body = b"".join(row for entry in entries for row in _encode(entry))
     rest = (len(body) // _ENTRY.size).to_bytes(4, "big") + body
     replace_file(path, VERSION.to_bytes(2, "big") + crc32c(rest).to_bytes(4, "big") + rest, sync=sync)
 
 
 def read_snapshot(path: Path) -> Iterator[ProducerEntry]:
-    """The producers in the file. Raises SnapshotError, OSError."""
+    """The producers in the file, each with all its batches. Raises SnapshotError, OSError."""
     data = path.read_bytes()
     if len(data) < _HEAD.size:
         raise SnapshotError(f"{path} is too short for a snapshot: {len(data)} bytes")
@@ -58,31 +62,36 @@ def read_snapshot(path: Path) -> Iterator[ProducerEntry]:
     if crc != crc32c(data[_CRC_END:]):
         raise SnapshotError(f"{path} fails its checksum")
     if count * _ENTRY.size != len(data) - _HEAD.size:
-        raise SnapshotError(f"{path} announces {count} producers in {len(data)} bytes")
-    return (_decode(fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :]))
+        raise SnapshotError(f"{path} announces {count} rows in {len(data)} bytes")
+    producers: dict[int, ProducerEntry] = {}
+    for fields in _ENTRY.iter_unpack(data[_HEAD.size :]):
+        _decode(fields, producers)
+    return iter(producers.values())
 
 
-def _encode(entry: ProducerEntry) -> bytes:
-    last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, -1, 0, entry.last_timestamp)
+def _encode(entry: ProducerEntry) -> Iterator[bytes]:
     first_offset = entry.current_txn_first_offset
-    return _ENTRY.pack(
-        entry.producer_id,
-        entry.epoch,
-        last.last_sequence,
-        last.last_offset,
-        last.offset_delta,
-        entry.last_timestamp,
-        entry.coordinator_epoch,
-        -1 if first_offset is None else first_offset,
-    )
+    *earlier, last = entry.batches or [BatchMetadata(NO_SEQUENCE, -1, 0, entry.last_timestamp)]
+    for batch in (*earlier, last._replace(timestamp=entry.last_timestamp)):
+        yield _ENTRY.pack(
+            entry.producer_id,
+            entry.epoch,
+            batch.last_sequence,
+            batch.last_offset,
+            batch.offset_delta,
+            batch.timestamp,
+            entry.coordinator_epoch,
+            -1 if first_offset is None else first_offset,
+        )
 
 
-def _decode(fields: tuple[int, ...]) -> ProducerEntry:
+def _decode(fields: tuple[int, ...], producers: dict[int, ProducerEntry]) -> None:
+    """Adds a row to its producer, whose newest it is."""
     producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, txn_first = fields
-    entry = ProducerEntry(producer_id, epoch)
+    entry = producers.setdefault(producer_id, ProducerEntry(producer_id, epoch))
+    entry.set_epoch(epoch)
     if offset >= 0:
         entry.batches.append(BatchMetadata(sequence, offset, delta, timestamp))
     entry.last_timestamp = timestamp
     entry.coordinator_epoch = coordinator_epoch
     entry.current_txn_first_offset = None if txn_first < 0 else txn_first
-    return entry

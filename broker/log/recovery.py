@@ -5,29 +5,45 @@ from __future__ import annotations
 import os
 import threading
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
+import structlog
 from crc32c import crc32c
 
 from broker.config.log_config import LONG_MAX
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import LeaderEpochCache
-from broker.log.segment import INT32_MAX, LOG_SUFFIX, Segment
+from broker.log.log_dir_health import Fault, fault_of
+from broker.log.producer_state import read_marker
+from broker.log.results import AbortedTransaction
+from broker.log.segment import INDEX_SUFFIX, INT32_MAX, LOG_SUFFIX, Segment, sync_dir
 from broker.record.header import CRC_START, HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader
 
+_log = structlog.get_logger(__name__)
 _BUFFER_BYTES = 1024 * 1024
 _LEGACY_HEADER_BYTES = 26
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryResult:
-    """What was done: from which offset on, where the log continues, and what was cut off, why."""
+    """What was done: from which offset on, where the log continues, what was cut off and why, the last batch's
+    epoch.
+    """
 
     first_offset: int
     next_offset: int
     truncated_bytes: int
     problem: str | None
+    last_epoch: int
+
+    def checked_against(self, following_base: int) -> RecoveryResult:
+        """With the problem of batches that are missing before the next segment, when some are."""
+        if self.next_offset >= following_base:
+            return self
+        missing = f"the batches of offsets {self.next_offset} to {following_base - 1} are missing"
+        return replace(self, problem=missing)
 
 
 class _Fault(Exception):
@@ -40,19 +56,23 @@ def recover_segment(
     index_interval_bytes: int,
     *,
     end_offset: int | None = None,
+    behind: Sequence[Segment] = (),
+    keeps_aborts: bool = False,
+    epoch_before: int = -1,
     epochs: LeaderEpochCache | None = None,
     cancel: threading.Event | None = None,
 ) -> RecoveryResult:
     """Verifies the batches from ``trusted_offset`` on, rebuilds the indexes there, cuts off what is wrong.
 
     Batches and index entries below ``trusted_offset`` are durable and taken as they are; none may reach
-    ``end_offset``, where the next segment begins. Raises
-    LoadCancelled, LogDirError on batches of an older message format, OSError.
+    ``end_offset``, where the next segment begins. ``keeps_aborts`` where nobody reads the producers' state from these
+    batches again, which else notes the aborted transactions anew. With what is cut off go the segments ``behind``.
+    Raises LoadCancelled, LogDirError on batches of an older message format, OSError.
     """
     highest = segment.base_offset + INT32_MAX + 1
     end_offset = highest if end_offset is None else min(end_offset, highest)
-    position = _rewind(segment, trusted_offset)
-    next_offset = segment.base_offset
+    position = _rewind(segment, trusted_offset, keeps_aborts=keeps_aborts)
+    next_offset, last_epoch = segment.base_offset, epoch_before
     first_offset: int | None = None
     problem = None
     try:
@@ -60,8 +80,14 @@ def recover_segment(
             # Offsets stand outside the checksum.
             if header.base_offset < next_offset or header.last_offset >= end_offset:
                 raise _Fault(f"offset {header.base_offset} follows {next_offset - 1}")
+            if header.leader_epoch < last_epoch:
+                # Left from before a truncation that the disk has not seen whole.
+                raise _Fault(f"epoch {header.leader_epoch} follows {last_epoch}")
+            last_epoch = header.leader_epoch
             if first_offset is None:
                 first_offset = header.base_offset
+                if epochs is not None:
+                    epochs.forget_from(first_offset)
             _note(segment, header, position, index_interval_bytes)
             if epochs is not None and header.leader_epoch > epochs.latest_epoch:
                 epochs.assign(header.leader_epoch, header.base_offset, write=False)
@@ -71,16 +97,33 @@ def recover_segment(
         problem = str(fault)
     truncated = segment.size - position
     if truncated:
-        _refuse_legacy(segment, position)
+        refuse_legacy(segment, position)
+        remove_segments(behind)
         segment.size = position
         segment.cut_back()
-    segment.become_inactive()
+    try:
+        segment.become_inactive()
+    except OSError as error:
+        if fault_of(error) is not Fault.FULL:
+            raise
+        # A broker that a full disk kept from starting could not make room on it either.
+        _log.warning("index_not_written", file=str(segment.path(INDEX_SUFFIX)), kept="in memory")
     return RecoveryResult(
-        next_offset if first_offset is None else first_offset, next_offset, truncated, problem
+        next_offset if first_offset is None else first_offset, next_offset, truncated, problem, last_epoch
     )
 
 
-def _rewind(segment: Segment, trusted_offset: int) -> int:
+def remove_segments(segments: Sequence[Segment]) -> None:
+    """Unlinks the segments behind a fault, durably and before the fault itself is mended: were recovery interrupted
+    after that, the next one would find nothing wrong, and them. Raises OSError.
+    """
+    for segment in reversed(segments):
+        segment.delete_files()
+    if segments:
+        sync_dir(segments[0].dir)
+
+
+def _rewind(segment: Segment, trusted_offset: int, *, keeps_aborts: bool) -> int:
     """Takes the indexes back to what is durable; the position to verify from."""
     segment.max_timestamp = None
     segment.first_timestamp = None
@@ -91,16 +134,37 @@ def _rewind(segment: Segment, trusted_offset: int) -> int:
         last = offset_index.last()
         if last is not None:
             time_index.truncate_to(last[0] + 1)
+            time_index.drop_unordered_end()
             segment.txn_index.truncate_to(last[0])
+            segment.txn_index.keep_while(partial(_has_marker, segment))
             position = last[1]
             offset_index.truncate_to(position)
             segment.bytes_since_index_entry = LONG_MAX  # so that this batch gets its entry again
             return position
     offset_index.file.reset()
     time_index.reset()
-    segment.txn_index.reset()
+    if keeps_aborts:
+        segment.txn_index.keep_while(partial(_has_marker, segment))
+    else:
+        segment.txn_index.reset()
     segment.max_timestamp = -1
     return 0
+
+
+def _has_marker(segment: Segment, aborted: AbortedTransaction) -> bool:
+    """Whether the abort that an index entry tells of stands in the segment."""
+    if aborted.last_offset < segment.base_offset:
+        return False
+    found = segment.find(aborted.last_offset)
+    if found is None:
+        return False
+    position, header = found
+    if (header.base_offset, header.producer_id) != (aborted.last_offset, aborted.producer_id):
+        return False
+    if not header.is_control:
+        return False
+    marker = read_marker(segment.read_batches(position, position + header.size_bytes), 0, header)
+    return marker is not None and not marker.committed
 
 
 def _note(segment: Segment, header: BatchHeader, position: int, index_interval_bytes: int) -> None:
@@ -173,8 +237,11 @@ def _plausible(view: memoryview, at: int, left: int) -> BatchHeader:
     return header
 
 
-def _refuse_legacy(segment: Segment, position: int) -> None:
-    """Rather than cut off sound messages of an old format (magic 0 and 1), refuses the directory."""
+def refuse_legacy(segment: Segment, position: int) -> None:
+    """Rather than cut off or write over sound messages of an old format (magic 0 and 1), refuses the directory.
+
+    Raises LogDirError where such a message stands at ``position``, OSError.
+    """
     head = os.pread(segment.file.fileno(), _LEGACY_HEADER_BYTES, position)
     if len(head) < _LEGACY_HEADER_BYTES or head[16] > 1:
         return

@@ -6,6 +6,7 @@ go by ``size``, which moves after the write. Knows nothing of epochs, producers 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from io import FileIO
@@ -17,6 +18,7 @@ from broker.log.txn_index import TransactionIndex
 from broker.record.header import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
+DELETED_SUFFIX = ".deleted"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 INT32_MAX = (1 << 31) - 1
 _SCAN_BYTES = 8192
@@ -158,7 +160,7 @@ class Segment:
         while written < len(data):
             count = os.pwrite(fd, data[written:], position + written)
             if count == 0:
-                raise OSError("the file takes no more bytes")
+                raise OSError(errno.ENOSPC, "the file takes no more bytes")
             written += count
 
     def cut_back(self) -> None:
@@ -263,6 +265,11 @@ class Segment:
             self.max_timestamp = None
         return self.next_offset()
 
+    @property
+    def has_waiting_entries(self) -> bool:
+        """Whether index entries are in memory alone; of a segment that is not active only after a full disk."""
+        return self.offset_index.file.has_pending or self.time_index.file.has_pending
+
     def become_inactive(self) -> None:
         """Forces the last time index entry and trims the indexes. Raises OSError."""
         self.time_index.maybe_append(self.largest_noted_timestamp, self.max_timestamp_offset, force=True)
@@ -290,12 +297,17 @@ class Segment:
             self.dir_synced = True
 
     def change_suffix(self, new_suffix: str) -> None:
-        """Renames all its files, as ``.deleted``, ``.swap`` or none. Raises OSError."""
+        """Renames all its files, as ``.deleted``, ``.swap`` or none. Raises OSError.
+
+        A crash may leave some of them behind, so the log goes last where it is what the others are waited for, and
+        first where it goes away: indexes without their log are nothing.
+        """
         old = {kind: self.path(kind) for kind in SEGMENT_SUFFIXES}
+        going = new_suffix == DELETED_SUFFIX
         self.suffix = new_suffix
-        for kind, path in old.items():
-            if path.exists():
-                path.rename(self.path(kind))
+        for kind in SEGMENT_SUFFIXES if going else reversed(SEGMENT_SUFFIXES):
+            if old[kind].exists():
+                old[kind].rename(self.path(kind))
         self.offset_index.file.path = self.path(INDEX_SUFFIX)
         self.time_index.file.path = self.path(TIME_INDEX_SUFFIX)
         self.txn_index.path = self.path(TXN_INDEX_SUFFIX)

@@ -75,6 +75,18 @@ class TimeIndex:
         file.truncate(keep)
         self._last_timestamp = None
 
+    def drop_unordered_end(self) -> None:
+        """Drops last entries that do not follow those before them: a power loss may have torn them."""
+        file = self.file
+        keep = len(file)
+        while keep > 1:
+            (before, offset_before), (timestamp, offset) = file.entry(keep - 2), file.entry(keep - 1)
+            if timestamp > before and offset >= offset_before:
+                break
+            keep -= 1
+        file.truncate(keep)
+        self._last_timestamp = None
+
     def reset(self) -> None:
         self.file.reset()
         self._last_timestamp = None

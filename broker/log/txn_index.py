@@ -6,7 +6,9 @@ offset at that time. The file is made with the first abort; most segments have n
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
 
@@ -33,12 +35,15 @@ class TransactionIndex:
         return [AbortedTransaction._make(fields[1:]) for fields in _ENTRY.iter_unpack(data[:whole])]
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Adds an entry; on a torn end it continues after the last whole one."""
-        with self.path.open("ab") as file:
-            size = file.tell()
-            if size % _ENTRY.size:
-                file.truncate(size - size % _ENTRY.size)
-            file.write(_ENTRY.pack(VERSION, *aborted))
+        """Adds an entry; on a torn end it continues after the last whole one. Raises OSError."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            size = os.fstat(fd).st_size
+            data = _ENTRY.pack(VERSION, *aborted)
+            if os.pwrite(fd, data, size - size % _ENTRY.size) < len(data):
+                raise OSError(errno.ENOSPC, f"no room for an entry of {self.path}")
+        finally:
+            os.close(fd)
 
     def overlapping(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Transactions with a record in ``[first_offset, end_offset)``."""
@@ -54,6 +59,14 @@ class TransactionIndex:
         keep = [aborted for aborted in entries if aborted.last_offset < offset]
         if len(keep) < len(entries):
             os.truncate(self.path, len(keep) * _ENTRY.size)
+
+    def keep_while(self, is_sound: Callable[[AbortedTransaction], bool]) -> None:
+        """Drops the first entry that is not sound, and all after it: a power loss may have torn the last ones."""
+        entries = self.entries()
+        for number, aborted in enumerate(entries):
+            if not is_sound(aborted):
+                os.truncate(self.path, number * _ENTRY.size)
+                return
 
     def reset(self) -> None:
         self.path.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import (
 )
 
 from broker.metrics.instruments import Counter, Histogram, LabelledCounter, LabelledHistogram
-from broker.metrics.registry import Gauge, HotCounters, Metrics, Registered
+from broker.metrics.registry import Gauge, Histograms, HotCounters, Metrics, Registered
 
 _log = structlog.get_logger(__name__)
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -62,6 +62,11 @@ def _family_of(registered: Registered) -> Metric:
     match instrument:
         case Gauge():
             return _gauge(name, help_, instrument)
+        case Histograms():
+            family = HistogramMetricFamily(name, help_, labels=instrument.names)
+            for labels, (buckets, total) in instrument.function().items():
+                family.add_metric(labels, buckets, total)
+            return family
         case HotCounters():
             return CounterMetricFamily(name, help_, value=sum(cell.value for cell in instrument.cells))
         case Counter():

@@ -9,9 +9,12 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, Generic, TypeVar
 
+Child = TypeVar("Child")
 Labels = tuple[str, ...]
+Buckets = tuple[list[tuple[str, float]], float]
 GaugeFunction = Callable[[], float | Mapping[Labels, float]]
 
 # Milliseconds: from a tenth of one to ten seconds.
@@ -49,18 +52,19 @@ class Counter:
         return self._value
 
 
-class LabelledCounter:
-    """Counters by label values. Keep the child that :meth:`labels` gives where it is raised often."""
+class _Labelled(Generic[Child]):
+    """Instruments by label values. Keep the child that :meth:`labels` gives where it is used often."""
 
-    __slots__ = ("_children", "_lock", "names")
+    __slots__ = ("_children", "_lock", "_make", "names")
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], make: Callable[[], Child]) -> None:
         self.names = tuple(names)
+        self._make = make
         self._lock = threading.Lock()
-        self._children: dict[Labels, Counter] = {}
+        self._children: dict[Labels, Child] = {}
 
-    def labels(self, *values: str) -> Counter:
-        """The counter of these label values; made when it is new."""
+    def labels(self, *values: str) -> Child:
+        """The instrument of these label values; made when it is new."""
         child = self._children.get(values)
         if child is not None:
             return child
@@ -69,16 +73,28 @@ class LabelledCounter:
                 f"{len(self.names)} label values are expected ({', '.join(self.names)}): {values}"
             )
         with self._lock:
-            return self._children.setdefault(values, Counter())
+            return self._children.setdefault(values, self._make())
 
     def remove(self, *values: str) -> None:
         """Forgets a child: its topic is gone, for one."""
         with self._lock:
             self._children.pop(values, None)
 
-    def snapshot(self) -> dict[Labels, float]:
+    def children(self) -> dict[Labels, Child]:
         with self._lock:
-            return {values: child.value for values, child in self._children.items()}
+            return dict(self._children)
+
+
+class LabelledCounter(_Labelled[Counter]):
+    """Counters by label values."""
+
+    __slots__ = ()
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(names, Counter)
+
+    def snapshot(self) -> dict[Labels, float]:
+        return {values: child.value for values, child in self.children().items()}
 
 
 class Histogram:
@@ -114,29 +130,10 @@ class Histogram:
         return cumulative, total
 
 
-class LabelledHistogram:
-    """Histograms by label values, as :class:`LabelledCounter` has counters."""
+class LabelledHistogram(_Labelled[Histogram]):
+    """Histograms by label values."""
 
-    __slots__ = ("_bounds", "_children", "_lock", "names")
+    __slots__ = ()
 
     def __init__(self, names: Sequence[str], bounds: Sequence[float]) -> None:
-        self.names = tuple(names)
-        self._bounds = tuple(bounds)
-        self._lock = threading.Lock()
-        self._children: dict[Labels, Histogram] = {}
-
-    def labels(self, *values: str) -> Histogram:
-        """The histogram of these label values; made when it is new."""
-        child = self._children.get(values)
-        if child is not None:
-            return child
-        if len(values) != len(self.names):
-            raise ValueError(
-                f"{len(self.names)} label values are expected ({', '.join(self.names)}): {values}"
-            )
-        with self._lock:
-            return self._children.setdefault(values, Histogram(self._bounds))
-
-    def children(self) -> dict[Labels, Histogram]:
-        with self._lock:
-            return dict(self._children)
+        super().__init__(names, partial(Histogram, bounds))

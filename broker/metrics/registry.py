@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, overload
 
 from broker.metrics.instruments import (
     DEFAULT_BUCKETS,
+    Buckets,
     Counter,
     GaugeFunction,
     Histogram,
     HotCounter,
     LabelledCounter,
     LabelledHistogram,
+    Labels,
 )
 
 _NAME: Final = r"[a-z_][a-z0-9_]*"
@@ -36,13 +38,21 @@ class Gauge:
 
 
 @dataclass(slots=True)
+class Histograms:
+    """Histograms by label values that are kept elsewhere: asked for when they are scraped."""
+
+    function: Callable[[], Mapping[Labels, Buckets]]
+    names: tuple[str, ...]
+
+
+@dataclass(slots=True)
 class HotCounters:
     """All cells of one name: the metric is their sum."""
 
     cells: list[HotCounter] = field(default_factory=list)
 
 
-Instrument = Gauge | HotCounters | Counter | LabelledCounter | Histogram | LabelledHistogram
+Instrument = Gauge | Histograms | HotCounters | Counter | LabelledCounter | Histogram | LabelledHistogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,13 @@ class Metrics:
         """
         with self._lock:
             self._put(name, help_, Gauge(function, tuple(labels)))
+
+    def histograms(
+        self, name: str, help_: str, function: Callable[[], Mapping[Labels, Buckets]], labels: Sequence[str]
+    ) -> None:
+        """Exports histograms that ``function`` gives at each scrape: cumulative counts by bound, and the sum."""
+        with self._lock:
+            self._put(name, help_, Histograms(function, tuple(labels)))
 
     @overload
     def counter(self, name: str, help_: str) -> Counter: ...

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
 from broker.network.request_channel import ConnectionInfo, Payload, Request
+from broker.network.request_times import RequestTimes
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import INT32
 from broker.utils.file_region import FileRegion
@@ -127,13 +129,16 @@ class Connection:
         self.buffer = grown
         return grown
 
-    def collect_answers(self) -> bool:
+    def collect_answers(self, times: RequestTimes) -> bool:
         """Moves the answers that are next in order to the outgoing bytes; False when one says to close."""
         in_flight = self.in_flight
+        now_ns = time.monotonic_ns()
         while in_flight and in_flight[0].done:
-            payload: Payload | None = in_flight.popleft().payload
+            request = in_flight.popleft()
+            payload: Payload | None = request.payload
             if payload is None:
                 return False
+            times.record(request.api_key, now_ns - request.receive_ns)
             self.out.extend(payload)
         return True
 

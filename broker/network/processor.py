@@ -23,6 +23,7 @@ import structlog
 from broker.network.connection import Connection
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.request_channel import ConnectionInfo, Request
+from broker.network.request_times import RequestTimes
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import parse_request_header
 
@@ -62,6 +63,7 @@ class Processor:
         self.index = index
         self.loop_ns = time.monotonic_ns()  # last turn of the loop, for the watchdog
         self.idle_ns = 0  # time spent waiting, for NetworkProcessorAvgIdlePercent
+        self.times = RequestTimes()
         self._dispatch = dispatch
         self._max_frame_bytes = max_frame_bytes
         self._idle_ms = idle_ms
@@ -239,7 +241,7 @@ class Processor:
                 self._flush(connection)
 
     def _flush(self, connection: Connection) -> None:
-        if not connection.collect_answers():
+        if not connection.collect_answers(self.times):
             connection.closing = True
         try:
             connection.send()

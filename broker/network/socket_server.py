@@ -13,6 +13,7 @@ from broker.config.endpoint import Endpoint
 from broker.network.acceptor import Acceptor
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.processor import Dispatch, Processor
+from broker.network.request_times import total_times
 
 
 class SocketServer:
@@ -93,6 +94,10 @@ class SocketServer:
             if self._processors
             else 0
         )
+
+    def total_times(self) -> dict[int, tuple[list[tuple[str, float]], float]]:
+        """The requests' times by API key, as histograms of milliseconds."""
+        return total_times(processor.times for processor in self._processors)
 
     def avg_idle_percent(self) -> float:
         """Kafka's NetworkProcessorAvgIdlePercent, 0 to 1, since the start."""

@@ -275,9 +275,13 @@ def encode_follower_fetch(
     min_bytes: int,
     max_bytes: int,
     partition_max_bytes: int,
+    session_id: int = 0,
+    session_epoch: int = -1,
+    forgotten: Sequence[tuple[uuid.UUID, Sequence[int]]] = (),
 ) -> bytes:
-    """The body of a follower's sessionless Fetch request, version 17."""
-    parts = [_FETCH_HEAD.pack(max_wait_ms, min_bytes, max_bytes, 0, 0, -1), write_uvarint(len(topics) + 1)]
+    """The body of a follower's Fetch request, version 17; without a session unless one is named (KIP-227)."""
+    head = _FETCH_HEAD.pack(max_wait_ms, min_bytes, max_bytes, 0, session_id, session_epoch)
+    parts = [head, write_uvarint(len(topics) + 1)]
     for topic_id, partitions in topics:
         parts += (topic_id.bytes, write_uvarint(len(partitions) + 1))
         parts += [
@@ -293,11 +297,14 @@ def encode_follower_fetch(
             for wanted in partitions
         ]
         parts.append(b"\0")
-    parts.append(_FETCH_TAIL.pack(1, 1, 1, 1, 13, replica_id, replica_epoch, 0))
+    parts.append(write_uvarint(len(forgotten) + 1))
+    for topic_id, indexes in forgotten:
+        parts += (topic_id.bytes, write_uvarint(len(indexes) + 1), *map(_INT32.pack, indexes), b"\0")
+    parts.append(_FETCH_TAIL.pack(1, 1, 1, 13, replica_id, replica_epoch, 0))
     return b"".join(parts)
 
 
 _FETCH_HEAD = Struct(">iiibii")
 _FETCH_PARTITION = Struct(">iiqiqiB")
-# No forgotten topics, an empty rack, and one tag: ReplicaState.
-_FETCH_TAIL = Struct(">BBBBBiqB")
+# An empty rack, and one tag: ReplicaState.
+_FETCH_TAIL = Struct(">BBBBiqB")

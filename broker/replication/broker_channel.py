@@ -1,7 +1,8 @@
 """The client side of broker to broker: one connection, one request at a time.
 
 Used by the controller's senders, the AlterPartition sender, controlled shutdown and the follower fetchers. Whoever
-uses a channel owns it; only :meth:`BrokerChannel.close` may be called from another thread, and interrupts.
+uses a channel owns it; only :meth:`BrokerChannel.close` and :meth:`BrokerChannel.interrupt` may be called from another
+thread.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from broker.protocol import codec, framing
 
 class ChannelError(Exception):
     """The peer could not be reached, hung up, or did not answer in time; says which peer and what happened."""
+
+
+class RefusedError(ChannelError):
+    """Nobody listens at the peer's port: its process has ended, or is about to begin."""
 
 
 class BrokerChannel:
@@ -71,16 +76,38 @@ class BrokerChannel:
             frame = self._receive_frame(connection)
         except OSError as error:
             self._disconnect()
-            raise ChannelError(f"broker at {self.host}:{self.port}: {error}") from error
+            raise self._error(error) from error
         except ChannelError:
             self._disconnect()
             raise
         return frame[framing.response_body_offset(api_key, version, frame) :]
 
+    def connect(self) -> None:
+        """Connects where there is no connection, so that the next request is sent at once."""
+        try:
+            self._connected()
+        except OSError as error:
+            raise self._error(error) from error
+
+    def _error(self, error: OSError) -> ChannelError:
+        kind = RefusedError if isinstance(error, ConnectionRefusedError) else ChannelError
+        return kind(f"broker at {self.host}:{self.port}: {error}")
+
     def close(self) -> None:
         """Ends the connection and interrupts a request under way; later requests are refused."""
         self._closed = True
         self._disconnect()
+
+    def interrupt(self) -> None:
+        """Makes a request under way fail; the next one connects anew.
+
+        The socket is only shut down, and closed by the thread that uses it: closed from here, its descriptor might be
+        another connection's before that thread begins to wait for it.
+        """
+        with self._lock:
+            if self._socket is not None:
+                with suppress(OSError):  # the peer was first
+                    self._socket.shutdown(socket.SHUT_RDWR)
 
     def _connected(self) -> socket.socket:
         if self._socket is not None:

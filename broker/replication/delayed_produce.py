@@ -39,7 +39,7 @@ class DelayedProduce(DelayedOperation):
                 continue
             del self._pending[topic_partition]
             if error is not Errors.NONE:
-                self._fail(topic_partition, error)
+                self._fail(topic_partition, error, self._reason(partition, error))
         return not self._pending and self.force_complete()
 
     def on_complete(self) -> None:
@@ -47,7 +47,16 @@ class DelayedProduce(DelayedOperation):
             self._fail(topic_partition, Errors.REQUEST_TIMED_OUT)
         self._callback(self._responses)
 
-    def _fail(self, topic_partition: TopicPartition, error: Errors) -> None:
+    @staticmethod
+    def _reason(partition: Partition | None, error: Errors) -> str | None:
+        if partition is None or error is not Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+            return None
+        shortage = partition.shortage()
+        return (
+            None if shortage is None else f"{partition.topic_partition}: {shortage}; the records were written"
+        )
+
+    def _fail(self, topic_partition: TopicPartition, error: Errors, message: str | None = None) -> None:
         self._responses[topic_partition] = replace(
-            self._responses[topic_partition], error=error, base_offset=-1, log_append_time=-1
+            self._responses[topic_partition], error=error, base_offset=-1, log_append_time=-1, message=message
         )

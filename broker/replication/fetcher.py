@@ -1,7 +1,9 @@
-"""Followers: one thread a leader that fetches what this broker follows there, appends it, and truncates where the logs
-part. Kafka's ReplicaFetcherThread and ReplicaFetcherManager.
+"""A follower: one thread that fetches what this broker follows at one leader, appends it, and truncates where the logs
+part. Kafka's ReplicaFetcherThread; which partition has which fetcher is `fetcher_manager`'s part.
 
-A fetch is long-polled, so that a record travels at once; record bytes go from the receive buffer to the file.
+A fetch is long-polled, so that a record travels at once; record bytes go from the receive buffer to the file. A fetch
+that waits when partitions are added is given up and sent anew: else their new leader would wait for
+replica.fetch.wait.max.ms until it hears of this follower, and every acks=all producer with it.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from broker.protocol.fetch_messages import (
     encode_follower_fetch,
     parse_fetch_response,
 )
-from broker.replication.broker_channel import BrokerChannel, ChannelError
+from broker.replication.broker_channel import BrokerChannel, ChannelError, RefusedError
 from broker.replication.cluster_view import BrokerAddress
+from broker.replication.follower_session import FollowerSession, Key
 from broker.replication.truncation import truncation_offset
 from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
@@ -58,6 +61,10 @@ class Followed:
     not_before_ms: int = 0
 
 
+# Where each log ended when it was asked for: an answer to an older question is not taken.
+Asked = Mapping[Key, tuple[Followed, int]]
+
+
 class ReplicaFetcher:
     """Owner of one thread and one channel to one leader. ``address`` is asked at every connect: leaders move."""
 
@@ -71,6 +78,8 @@ class ReplicaFetcher:
         settings: FetcherSettings,
         clock: Clock,
         on_appended: Callable[[TopicPartition], None],
+        on_reached: Callable[[], None],
+        on_refused: Callable[[], None],
     ) -> None:
         self._name = name
         self._broker_id = broker_id
@@ -80,11 +89,17 @@ class ReplicaFetcher:
         self._settings = settings
         self._clock = clock
         self._on_appended = on_appended
+        self._on_reached = on_reached
+        self._on_refused = on_refused
         self._followed: dict[tuple[uuid.UUID, int], Followed] = {}
         self._changed = threading.Condition()
         self._stopped = False
         self._channel: BrokerChannel | None = None
         self._connected_to: BrokerAddress | None = None
+        self._session = FollowerSession()
+        self._begin_anew = False
+        self._asking = False
+        self._given_up = False
         self._reachable = True
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -98,6 +113,11 @@ class ReplicaFetcher:
         with self._changed:
             for item in followed:
                 self._followed[item.topic_id, item.partition.topic_partition.partition] = item
+            # What the leader told of these before was told to another role.
+            self._begin_anew = True
+            if self._asking and self._channel is not None:
+                self._given_up = True
+                self._channel.interrupt()
             self._changed.notify()
 
     def remove(self, topic_partitions: frozenset[TopicPartition]) -> None:
@@ -124,10 +144,14 @@ class ReplicaFetcher:
                 continue
             try:
                 self._fetch(ready)
-                self._reachable = True
+                if not self._reachable:
+                    self._reachable = True
+                    self._on_reached()
             except (ChannelError, ProtocolError) as error:
-                self._on_unreachable(error)
+                if not self._given_up:
+                    self._on_unreachable(error)
             except Exception:
+                self._session.reset()
                 _log.exception("fetcher_failed", fetcher=self._name)
                 self._pause(self._settings.backoff_ms)
 
@@ -139,12 +163,21 @@ class ReplicaFetcher:
             if not ready and not self._stopped:
                 waits = [item.not_before_ms - now_ms for item in self._followed.values()]
                 self._changed.wait(min(waits) / 1000 if waits else None)
+            if self._begin_anew:
+                self._begin_anew = False
+                self._session.reset()
+            self._asking = bool(ready)
+            self._given_up = False
             return ready
 
     def _on_unreachable(self, error: Exception) -> None:
-        if self._reachable and not self._stopped:  # once, not at every try
+        self._session.reset()
+        if isinstance(error, RefusedError):
+            self._on_refused()
+        first, self._reachable = self._reachable, False
+        if first and not self._stopped:  # once, not at every try
             _log.warning("leader_unreachable", fetcher=self._name, reason=str(error))
-        self._reachable = False
+            return  # whether it is gone for good, the next try tells
         self._pause(min(self._settings.backoff_ms, 250))
 
     def _pause(self, delay_ms: int) -> None:
@@ -159,54 +192,70 @@ class ReplicaFetcher:
         if self._channel is None or address != self._connected_to:
             if self._channel is not None:
                 self._channel.close()
+            self._session = FollowerSession()
             self._channel = self._make_channel(address, self._name)
             self._connected_to = address
         return self._channel
 
     def _fetch(self, ready: list[Followed]) -> None:
         channel = self._channel_now()
-        # Where each log ended when it was asked for: an answer to an older question is not taken.
-        asked = {
+        channel.connect()
+        if self._given_up:  # meanwhile partitions were added
+            return
+        asked = self._ask(ready)
+        body = self._request(asked)
+        self._receive(asked, channel.request_raw(ApiKey.FETCH, FETCH_VERSION, (body,)))
+
+    @staticmethod
+    def _ask(ready: list[Followed]) -> Asked:
+        return {
             (item.topic_id, item.partition.topic_partition.partition): (
                 item,
                 item.partition.log.log_end_offset,
             )
             for item in ready
         }
-        body = self._request(list(asked.values()))
-        response = parse_fetch_response(channel.request_raw(ApiKey.FETCH, FETCH_VERSION, (body,)))
+
+    def _receive(self, asked: Asked, body: memoryview) -> None:
+        """Takes an answer, but for what is followed anew since, or whose log has moved."""
+        response = parse_fetch_response(body)
+        if not self._session.answered(response.error, response.session_id):
+            return
         if response.error:
             raise ChannelError(f"leader answered the fetch with {Errors(response.error).name}")
         for received in response.partitions:
             key = (received.topic_id, received.index)
             followed, offset = asked.get(key, (None, -1))
-            if followed is None or self._followed.get(key) is not followed:
-                continue
-            if followed.partition.log.log_end_offset == offset:
+            if (
+                followed is not None
+                and self._followed.get(key) is followed
+                and followed.partition.log.log_end_offset == offset
+            ):
                 self._take(followed, received)
+            else:
+                # The leader believes that this was heard: from a full request it begins anew.
+                self._session.reset()
 
-    def _request(self, asked: list[tuple[Followed, int]]) -> bytes:
-        topics: dict[uuid.UUID, list[WantedPartition]] = {}
-        for item, offset in asked:
+    def _request(self, asked: Asked) -> bytes:
+        wanted = {}
+        for key, (item, offset) in asked.items():
             log = item.partition.log
-            topics.setdefault(item.topic_id, []).append(
-                WantedPartition(
-                    item.partition.topic_partition.partition,
-                    item.leader_epoch,
-                    offset,
-                    log.leader_epochs.latest_epoch,
-                    log.log_start_offset,
-                )
+            wanted[key] = WantedPartition(
+                key[1], item.leader_epoch, offset, log.leader_epochs.latest_epoch, log.log_start_offset
             )
         settings = self._settings
+        fetch = self._session.next(wanted)
         return encode_follower_fetch(
             self._broker_id,
             self._broker_epoch(),
-            list(topics.items()),
+            fetch.topics,
             max_wait_ms=settings.wait_max_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
             partition_max_bytes=settings.max_bytes,
+            session_id=fetch.session_id,
+            session_epoch=fetch.epoch,
+            forgotten=fetch.forgotten,
         )
 
     def _take(self, followed: Followed, received: ReceivedPartition) -> None:
@@ -237,6 +286,7 @@ class ReplicaFetcher:
             self._delay(followed, error.error_code)
 
     def _delay(self, followed: Followed, error: Errors) -> None:
+        self._session.reset()
         delay_ms = _SOON_MS if error in _SOON else self._settings.backoff_ms
         key = (followed.topic_id, followed.partition.topic_partition.partition)
         with self._changed:
@@ -306,50 +356,3 @@ class ReplicaFetcher:
         if answer.error_code:
             raise KafkaError(Errors(int(answer.error_code)), "the leader's offsets cannot be had")
         return int(answer.offset)
-
-
-class ReplicaFetcherManager:
-    """The fetchers by leader and number (``num.replica.fetchers``); a partition always has the same number."""
-
-    def __init__(self, per_leader: int, make_fetcher: Callable[[int, int], ReplicaFetcher]) -> None:
-        self._per_leader = per_leader
-        self._make_fetcher = make_fetcher
-        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
-        self._lock = threading.Lock()
-
-    @property
-    def partition_count(self) -> int:
-        return sum(len(fetcher) for fetcher in self._fetchers.values())
-
-    def add(self, by_leader: Mapping[int, Iterable[Followed]]) -> None:
-        """Starts to fetch, on new threads where there are none yet."""
-        with self._lock:
-            for leader, items in by_leader.items():
-                for item in items:
-                    self._fetcher(leader, item.partition.topic_partition).add((item,))
-
-    def remove(self, topic_partitions: frozenset[TopicPartition]) -> None:
-        """Stops to fetch; ends fetchers that have nothing left."""
-        with self._lock:
-            for key, fetcher in list(self._fetchers.items()):
-                fetcher.remove(topic_partitions)
-                if len(fetcher) == 0:
-                    fetcher.stop()
-                    del self._fetchers[key]
-
-    def shutdown(self) -> None:
-        with self._lock:
-            fetchers = list(self._fetchers.values())
-            self._fetchers.clear()
-        for fetcher in fetchers:
-            fetcher.stop()
-        for fetcher in fetchers:
-            fetcher.join()
-
-    def _fetcher(self, leader: int, topic_partition: TopicPartition) -> ReplicaFetcher:
-        number = (31 * hash(topic_partition.topic) + topic_partition.partition) % self._per_leader
-        fetcher = self._fetchers.get((leader, number))
-        if fetcher is None:
-            fetcher = self._fetchers[leader, number] = self._make_fetcher(leader, number)
-            fetcher.start()
-        return fetcher

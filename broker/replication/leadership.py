@@ -6,7 +6,7 @@ One request at a time. Every partition is answered for itself; a request of an o
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -16,7 +16,8 @@ from broker.cluster.partition_state import PartitionState
 from broker.log.log import Log
 from broker.log.log_manager import LogManager
 from broker.protocol.errors import Errors, KafkaError
-from broker.replication.fetcher import Followed, ReplicaFetcherManager
+from broker.replication.fetcher import Followed
+from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.replica_manager import ReplicaManager
 from broker.utils.topic_partition import TopicPartition
 
@@ -59,7 +60,14 @@ class Leadership:
         self._listener = listener
         self._lock = threading.Lock()
         self.controller_epoch = -1
+        self._stopping = False
         self._marks: dict[TopicPartition, int] | None = None
+
+    def begin_stopping(self) -> None:
+        """From here on what this broker was taken out of is not followed: fetching it again would only have its leader
+        propose it for the ISR, and hold back acknowledgements until the controller has refused.
+        """
+        self._stopping = True
 
     def check_controller_epoch(self, controller_epoch: int) -> None:
         """Raises STALE_CONTROLLER_EPOCH for a controller that has been replaced."""
@@ -96,6 +104,8 @@ class Leadership:
         if self._replicas.broker_id not in state.replicas:
             _log.warning("not_a_replica", partition=str(state.topic_partition), replicas=list(state.replicas))
             return Errors.UNKNOWN_TOPIC_OR_PARTITION
+        if self._replicas.is_offline(state.topic_partition):
+            return Errors.KAFKA_STORAGE_ERROR
         if partition is None:
             return Errors.NONE
         if state.topic_id and partition.topic_id and state.topic_id != partition.topic_id:
@@ -108,7 +118,7 @@ class Leadership:
         topic_partition = state.topic_partition
 
         def make_log() -> Log:
-            log = self._logs.get_or_create(topic_partition, state.topic_id)
+            log = self._logs.get_or_create(topic_partition, state.topic_id, is_new=state.is_new)
             if self._marks is None:
                 self._marks = dict(self._logs.read_high_watermarks())
             mark = self._marks.get(topic_partition, 0)
@@ -121,7 +131,7 @@ class Leadership:
         try:
             partition = self._partition(state)
         except KafkaError as error:
-            return self._offline(state, error)
+            return self._offline_error(state.topic_partition, error)
         before = partition.leader_id
         partition.make_leader(state)
         _log.info(
@@ -142,12 +152,13 @@ class Leadership:
             try:
                 partition = self._partition(state)
             except KafkaError as error:
-                results[state.topic_partition] = self._offline(state, error)
+                results[state.topic_partition] = self._offline_error(state.topic_partition, error)
                 continue
             partition.make_follower(state)
             results[state.topic_partition] = Errors.NONE
             topic_id = partition.topic_id
-            if state.leader >= 0 and topic_id is not None:
+            leaves = self._stopping and self._replicas.broker_id not in state.isr
+            if state.leader >= 0 and topic_id is not None and not leaves:
                 followed = Followed(partition, topic_id, state.leader_epoch)
                 by_leader.setdefault(state.leader, []).append(followed)
             _log.info(
@@ -160,9 +171,18 @@ class Leadership:
         self._fetchers.add(by_leader)
         return results
 
-    def _offline(self, state: PartitionState, error: KafkaError) -> Errors:
-        _log.error("partition_offline", partition=str(state.topic_partition), reason=error.message)
+    @staticmethod
+    def _offline_error(topic_partition: TopicPartition, error: KafkaError) -> Errors:
+        _log.error("partition_offline", partition=str(topic_partition), reason=error.message)
         return error.error_code
+
+    def take_offline(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Gives up partitions whose log directory failed, whatever the controller says: Kafka's handleLogDirFailure."""
+        with self._lock:
+            self._fetchers.remove(frozenset(topic_partitions))
+            self._replicas.mark_offline(topic_partitions)
+        for topic_partition in topic_partitions:
+            self._listener.on_follower(topic_partition, None)
 
     def _tell(self, states: Iterable[PartitionState]) -> None:
         for state in states:
@@ -184,13 +204,18 @@ class Leadership:
                     stopped.append(state)
             self._fetchers.remove(frozenset(state.topic_partition for state in stopped))
             for state in stopped:
-                self._stop_one(state)
+                try:
+                    self._stop_one(state)
+                except KafkaError as error:
+                    results[state.topic_partition] = self._offline_error(state.topic_partition, error)
         for state in stopped:
             epoch = None if state.leader_epoch < 0 else state.leader_epoch
             self._listener.on_follower(state.topic_partition, epoch)
         return results
 
     def _judge_stop(self, state: StopState) -> Errors:
+        if self._replicas.is_offline(state.topic_partition):
+            return Errors.KAFKA_STORAGE_ERROR
         partition = self._replicas.partition(state.topic_partition)
         if partition is None or state.leader_epoch in (NO_EPOCH, LEADER_EPOCH_DURING_DELETE):
             return Errors.NONE

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from broker.cluster.isr import NotEnoughReplicasError
 from broker.cluster.partition import Awaited, IsrChange, Partition
 from broker.log.log import AppendOrigin, Log
 from broker.log.log_manager import LogManager
@@ -22,6 +23,7 @@ from broker.protocol.produce_messages import PartitionResponse
 from broker.replication.cluster_view import ClusterView
 from broker.replication.delayed_fetch import DelayedFetch, FetchEntry, FetchParams
 from broker.replication.delayed_produce import DelayedProduce
+from broker.replication.group_commit import Failures, GroupCommit
 from broker.utils.clock import Clock
 from broker.utils.purgatory import Purgatory
 from broker.utils.timer import Timer
@@ -72,6 +74,8 @@ class ReplicaManager:
         self._max_lag_ms = max_lag_ms
         self._submit_isr_change = submit_isr_change
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._offline: frozenset[TopicPartition] = frozenset()
+        self._group_commit = GroupCommit(self._on_synced)
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -90,9 +94,7 @@ class ReplicaManager:
         """Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or an epoch error."""
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            raise KafkaError(
-                Errors.NOT_LEADER_OR_FOLLOWER, f"this broker has no replica of {topic_partition}"
-            )
+            raise self._absence(topic_partition)
         partition.require_leader(current_leader_epoch)
         return partition
 
@@ -118,6 +120,28 @@ class ReplicaManager:
             self.wake_all(topic_partition)
         return partition
 
+    def mark_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Gives up partitions whose log directory failed: from now on they answer KAFKA_STORAGE_ERROR."""
+        gone = frozenset(topic_partitions)
+        self._offline |= gone
+        for topic_partition in gone:
+            self.forget(topic_partition)
+
+    def is_offline(self, topic_partition: TopicPartition) -> bool:
+        """Whether its log directory failed."""
+        return topic_partition in self._offline
+
+    @property
+    def offline_count(self) -> int:
+        return len(self._offline)
+
+    def _absence(self, topic_partition: TopicPartition) -> KafkaError:
+        if topic_partition in self._offline:
+            return KafkaError(
+                Errors.KAFKA_STORAGE_ERROR, f"the log directory of {topic_partition} failed on this broker"
+            )
+        return KafkaError(Errors.NOT_LEADER_OR_FOLLOWER, f"this broker has no replica of {topic_partition}")
+
     # -- appending ---------------------------------------------------------------------------------------------------
 
     def append_records(
@@ -136,16 +160,32 @@ class ReplicaManager:
         """
         responses: dict[TopicPartition, PartitionResponse] = {}
         pending: dict[TopicPartition, Awaited] = {}
+        unsynced: list[Partition] = []
         for topic_partition, records in entries.items():
             responses[topic_partition] = self._append(
-                topic_partition, records, required_acks, origin, pending
+                topic_partition, records, required_acks, origin, pending, unsynced
             )
-        if required_acks != -1 or not pending:
-            callback(responses)
+
+        def await_replicas() -> None:
+            if required_acks != -1 or not pending:
+                callback(responses)
+                return
+            keys = list(pending)
+            operation = DelayedProduce(timeout_ms, pending, responses, self._partitions.get, callback)
+            self.produce_purgatory.try_complete_else_watch(operation, keys)
+
+        def synced(failures: Failures) -> None:
+            for topic_partition in pending.keys() & failures.keys():
+                del pending[topic_partition]
+                responses[topic_partition] = self._append_failed(topic_partition, failures[topic_partition])
+            await_replicas()
+
+        if unsynced and required_acks != 0:
+            self._group_commit.submit(unsynced, synced)
             return
-        keys = list(pending)
-        operation = DelayedProduce(timeout_ms, pending, responses, self._partitions.get, callback)
-        self.produce_purgatory.try_complete_else_watch(operation, keys)
+        if unsynced:
+            self._group_commit.submit(unsynced, lambda _failures: None)
+        await_replicas()
 
     def _append(
         self,
@@ -154,6 +194,7 @@ class ReplicaManager:
         required_acks: int,
         origin: AppendOrigin,
         pending: dict[TopicPartition, Awaited],
+        unsynced: list[Partition],
     ) -> PartitionResponse:
         try:
             if origin is AppendOrigin.CLIENT and topic_partition.topic in INTERNAL_TOPICS:
@@ -162,7 +203,7 @@ class ReplicaManager:
                 )
             partition = self._partitions.get(topic_partition)
             if partition is None:
-                raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
+                raise self._absence(topic_partition)
             info, advanced, awaited = partition.append_as_leader(
                 records, required_acks=required_acks, origin=origin
             )
@@ -176,7 +217,13 @@ class ReplicaManager:
         else:
             self.fetch_purgatory.check_and_complete(topic_partition)
         pending[topic_partition] = awaited
+        if partition.log.flush_due:
+            unsynced.append(partition)
         return PartitionResponse(Errors.NONE, info.first_offset, info.log_append_time, info.log_start_offset)
+
+    def _on_synced(self, partition: Partition) -> None:
+        if partition.advance_high_watermark():
+            self.wake(partition.topic_partition)
 
     def _append_failed(self, topic_partition: TopicPartition, error: KafkaError) -> PartitionResponse:
         self.traffic.failed_produces += 1
@@ -194,6 +241,18 @@ class ReplicaManager:
         now_ns = time.monotonic_ns()
         if now_ns - self.traffic.last_error_log_ns > 1_000_000_000:
             self.traffic.last_error_log_ns = now_ns
+            if isinstance(error, NotEnoughReplicasError):
+                _log.warning(
+                    "not_enough_replicas",
+                    partition=str(topic_partition),
+                    replicas=list(error.shortage.replicas),
+                    isr=list(error.shortage.isr),
+                    missing=list(error.shortage.missing),
+                    min_insync_replicas=error.shortage.required,
+                    refused_so_far=self.traffic.failed_produces,
+                    action="bring the missing brokers back, or wait until they have caught up",
+                )
+                return
             _log.warning(
                 "produce_refused",
                 partition=str(topic_partition),
@@ -254,7 +313,7 @@ class ReplicaManager:
         topic_partition = entry.topic_partition
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
+            raise self._absence(topic_partition)
         if partition.topic_id is not None and entry.topic_id.int and partition.topic_id != entry.topic_id:
             raise KafkaError(Errors.INCONSISTENT_TOPIC_ID)
         index = topic_partition.partition
@@ -335,14 +394,24 @@ class ReplicaManager:
             self.wake(change.topic_partition)
 
     def on_isr_refused(self, change: IsrChange, error: Errors) -> bool:
+        """Whether the change is to be sent again. Where it is given up, the high watermark waits for nobody new."""
         partition = self._partitions.get(change.topic_partition)
-        return partition is not None and partition.on_isr_change_refused(change, error)
+        if partition is None:
+            return False
+        again = partition.on_isr_change_refused(change, error)
+        if not again and partition.advance_high_watermark():
+            self.wake(change.topic_partition)
+        return again
 
     def on_brokers_changed(self) -> None:
         """Brokers died or came: a mark that waited for one of them may move."""
         for partition in self.partitions():
             if partition.advance_high_watermark():
                 self.wake(partition.topic_partition)
+
+    def shutdown(self) -> None:
+        """Answers who waits for a sync; after the sockets have stopped to bring requests."""
+        self._group_commit.shutdown()
 
     def checkpoint_high_watermarks(self) -> None:
         """Writes replication-offset-checkpoint; periodic, and at the end."""

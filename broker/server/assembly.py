@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.log_config import LogConfig
+from broker.log.free_space import FreeSpaceFloor
 from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.socket_server import SocketServer
@@ -65,6 +66,9 @@ def make_log_manager(
         log_cleaner_enable=config.bool("log.cleaner.enable"),
         log_cleaner_backoff_ms=config.int("log.cleaner.backoff.ms"),
         log_cleaner_dedupe_buffer_size=config.int("log.cleaner.dedupe.buffer.size"),
+        free_space_floor=FreeSpaceFloor(
+            config.int("landline.log.dir.min.free.bytes"), config.int("landline.log.dir.min.free.percent")
+        ),
     )
     return LogManager(
         config.log_dirs,

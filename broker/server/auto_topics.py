@@ -75,7 +75,7 @@ class AutoTopicCreation:
                 wanted=wanted,
                 live_brokers=alive,
                 config="offsets.topic.replication.factor",
-                action="add brokers, then add replicas to the topic",
+                action="the controller adds replicas when brokers join",
             )
         settings = {
             "cleanup.policy": "compact",

@@ -9,6 +9,7 @@ in reverse, and a stop is heeded between any two.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,19 +27,24 @@ from broker.controller.controller import KafkaController
 from broker.controller.topic_admin import TopicAdmin
 from broker.coordinator.group.group_coordinator import GroupCoordinator
 from broker.log.errors import LoadCancelled, LogDirError
+from broker.log.load_progress import LoadProgress
 from broker.log.log import Log
 from broker.log.log_manager import LogManager
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
 from broker.network.request_channel import RequestChannel
 from broker.replication.leadership import LeadershipListener
+from broker.replication.log_dir_failures import LogDirFailureHandler
 from broker.server import assembly
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_state import BrokerState, StateKeeper
 from broker.server.controlled_shutdown import controlled_shutdown
+from broker.server.deposition import await_deposition
+from broker.server.disk_stats import disk_status, register_disk_stats
 from broker.server.dynamic_config import DynamicConfigManager
+from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.healthcheck import Healthcheck
 from broker.server.http_endpoint import HttpEndpoint
 from broker.server.identity import check_cluster_id, known_broker_id
@@ -54,12 +60,18 @@ from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.session_end import end_session
 from broker.zookeeper.store import Cancelled, Store, StoreError
 
 __all__ = ["BrokerServer", "StartupCancelled", "StartupError"]
 _log = structlog.get_logger(__name__)
 _STUCK_LOOP_MS = 20_000
+_REGISTRATION_S = 3.0
+_NOBODYS_EPOCH = (1 << 63) - 1
 _FIRST_METADATA_S = 10.0
+_END_SESSION_S = 2.0
+_HALT_AFTER_S = 10.0
+_EXIT_FAILED = 1
 
 
 class BrokerServer:
@@ -88,7 +100,12 @@ class BrokerServer:
         self._stopped = threading.Event()
         self._stopping = threading.Lock()
         self._steps: StartupSteps | None = None
+        self._session_file = None if store is not None else SessionFile(Path(config.log_dirs[0]))
         self._broker_epoch = -1
+        self._registered = threading.Event()
+        self._load_progress: LoadProgress | None = None
+        self._started = False
+        self._may_hand_over = True
 
     # -- the start -------------------------------------------------------------------------------------------------
 
@@ -107,6 +124,7 @@ class BrokerServer:
         except BaseException:
             self._undo(steps)
             raise
+        self._started = True
         _log.info(
             "broker_started",
             broker_id=self.broker_id,
@@ -144,6 +162,8 @@ class BrokerServer:
         with steps.step("DynamicConfigManager"):
             steps.undo_by("DynamicConfigManager", self.dynamic_config.shutdown)
             self.dynamic_config.startup()
+        with steps.step("Deposition"):
+            self._await_deposition(cancel)
         with steps.step("Healthcheck"):
             self._register(steps, cancel)
         # Undone before the registration is: a controller must not watch its own broker die.
@@ -177,12 +197,22 @@ class BrokerServer:
         self.http.startup()
 
     def _start_store(self, steps: StartupSteps, cancel: threading.Event) -> None:
-        store = self._given_store or assembly.make_store(self.config)
-        steps.undo_by("ZooKeeper", store.close)
+        store = self._raw_store = self._given_store or assembly.make_store(self.config)
+        steps.undo_by("ZooKeeper", self._close_store)
         store.connect(0, cancel, self._waiting_for_zookeeper)
-        self._raw_store = store
         self.store = ClusterStore(store)
         self.store.create_top_level_paths()
+
+    def _close_store(self) -> None:
+        """Ends the session, and with it the need to have it ended."""
+        store = self._raw_store
+        session_id = store.session_id if store.state_name == "CONNECTED" else 0
+        store.close()
+        if session_id and self._session_file is not None:
+            try:
+                self._session_file.clear(session_id)
+            except OSError as error:  # a failed disk: whoever reads the note finds the session ended
+                _log.warning("session_note_not_removed", file=str(self._session_file.path), reason=str(error))
 
     def _waiting_for_zookeeper(self, what: str) -> None:
         self._notify(f"Waiting for ZooKeeper: {what}")
@@ -196,33 +226,53 @@ class BrokerServer:
         steps.undo_by(
             "Scheduler", self.scheduler.shutdown
         )  # before the logs: retention must not meet a closed one
+        self._end_predecessors_session()
         self._check_identity(logs)
         self.dynamic_config = DynamicConfigManager(
             self.config,
             self.broker_id,
             self.store,
-            on_topic_config=logs.update_topic_config,
+            on_topic_config=self._on_topic_config,
             on_broker_config=self._on_broker_config,
             local_topics=lambda: {log.topic_partition.topic for log in logs.all_logs()},
         )
         self.dynamic_config.load_topics()
         if not logs.clean:
             self.keeper.move_to(BrokerState.RecoveringFromUncleanShutdown)
-        logs.startup(cancel, lambda done, total: self._notify(f"Recovering logs: {done} of {total}"))
+        logs.startup(cancel, self._on_load_progress)
+
+    def _end_predecessors_session(self) -> None:
+        """We hold the locks, so a session that is still noted here is a dead process's: its partitions must not wait
+        for our recovery. Where `landline deregister` could not run, as after a loss of power.
+        """
+        note = None if self._session_file is None else self._session_file.read()
+        if note is None:
+            return
+        outcome = end_session(note.session, _END_SESSION_S)
+        _log.info("predecessors_session_ended", session=str(note.session), outcome=outcome.value)
+
+    def _on_load_progress(self, progress: LoadProgress) -> None:
+        self._load_progress = progress
+        self._notify(str(progress))
 
     def _topic_config(self, topic: str) -> LogConfig:
         return self.dynamic_config.topic_log_config(topic)
 
+    def _on_topic_config(self, topic: str, config: LogConfig) -> None:
+        self.log_manager.update_topic_config(topic, config)
+        if config.unclean_leader_election_enable:
+            self.controller.topic_config_changed(topic)
+
     def _check_identity(self, logs: LogManager) -> None:
         """Takes cluster and broker id from wherever they are set, and refuses where two places differ."""
         log_dirs = ", ".join(self.config.log_dirs)
-        check_cluster_id(logs.cluster_id, self.store.cluster_id(), log_dirs)
-        broker_id = known_broker_id(self.config.broker_id, logs.broker_id, log_dirs)
+        check_cluster_id(logs.dirs.cluster_id, self.store.cluster_id(), log_dirs)
+        broker_id = known_broker_id(self.config.broker_id, logs.dirs.broker_id, log_dirs)
         self.cluster_id = self.store.get_or_create_cluster_id()
         if broker_id is None:
             broker_id = self.store.next_broker_id(self.config.int("reserved.broker.max.id"))
         self.broker_id = broker_id
-        logs.write_meta_properties(broker_id, self.cluster_id)
+        logs.dirs.write_meta_properties(broker_id, self.cluster_id)
 
     def _start_replicas(self, steps: StartupSteps) -> None:
         self.metadata_cache = MetadataCache(self.config.inter_broker_listener_name)
@@ -300,6 +350,12 @@ class BrokerServer:
             store=self.store,
             log_manager=self.log_manager,
             replica_manager=self.replica_manager,
+            fetch_sessions=FetchSessionCache(
+                lambda: self.config.int("max.incremental.fetch.session.cache.slots"),
+                self._clock,
+                self.metrics,
+            ),
+            gone_brokers=self.replication.gone_brokers,
             leadership=self.replication.leadership,
             metadata_cache=self.metadata_cache,
             controller=self.controller,
@@ -308,18 +364,33 @@ class BrokerServer:
             dynamic_config=self.dynamic_config,
             auto_topics=auto_topics,
             producer_ids=producer_ids,
-            broker_epoch=self.broker_epoch,
+            broker_epoch=self._epoch_of_requests,
             submit=submit,
         )
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)
         self._sockets.start(self._apis.dispatch)
+        failures = LogDirFailureHandler(
+            self.log_manager,
+            self.replication.leadership,
+            lambda: self.store.create_log_dir_event(self.broker_id),
+            self._on_last_log_dir_failed,
+        )
+        steps.undo_by("LogDirFailureHandler", failures.shutdown)
+        failures.start()
 
     def _on_broker_config(self, config: BrokerConfig) -> None:
         self.config = config
         self._ctx.config = config
         self.controller.update_config(config)
         self.topic_admin.update_config(config)
+
+    def _await_deposition(self, cancel: threading.Event) -> None:
+        """After a crash only: who stopped in an orderly way has handed over what it led, and has all that it wrote."""
+        if not self.log_manager.clean:
+            led = [log.topic_partition for log in self.log_manager.all_logs()]
+            timeout_s = self.config.int("zookeeper.session.timeout.ms") / 1000
+            await_deposition(self.store, self.broker_id, led, timeout_s, cancel)
 
     def _register(self, steps: StartupSteps, cancel: threading.Event) -> None:
         self.healthcheck = Healthcheck(
@@ -330,10 +401,11 @@ class BrokerServer:
             on_registered=self._on_registered,
             session_timeout_ms=self.config.int("zookeeper.session.timeout.ms"),
             cancel=cancel,
-            session_file=SessionFile(Path(self.config.log_dirs[0])) if self._given_store is None else None,
+            session_file=self._session_file,
         )
         steps.undo_by("Healthcheck", self.healthcheck.shutdown)
         self.healthcheck.startup()
+        register_disk_stats(self.metrics, self.log_manager, self.replica_manager)
         register_stats(
             self.metrics,
             self.keeper,
@@ -355,6 +427,7 @@ class BrokerServer:
     def _on_registered(self, broker_epoch: int) -> None:
         self._broker_epoch = broker_epoch
         self.controller.broker_epoch = broker_epoch
+        self._registered.set()
         _log.info("broker_registered", broker_id=self.broker_id, broker_epoch=broker_epoch)
 
     def _await_metadata(self, cancel: threading.Event) -> None:
@@ -375,6 +448,18 @@ class BrokerServer:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
+    def _on_last_log_dir_failed(self) -> None:
+        """Ends the process. Kafka halts; here the registration is taken back first, so that others lead at once and
+        not when the session has timed out. A disk that hangs is given some seconds.
+        """
+        if not self._started:
+            os._exit(_EXIT_FAILED)
+        self._may_hand_over = False
+        halt = threading.Timer(_HALT_AFTER_S, os._exit, (_EXIT_FAILED,))
+        halt.daemon = True
+        halt.start()
+        threading.Thread(target=self.shutdown, name="shutdown", daemon=True).start()
+
     def shutdown(self) -> None:
         """Hands leadership over, then stops everything in reverse order. Once; later calls wait for the first."""
         if not self._stopping.acquire(blocking=False):
@@ -385,7 +470,7 @@ class BrokerServer:
             self._stopped.set()
             return
         began = self._clock.monotonic_ms()
-        if self.config.bool("controlled.shutdown.enable"):
+        if self._may_hand_over and self.config.bool("controlled.shutdown.enable"):
             self._controlled_shutdown()
         self.keeper.move_to(BrokerState.BrokerShuttingDown)
         steps.undo_all()
@@ -396,6 +481,7 @@ class BrokerServer:
     def _controlled_shutdown(self) -> None:
         self.keeper.move_to(BrokerState.PendingControlledShutdown)
         self._notify("Controlled shutdown: handing over leadership")
+        self.replication.leadership.begin_stopping()
         if self._others() == 0:
             return
         controlled_shutdown(
@@ -427,6 +513,14 @@ class BrokerServer:
         """The registration's czxid, -1 before the first."""
         return self._broker_epoch
 
+    def _epoch_of_requests(self) -> int:
+        """The least broker epoch that the controller's requests may carry.
+
+        Before this process has registered they are meant for its dead predecessor: to become a leader by them would
+        be to lead with what a crash has left of the log. The first that are ours may come while we register.
+        """
+        return self._broker_epoch if self._registered.wait(_REGISTRATION_S) else _NOBODYS_EPOCH
+
     def is_alive(self) -> bool:
         """Whether the network threads turn: what the watchdog asks."""
         return self._sockets.slowest_loop_ms() < _STUCK_LOOP_MS
@@ -447,7 +541,8 @@ class BrokerServer:
         steps = self._steps
         basic = {"broker_id": self.broker_id, "version": __version__, "state": self.keeper.state.name}
         if not self.keeper.is_running or steps is None:
-            return basic
+            loading = self._load_progress
+            return basic if loading is None else {**basic, "loading": loading._asdict()}
         return {
             **basic,
             "cluster_id": self.cluster_id,
@@ -461,6 +556,7 @@ class BrokerServer:
             "live_brokers": sorted(self.metadata_cache.alive_broker_ids()),
             **replica_counts(self.replica_manager),
             "offline_partitions": offline_partitions(self.metadata_cache),
+            **disk_status(self.log_manager),
             "leading": partition_rows(self.replica_manager),
         }
 

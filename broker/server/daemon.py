@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from broker.utils.stop_signals import STOP_SIGNALS, WAITED_SIGNALS, WAKE_SIGNAL
 from broker.utils.systemd import Notifier, Watchdog, watchdog_interval_ms
 
 _log = structlog.get_logger(__name__)
@@ -28,11 +29,6 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_FORCED: Final = 130
 EXTEND_MS: Final = 60_000
-
-_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# Sent by helper threads to the main thread: there is a report in the queue.
-_WAKE: Final = signal.SIGUSR1
-_SIGNALS: Final = (*_STOP_SIGNALS, _WAKE)
 
 
 class Server(Protocol):
@@ -88,11 +84,6 @@ class StartupErrors:
     failed: type[Exception]
 
 
-def block_signals() -> None:
-    """To be called before the first thread starts: what comes from here on waits for :meth:`Daemon.run`."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-
-
 class Daemon:
     """``make_server`` is called on the start-up thread with the function that takes status lines."""
 
@@ -120,8 +111,8 @@ class Daemon:
         faulthandler.enable()  # systemd's watchdog kills by SIGABRT: say where every thread stood
         threading.Thread(target=self._start, name="startup", daemon=True).start()
         while self._state is not State.STOPPED:
-            number = signal.sigwait(_SIGNALS)
-            if number in _STOP_SIGNALS:
+            number = signal.sigwait(WAITED_SIGNALS)
+            if number in STOP_SIGNALS:
                 self._on_stop_signal(signal.Signals(number))
             while not self._events.empty():
                 self._on_event(self._events.get())
@@ -209,7 +200,7 @@ class Daemon:
 
     def _report(self, event: Event) -> None:
         self._events.put(event)
-        signal.pthread_kill(self._main_thread, _WAKE)
+        signal.pthread_kill(self._main_thread, WAKE_SIGNAL)
 
     def _progress(self, text: str) -> None:
         """A status line of BrokerServer; while it starts or stops, also a plea for time."""

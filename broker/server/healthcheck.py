@@ -24,7 +24,7 @@ from broker.zookeeper.store import (
     SessionEvent,
     StoreError,
 )
-from broker.zookeeper.znodes import CONTROLLER, BrokerRegistration, LiveBroker, broker_path
+from broker.zookeeper.znodes import BrokerRegistration, LiveBroker, broker_path
 
 _log = structlog.get_logger(__name__)
 CONFLICT_POLL_S = 0.1
@@ -74,22 +74,9 @@ class Healthcheck:
     def startup(self) -> None:
         """Raises :class:`BrokerIdInUseError`, :class:`Cancelled`, or the store's errors."""
         self._store.add_session_listener(self._events.put)
-        self._clear_up_after_predecessor()
         self._register()
         self._thread = threading.Thread(target=self._run, name="healthcheck", daemon=True)
         self._thread.start()
-
-    def _clear_up_after_predecessor(self) -> None:
-        """Ends what a crashed broker of this data directory left: it would be counted alive until its session ends."""
-        previous = None if self._session_file is None else self._session_file.read()
-        if previous is None:
-            return
-        self._own_sessions.add(previous)
-        claim = self._store.controller_claim()
-        if claim is not None and claim.session_id == previous:
-            with suppress(NoNodeError):
-                self._store.store.delete(CONTROLLER)
-            _log.info("predecessors_office_ended", broker=self._broker_id, session=f"0x{previous:x}")
 
     def shutdown(self) -> None:
         """Takes the registration back: this broker is to be asked nothing any more."""
@@ -133,10 +120,8 @@ class Healthcheck:
         registration = BrokerRegistration(
             self._broker_id, self._endpoints, self._rack, timestamp_ms=self._clock.wall_ms()
         )
-        session_id = self._store.session_id
-        self._own_sessions.add(session_id)
-        if self._session_file is not None:
-            self._session_file.write(session_id)
+        self._own_sessions.add(self._store.session_id)
+        self._note_session()
         deadline_ms = self._clock.monotonic_ms() + self._session_timeout_ms + EXPIRY_GRACE_MS
         told = False
         while True:
@@ -165,8 +150,22 @@ class Healthcheck:
         )
         self._on_registered(epoch)
 
+    def _note_session(self) -> None:
+        session = self._store.store.session
+        if self._session_file is None or session is None:
+            return
+        try:
+            self._session_file.write(session)
+        except OSError as error:
+            _log.warning(
+                "session_not_noted",
+                file=str(self._session_file.path),
+                reason=str(error),
+                action="should this broker crash, its failover waits for zookeeper.session.timeout.ms",
+            )
+
     def _remove_if_ours(self, holder: LiveBroker) -> bool:
-        """A node of a session that this process (KAFKA-7165) or its dead predecessor had; anybody else's is left."""
+        """A node of an earlier session of this process (KAFKA-7165); anybody else's is left."""
         if holder.session_id not in self._own_sessions:
             return False
         with suppress(NoNodeError):

@@ -10,7 +10,9 @@ from broker.config.broker_config import BrokerConfig
 from broker.log.log_manager import LogManager
 from broker.protocol.errors import Errors
 from broker.replication.alter_partition_manager import AlterPartitionManager
-from broker.replication.fetcher import ReplicaFetcher, ReplicaFetcherManager
+from broker.replication.fetcher import ReplicaFetcher
+from broker.replication.fetcher_manager import ReplicaFetcherManager
+from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership, LeadershipListener
 from broker.replication.replica_manager import ReplicaManager
 from broker.server import assembly
@@ -60,6 +62,7 @@ class ReplicationService:
             max_lag_ms=config.int("replica.lag.time.max.ms"),
             submit_isr_change=self._alter_partition.submit,
         )
+        self.gone_brokers = GoneBrokers(clock, cache.alive)
         self.fetchers = ReplicaFetcherManager(config.int("num.replica.fetchers"), self._make_fetcher)
         self.leadership = Leadership(self.replica_manager, log_manager, self.fetchers, listener)
 
@@ -79,6 +82,7 @@ class ReplicationService:
         """Stops to follow and to change ISRs, and writes the high watermarks: before the logs are closed."""
         self._alter_partition.shutdown()
         self.fetchers.shutdown()
+        self.replica_manager.shutdown()
         self.replica_manager.checkpoint_high_watermarks()
 
     def _make_fetcher(self, leader: int, number: int) -> ReplicaFetcher:
@@ -91,6 +95,8 @@ class ReplicationService:
             self._fetcher_settings,
             self._clock,
             self.replica_manager.wake,
+            partial(self.gone_brokers.forget, leader),
+            partial(self.gone_brokers.note, leader),
         )
 
     def _on_isr_accepted(

@@ -1,36 +1,82 @@
-"""The ZooKeeper session that this data directory's broker last had, so that its successor can clear up after it.
+"""The ZooKeeper session that a data directory's broker has, so that a crash does not cost its time-out.
 
-A broker that crashed leaves ephemeral nodes that live on until its session times out: 18 s in which the cluster counts
-it among the living, though systemd has started it again. Whoever holds the directory's lock knows that the holder
-before is dead, and with it its session: the nodes may go at once. Standalone has no sessions and needs none.
+A broker that crashed leaves ephemeral nodes that live on until its session times out: 18 s in which it is counted alive
+and its partitions have no leader. Whoever proves that the process is dead may end the session at once: `landline
+deregister`, or the next broker of the directory. The file has what proving and ending takes, and is its owner's only:
+who knows the password owns the session. Standalone has no sessions and needs none.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import NamedTuple
 
-import structlog
+from broker.config.problems import ConfigError
+from broker.config.properties import read_properties
+from broker.utils.process_identity import ProcessIdentity
+from broker.zookeeper.session_end import Session
 
 FILE_NAME = ".landline-session"
-_log = structlog.get_logger(__name__)
+_VERSION = "1"
+
+
+class SessionNote(NamedTuple):
+    """A session and the process whose it is."""
+
+    session: Session
+    owner: ProcessIdentity
 
 
 class SessionFile:
-    """Read and written only while the directory's ``.lock`` is held."""
+    """A properties file in the first of ``log.dirs``. Written while the directory is locked."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / FILE_NAME
+        self.path = directory / FILE_NAME
 
-    def read(self) -> int | None:
-        """The last session's id; None when there is none or the file says nothing of use."""
+    def read(self) -> SessionNote | None:
+        """None when there is none or it says nothing of use."""
         try:
-            return int(self._path.read_text(encoding="ascii"), 16)
-        except (OSError, ValueError):
+            props = read_properties(self.path)
+            if props["version"] != _VERSION:
+                return None
+            session = Session(
+                props["zookeeper.connect"],
+                int(props["session.id"], 16),
+                bytes.fromhex(props["session.password"]),
+            )
+            owner = ProcessIdentity(int(props["pid"]), int(props["pid.started"]), props["boot.id"])
+        except (ConfigError, KeyError, ValueError):
             return None
+        return SessionNote(session, owner)
 
-    def write(self, session_id: int) -> None:
-        """Notes the session before it owns anything. Without it a successor only waits longer."""
+    def write(self, session: Session) -> None:
+        """Notes this process's session, before it owns anything. Raises OSError.
+
+        Not synced: after a power loss an older one or none is as good, the session then ends by its time-out.
+        """
+        owner = ProcessIdentity.current()
+        values = {
+            "version": _VERSION,
+            "zookeeper.connect": session.servers,
+            "session.id": f"{session.session_id:x}",
+            "session.password": session.password.hex(),
+            "pid": owner.pid,
+            "pid.started": owner.started_ticks,
+            "boot.id": owner.boot_id,
+        }
+        text = "".join(f"{key}={value}\n" for key, value in values.items())
+        temporary = self.path.with_name(f"{FILE_NAME}.tmp")
+        temporary.unlink(missing_ok=True)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            self._path.write_text(f"{session_id:x}\n", encoding="ascii")
-        except OSError as error:
-            _log.warning("session_not_noted", file=str(self._path), reason=str(error))
+            os.write(fd, text.encode("ascii"))
+        finally:
+            os.close(fd)
+        temporary.replace(self.path)
+
+    def clear(self, session_id: int) -> None:
+        """After that session has ended: nobody need end it again. Another session's note stays. Raises OSError."""
+        note = self.read()
+        if note is not None and note.session.session_id == session_id:
+            self.path.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from typing import Any
 from broker.log.log import Log
 from broker.metrics.registry import Metrics
 from broker.network.socket_server import SocketServer
+from broker.protocol.api_keys import ApiKey
 from broker.replication.replica_manager import ReplicaManager, Traffic
 from broker.server.apis.table import Apis
 from broker.server.broker_state import StateKeeper
@@ -24,6 +25,7 @@ def replica_counts(replicas: ReplicaManager) -> dict[str, int]:
         "under_replicated_partitions": sum(partition.is_under_replicated for partition in partitions),
         "under_min_isr_partitions": sum(partition.is_under_min_isr for partition in partitions),
         "at_min_isr_partitions": sum(partition.is_at_min_isr for partition in partitions),
+        "reassigning_partitions": sum(partition.is_being_reassigned for partition in partitions),
     }
 
 
@@ -96,6 +98,7 @@ def register_stats(
         ("underreplicatedpartitions", "Led here, with replicas out of sync", "under_replicated_partitions"),
         ("underminisrpartitioncount", "Led here, below min.insync.replicas", "under_min_isr_partitions"),
         ("atminisrpartitioncount", "Led here, exactly at min.insync.replicas", "at_min_isr_partitions"),
+        ("reassigningpartitions", "Led here, with replicas being moved", "reassigning_partitions"),
     ):
         gauge(
             f"kafka_server_replicamanager_{name}",
@@ -163,6 +166,12 @@ def register_stats(
         "kafka_network_requestmetrics_requests_total",
         "Requests served",
         lambda: {(key.name,): float(stats.requests) for key, stats in apis.stats.items()},
+        labels=("request",),
+    )
+    metrics.histograms(
+        "kafka_network_requestmetrics_totaltimems",
+        "From a request's receipt to its answer handed to the socket, in milliseconds",
+        lambda: {(ApiKey(key).name,): times for key, times in sockets.total_times().items()},
         labels=("request",),
     )
     gauge(

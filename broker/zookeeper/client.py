@@ -20,9 +20,13 @@ from kazoo import exceptions as zk_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.interfaces import IAsyncResult
+from kazoo.protocol.serialization import Create as CreateRequest
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
+from kazoo.security import OPEN_ACL_UNSAFE
 
+from broker.zookeeper.connect_string import parse_connect_string
+from broker.zookeeper.session_end import Session
 from broker.zookeeper.store import (
     ANY_VERSION,
     BadVersionError,
@@ -53,6 +57,7 @@ CLOSE_TIMEOUT_S = 2.0
 RETRY_PAUSE_S = 0.02
 # kazoo wakes its connection with one byte per request through a socket pair, which holds some 270 of them.
 PIPELINE_DEPTH = 100
+EPHEMERAL_FLAG, SEQUENCE_FLAG = 1, 2
 
 _STATE_NAMES = {
     KazooState.CONNECTED: "CONNECTED",
@@ -69,15 +74,6 @@ _ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
     (zk_errors.ConnectionLoss, ConnectionLossError),
     (KazooTimeoutError, ConnectionLossError),
 )
-
-
-def parse_connect_string(connect: str) -> tuple[str, str]:
-    """``(hosts, chroot)`` of ``zookeeper.connect``; the chroot is empty or starts with a slash and ends with
-    none.
-    """
-    hosts, slash, chroot = connect.strip().partition("/")
-    chroot = chroot.strip("/")
-    return hosts, f"/{chroot}" if slash and chroot else ""
 
 
 class ZooKeeperStore:
@@ -108,6 +104,11 @@ class ZooKeeperStore:
     def session_id(self) -> int:
         client_id = self._client.client_id
         return 0 if client_id is None else client_id[0] or 0
+
+    @property
+    def session(self) -> Session | None:
+        client_id = self._client.client_id
+        return Session(self._hosts, client_id[0], client_id[1]) if client_id and client_id[0] else None
 
     @property
     def state_name(self) -> str:
@@ -160,6 +161,8 @@ class ZooKeeperStore:
         self._listeners.append(callback)
 
     # -- operations -------------------------------------------------------------------------------------
+    # A node without data has none at all (null), as with Kafka: its controller takes an empty
+    # /latest_producer_id_block for a damaged one, and gives out no producer ids.
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
@@ -167,7 +170,11 @@ class ZooKeeperStore:
         created, stat = self._call(
             path,
             lambda: self._client.create_async(
-                self._absolute(path), data, ephemeral=ephemeral, sequence=sequence, include_data=True
+                self._absolute(path),
+                data or None,
+                ephemeral=ephemeral,
+                sequence=sequence,
+                include_data=True,
             ),
         )
         return self._relative(created), _stat(stat)
@@ -279,7 +286,7 @@ class ZooKeeperStore:
             return
         self._ensure_absolute(parent_of(path))
         try:
-            self._call(path, lambda: self._client.create_async(path, b""))
+            self._call(path, lambda: self._client.create_async(path, None))
         except NodeExistsError:
             return
 
@@ -323,7 +330,10 @@ class ZooKeeperStore:
             path = self._absolute(op.path)
             match op:
                 case Create():
-                    transaction.create(path, op.data, ephemeral=op.ephemeral, sequence=op.sequence)
+                    # Not by kazoo's own method, which cannot make a node without data.
+                    flags = EPHEMERAL_FLAG * op.ephemeral | SEQUENCE_FLAG * op.sequence
+                    request = CreateRequest(path, op.data or None, OPEN_ACL_UNSAFE, flags)
+                    transaction.operations.append(request)
                 case SetData():
                     transaction.set_data(path, op.data, op.version)
                 case Delete():

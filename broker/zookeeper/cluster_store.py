@@ -16,7 +16,7 @@ import structlog
 
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper import znodes
+from broker.zookeeper import admin_requests, znodes
 from broker.zookeeper.store import (
     BadVersionError,
     Create,
@@ -221,6 +221,24 @@ class ClusterStore:
     def watch_topic_deletions(self, callback: Callable[[], None]) -> Watch:
         return self.store.watch_children(znodes.DELETE_TOPICS, callback)
 
+    # -- wishes of old tools ----------------------------------------------------------------------------
+
+    def reassignment_request(self) -> dict[TopicPartition, tuple[int, ...]] | None:
+        """``/admin/reassign_partitions``, None when there is none. Raises BadZnodeError."""
+        (found,) = self.store.get_many([admin_requests.REASSIGN_PARTITIONS])
+        return None if found is None else admin_requests.decode_reassignment(found[0])
+
+    def preferred_election_request(self) -> list[TopicPartition] | None:
+        """``/admin/preferred_replica_election``, None when there is none. Raises BadZnodeError."""
+        (found,) = self.store.get_many([admin_requests.PREFERRED_ELECTION])
+        return None if found is None else admin_requests.decode_preferred_election(found[0])
+
+    def watch_reassignment_request(self, callback: Callable[[], None]) -> Watch:
+        return self.store.watch_data(admin_requests.REASSIGN_PARTITIONS, callback)
+
+    def watch_preferred_election_request(self, callback: Callable[[], None]) -> Watch:
+        return self.store.watch_data(admin_requests.PREFERRED_ELECTION, callback)
+
     # -- configs ----------------------------------------------------------------------------------------
 
     def topic_configs(self, topic: str) -> dict[str, str]:
@@ -296,6 +314,25 @@ class ClusterStore:
 
     def watch_config_changes(self, callback: Callable[[], None]) -> Watch:
         return self.store.watch_children(znodes.CONFIG_CHANGES, callback)
+
+    # -- failed log directories ---------------------------------------------------------------------------
+
+    def create_log_dir_event(self, broker_id: int) -> None:
+        """Tells the controller that a log directory of the broker failed: it asks which partitions are gone."""
+        self.store.create(znodes.LOG_DIR_EVENT_PREFIX, znodes.encode_log_dir_event(broker_id), sequence=True)
+
+    def log_dir_events(self) -> dict[str, int]:
+        """The path of each event, and its broker; unreadable ones are left out."""
+        paths = [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in sorted(self._children(znodes.LOG_DIR_EVENTS))]
+        found = self.store.get_many(paths)
+        return _readable(
+            (path, partial(znodes.decode_log_dir_event, path, node[0]))
+            for path, node in zip(paths, found, strict=True)
+            if node is not None
+        )
+
+    def watch_log_dir_events(self, callback: Callable[[], None]) -> Watch:
+        return self.store.watch_children(znodes.LOG_DIR_EVENTS, callback)
 
     # -- controller and producer ids --------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper import znodes
+from broker.zookeeper import admin_requests, znodes
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import (
     BadVersionError,
@@ -92,10 +92,33 @@ class ControllerStore:
             for (tp, state), result in zip(states.items(), results, strict=True)
         }
 
-    def set_topic_assignment(self, topic: str, assignment: TopicAssignment) -> None:
-        """Raises :class:`BadVersionError` when the topic changed since ``assignment.version``."""
+    def set_topic_assignment(self, topic: str, assignment: TopicAssignment) -> TopicAssignment:
+        """Returns it with the znode's new version. Raises :class:`BadVersionError` when the topic changed since
+        ``assignment.version``, :class:`NoNodeError` when it is gone.
+        """
         path = znodes.topic_path(topic)
-        self._guarded([SetData(path, znodes.encode_topic(assignment), assignment.version)])
+        try:
+            (stat,) = self._guarded([SetData(path, znodes.encode_topic(assignment), assignment.version)])
+        except BadVersionError:
+            found = self._cluster.topic_assignment(topic)
+            # A write repeated over a lost connection meets its own first try.
+            if found is None or replace(found, version=assignment.version) != assignment:
+                raise
+            return found
+        assert isinstance(stat, Stat)
+        return replace(assignment, version=stat.version)
+
+    def put_reassignment_request(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+        """Rewrites ``/admin/reassign_partitions`` with what is left of it; nothing left deletes it."""
+        if targets:
+            self._guarded(
+                [SetData(admin_requests.REASSIGN_PARTITIONS, admin_requests.encode_reassignment(targets))]
+            )
+        else:
+            self._delete_existing([admin_requests.REASSIGN_PARTITIONS])
+
+    def delete_preferred_election_request(self) -> None:
+        self._delete_existing([admin_requests.PREFERRED_ELECTION])
 
     def delete_topic(self, topic: str, partitions: Sequence[int]) -> None:
         """Deletes a topic's znodes, its config and its deletion mark, the mark last. Missing ones are no
@@ -121,6 +144,9 @@ class ControllerStore:
         for parent in (znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS):
             names = self._store.children_many([parent])[0] or []
             self._delete_existing([f"{parent}/{name}" for name in names])
+
+    def delete_log_dir_events(self, paths: Sequence[str]) -> None:
+        self._delete_existing(paths)
 
     def resign(self) -> None:
         """Deletes ``/controller`` unless it is another's already."""

@@ -88,6 +88,11 @@ class EmbeddedStore:
         return self._session_id
 
     @property
+    def session(self) -> None:
+        """None: it ends with its process."""
+        return
+
+    @property
     def state_name(self) -> str:
         return "CONNECTED" if self._session_id else "CLOSED"
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from broker.zookeeper.session_end import Session
+
 ANY_VERSION = -1
 
 
@@ -137,6 +139,11 @@ class Store(Protocol):
     @property
     def session_id(self) -> int:
         """The present session's id, 0 before the first."""
+        ...
+
+    @property
+    def session(self) -> Session | None:
+        """What it takes to end the present session from outside; None before the first, and where that cannot be."""
         ...
 
     @property

@@ -31,6 +31,7 @@ CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
 NO_FINALIZED_FEATURES = b'{"features":{},"version":2,"status":1}'
@@ -196,7 +197,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id(data: bytes) -> str:
-    return str(_field(CLUSTER_ID, load(CLUSTER_ID, data), "id"))
+    return str(field_of(CLUSTER_ID, load(CLUSTER_ID, data), "id"))
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
@@ -224,7 +225,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
     value = load(path, data)
     protocols = value.get("listener_security_protocol_map", {})
     try:
-        endpoints = tuple(_decode_endpoint(text, protocols) for text in _field(path, value, "endpoints"))
+        endpoints = tuple(_decode_endpoint(text, protocols) for text in field_of(path, value, "endpoints"))
         return BrokerRegistration(
             broker_id=broker_id,
             endpoints=endpoints,
@@ -259,7 +260,7 @@ def decode_topic(topic: str, data: bytes, version: int = -1) -> TopicAssignment:
     topic_id = value.get("topic_id")
     try:
         return TopicAssignment(
-            partitions=_decode_replicas(_field(path, value, "partitions")),
+            partitions=_decode_replicas(field_of(path, value, "partitions")),
             topic_id=None if topic_id is None else decode_uuid(topic_id),
             adding_replicas=_decode_replicas(value.get("adding_replicas", {})),
             removing_replicas=_decode_replicas(value.get("removing_replicas", {})),
@@ -295,10 +296,10 @@ def decode_state(tp: TopicPartition, data: bytes, version: int) -> LeaderAndIsr:
     value = load(path, data)
     try:
         return LeaderAndIsr(
-            leader=int(_field(path, value, "leader")),
-            leader_epoch=int(_field(path, value, "leader_epoch")),
-            isr=tuple(int(i) for i in _field(path, value, "isr")),
-            controller_epoch=int(_field(path, value, "controller_epoch")),
+            leader=int(field_of(path, value, "leader")),
+            leader_epoch=int(field_of(path, value, "leader_epoch")),
+            isr=tuple(int(i) for i in field_of(path, value, "isr")),
+            controller_epoch=int(field_of(path, value, "controller_epoch")),
             recovery_state=LeaderRecoveryState(value.get("leader_recovery_state", 0)),
             partition_epoch=version,
         )
@@ -313,7 +314,7 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes) -> int:
-    return int(_field(CONTROLLER, load(CONTROLLER, data), "brokerid"))
+    return int(field_of(CONTROLLER, load(CONTROLLER, data), "brokerid"))
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
@@ -339,7 +340,17 @@ def decode_config_change(path: str, data: bytes) -> str:
     value = load(path, data)
     if "entity_path" in value:
         return str(value["entity_path"])
-    return f"{_field(path, value, 'entity_type')}/{_field(path, value, 'entity_name')}"
+    return f"{field_of(path, value, 'entity_type')}/{field_of(path, value, 'entity_name')}"
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """Event 1: a log directory of the broker failed. Kafka knows no other."""
+    return dump({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_event(path: str, data: bytes) -> int:
+    """The broker's id."""
+    return int(field_of(path, load(path, data), "broker"))
 
 
 def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
@@ -347,7 +358,7 @@ def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
 
 
 def decode_producer_id_block_end(data: bytes) -> int:
-    return int(_field(PRODUCER_ID_BLOCK, load(PRODUCER_ID_BLOCK, data), "block_end"))
+    return int(field_of(PRODUCER_ID_BLOCK, load(PRODUCER_ID_BLOCK, data), "block_end"))
 
 
 def encode_uuid(value: uuid.UUID) -> str:
@@ -367,7 +378,8 @@ def random_uuid() -> uuid.UUID:
             return value
 
 
-def _field(path: str, value: Mapping[str, Any], name: str) -> Any:
+def field_of(path: str, value: Mapping[str, Any], name: str) -> Any:
+    """Raises :class:`BadZnodeError` when it is not there."""
     try:
         return value[name]
     except KeyError:

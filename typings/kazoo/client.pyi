@@ -27,7 +27,7 @@ class KazooClient:
     def create_async(
         self,
         path: str,
-        value: bytes = ...,
+        value: bytes | None = ...,
         acl: None = ...,
         ephemeral: bool = ...,
         sequence: bool = ...,
@@ -42,6 +42,7 @@ class KazooClient:
     def transaction(self) -> TransactionRequest: ...
 
 class TransactionRequest:
+    operations: list[object]
     def create(
         self, path: str, value: bytes = ..., acl: None = ..., ephemeral: bool = ..., sequence: bool = ...
     ) -> None: ...

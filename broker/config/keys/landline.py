@@ -13,8 +13,16 @@ KEYS: Final = (
         doc="Port of /metrics, /livez, /readyz and /status; 0 takes a free one, -1 turns them off."),
     Key("landline.http.host", STRING, "", LOW, use=USED,
         doc="Address the HTTP port is bound to; every interface when empty."),
+    Key("landline.log.dir.min.free.bytes", LONG, 1 << 30, MEDIUM, valid=at_least(0), use=USED,
+        doc="Below so much free space a log directory takes no records of clients, but serves everything else. The "
+        "floor is the smaller of this and landline.log.dir.min.free.percent; 0 turns it off."),
+    Key("landline.log.dir.min.free.percent", INT, 5, MEDIUM, valid=between(0, 100), use=USED,
+        doc="The same floor as a share of the file system, so that it fits small disks too; 0 turns it off."),
     Key("landline.standalone", BOOLEAN, False, LOW, use=USED,
         doc="Metadata kept in this process instead of ZooKeeper. `landline standalone` sets it."),
+    Key("landline.internal.topics.raise.replication.enable", BOOLEAN, True, LOW, use=USED,
+        doc="When brokers join, the controller adds replicas to `__consumer_offsets` and `__transaction_state` up to "
+            "`offsets.topic.replication.factor` and `transaction.state.log.replication.factor`."),
 )
 
 # Written by kafka-reassign-partitions and kafka-configs; Kafka knows them only in /config/brokers.

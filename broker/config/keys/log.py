@@ -18,13 +18,14 @@ from broker.config.key import (
     USED,
     Key,
 )
+from broker.config.log_dirs import DEFAULT_LOG_DIR
 from broker.config.validators import GZIP_LEVEL, VERSION, at_least, between, list_of, one_of
 
 # fmt: off
 KEYS: Final = (
     Key("log.dirs", STRING, None, HIGH, use=USED,
         doc="The data directories, comma separated; log.dir when unset."),
-    Key("log.dir", STRING, "/tmp/kafka-logs", HIGH, use=USED,  # noqa: S108 - Kafka's default
+    Key("log.dir", STRING, DEFAULT_LOG_DIR, HIGH, use=USED,
         doc="The data directory when log.dirs is unset."),
     Key("log.segment.bytes", INT, 1_073_741_824, HIGH, valid=at_least(14), mode=CLUSTER_WIDE, use=USED,
         doc="A segment is rolled when it would grow past this."),

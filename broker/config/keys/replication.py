@@ -33,9 +33,8 @@ KEYS: Final = (
         doc="Java class that picks the replica a consumer reads from."),
     Key("fetch.max.bytes", INT, 57_671_680, MEDIUM, valid=at_least(1024), use=USED,
         doc="The largest answer to one fetch."),
-    Key("max.incremental.fetch.session.cache.slots", INT, 1000, MEDIUM, valid=at_least(0),
-        doc="How many incremental fetch sessions (KIP-227) are kept. Landline keeps none: clients send full "
-            "fetches."),
+    Key("max.incremental.fetch.session.cache.slots", INT, 1000, MEDIUM, valid=at_least(0), use=USED,
+        doc="How many incremental fetch sessions (KIP-227) are kept; without one a reader sends full fetches."),
     Key("fetch.purgatory.purge.interval.requests", INT, 1000, MEDIUM,
         doc="How often completed fetches are purged. Landline removes them at once."),
     Key("producer.purgatory.purge.interval.requests", INT, 1000, MEDIUM,

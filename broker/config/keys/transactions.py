@@ -19,7 +19,7 @@ KEYS: Final = (
         doc="Whether a partition checks that its transaction exists (KIP-890)."),
     Key("transaction.state.log.num.partitions", INT, 50, HIGH, valid=at_least(1),
         doc="Partitions of __transaction_state."),
-    Key("transaction.state.log.replication.factor", SHORT, 3, HIGH, valid=at_least(1),
+    Key("transaction.state.log.replication.factor", SHORT, 3, HIGH, valid=at_least(1), use=USED,
         doc="Replicas of __transaction_state."),
     Key("transaction.state.log.min.isr", INT, 2, HIGH, valid=at_least(1),
         doc="min.insync.replicas of __transaction_state."),

@@ -14,10 +14,12 @@ from broker.log.log_manager import LogManager
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.framing import response_prefix
+from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership
 from broker.replication.replica_manager import ReplicaManager
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.dynamic_config import DynamicConfigManager
+from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.metadata_cache import MetadataCache
 from broker.server.producer_ids import ProducerIdManager
 from broker.utils.clock import Clock
@@ -41,6 +43,8 @@ class ApiContext:
     store: ClusterStore
     log_manager: LogManager
     replica_manager: ReplicaManager
+    fetch_sessions: FetchSessionCache
+    gone_brokers: GoneBrokers
     leadership: Leadership
     metadata_cache: MetadataCache
     controller: KafkaController

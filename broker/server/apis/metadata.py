@@ -51,13 +51,17 @@ _bodies = MetadataBodies()
 def handle(request: Request, ctx: ApiContext) -> Verdict:
     """Answers from the cache of bodies where it can."""
     message = codec.decode(request.api_key, request.api_version, "request", request.body)
-    if ctx.metadata_cache.snapshot.brokers:
+    if _is_settled(ctx):
         _answer(request, message, ctx)
-    else:  # starting: the controller tells in a moment
+    else:  # starting, or a leader is gone: the controller tells in a moment
         MetadataWait(
-            ctx, _FIRST_UPDATE_MS, lambda: _is_known(ctx), lambda: _answer_late(request, message, ctx)
+            ctx, _FIRST_UPDATE_MS, lambda: _is_settled(ctx), lambda: _answer_late(request, message, ctx)
         ).start()
     return Verdict.SERVED
+
+
+def _is_settled(ctx: ApiContext) -> bool:
+    return _is_known(ctx) and not ctx.gone_brokers.is_word_awaited()
 
 
 def _is_known(ctx: ApiContext) -> bool:

@@ -93,6 +93,8 @@ def _refusal(records: memoryview | None, version: int) -> PartitionResponse | No
 
 
 def _not_here(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
+    if ctx.replica_manager.is_offline(topic_partition):
+        return Errors.KAFKA_STORAGE_ERROR
     if ctx.metadata_cache.contains_partition(topic_partition):
         return Errors.NOT_LEADER_OR_FOLLOWER
     return Errors.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,195 @@
+"""Who asks for reassignments: AlterPartitionReassignments and ListPartitionReassignments (KIP-455), and the znode
+``/admin/reassign_partitions`` of tools before Kafka 2.4.
+
+Wishes are judged here and carried out by ``reassignment``. The latest wish for a partition holds, whichever way it
+came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from broker.controller.context import ControllerContext
+from broker.controller.reassignment import Reassignments
+from broker.controller.replica_assignment import ReplicaAssignment, check_move, check_target
+from broker.protocol.errors import Errors, KafkaError
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.controller_store import ControllerStore
+from broker.zookeeper.znodes import BadZnodeError
+
+_log = structlog.get_logger(__name__)
+_NOBODY = ReplicaAssignment(())
+
+Fields = Mapping[str, Any]
+
+
+class ReassignmentRequests:
+    """Runs on the controller's thread."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ControllerStore,
+        cluster: ClusterStore,
+        reassignments: Reassignments,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._cluster = cluster
+        self._reassignments = reassignments
+
+    def alter(self, message: Any) -> Fields:
+        """The fields of an AlterPartitionReassignments response: it is answered when the moves have begun."""
+        refused: dict[TopicPartition, KafkaError] = {}
+        moves: dict[TopicPartition, ReplicaAssignment] = {}
+        for topic in message.topics:
+            for row in topic.partitions:
+                partition = TopicPartition(topic.name, row.partition_index)
+                try:
+                    moves[partition] = self._judge(partition, row.replicas)
+                except KafkaError as error:
+                    refused[partition] = error
+                    moves.pop(partition, None)
+        self._forget(lambda partition, _replicas: partition in moves)
+        for partition in self._reassignments.start(moves):
+            refused[partition] = _unknown()
+        for partition, refusal in refused.items():
+            _log.warning("reassignment_refused", partition=str(partition), reason=str(refusal))
+        return altered(message, Errors.NONE, None, refused)
+
+    def list(self, message: Any) -> Fields:
+        """The fields of a ListPartitionReassignments response: what is being moved, of all or of the named."""
+        moving = self._context.reassignments()
+        if message.topics is not None:
+            asked = {TopicPartition(t.name, index) for t in message.topics for index in t.partition_indexes}
+            moving = {partition: move for partition, move in moving.items() if partition in asked}
+        topics: dict[str, list[Fields]] = {}
+        for partition, move in moving.items():
+            row = {
+                "partition_index": partition.partition,
+                "replicas": move.replicas,
+                "adding_replicas": move.adding,
+                "removing_replicas": move.removing,
+            }
+            topics.setdefault(partition.topic, []).append(row)
+        return listed(Errors.NONE, None, topics)
+
+    def _judge(self, partition: TopicPartition, target: Sequence[int] | None) -> ReplicaAssignment:
+        """The move to ``target``, None for a cancellation. Raises KafkaError with Kafka's code."""
+        context = self._context
+        present = context.assignment(partition)
+        before = present or _NOBODY
+        if target is None:
+            if not before.is_being_reassigned:
+                raise KafkaError(
+                    Errors.NO_REASSIGNMENT_IN_PROGRESS, f"{partition} is not being moved: nothing to cancel"
+                )
+            after = before.cancelled()
+        else:
+            check_target(target)
+            after = before.reassign_to(target)
+            dead = sorted(set(after.adding) - context.live_ids)
+            if dead:
+                raise KafkaError(
+                    Errors.INVALID_REPLICA_ASSIGNMENT,
+                    f"brokers {dead} are not alive (or stop just now): live are {sorted(context.live_ids)}",
+                )
+        if present is None or context.is_being_deleted(partition.topic):
+            raise _unknown()
+        check_move(after, context.leaders.get(partition), context.online_replicas(partition))
+        return after
+
+    # -- the znode of old tools -----------------------------------------------------------------------------
+
+    def take_up_znode(self) -> None:
+        """Begins what the znode asks for. It stays there until the moves are done, for the tools that look at it."""
+        wanted = self._wanted()
+        if not wanted:
+            return
+        moves: dict[TopicPartition, ReplicaAssignment] = {}
+        failed: dict[TopicPartition, str] = {}
+        for partition, target in wanted.items():
+            try:
+                moves[partition] = self._judge_old(partition, target)
+            except KafkaError as error:
+                failed[partition] = str(error)
+        failed |= dict.fromkeys(self._reassignments.start(moves), "its topic is gone")
+        for partition, reason in failed.items():
+            _log.warning("reassignment_refused", partition=str(partition), reason=reason)
+        if failed:
+            self._forget(lambda partition, _replicas: partition in failed)
+
+    def _judge_old(self, partition: TopicPartition, target: tuple[int, ...]) -> ReplicaAssignment:
+        """As Kafka does: a target that is dead is waited for."""
+        check_target(target)
+        before = self._context.assignment(partition)
+        if before is None or self._context.is_being_deleted(partition.topic):
+            raise _unknown()
+        after = before.reassign_to(target)
+        online = self._context.online_replicas(partition)
+        check_move(after, self._context.leaders.get(partition), online)
+        return after
+
+    def on_finished(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+        """Takes finished moves off the znode."""
+        self._forget(lambda partition, replicas: targets.get(partition) == replicas)
+
+    def _forget(self, is_done: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
+        wanted = self._wanted()
+        if wanted is None:
+            return
+        left = {partition: ids for partition, ids in wanted.items() if not is_done(partition, ids)}
+        if len(left) < len(wanted) or not wanted:
+            self._store.put_reassignment_request(left)
+
+    def _wanted(self) -> dict[TopicPartition, tuple[int, ...]] | None:
+        """None when nothing is asked for, or nothing that can be read."""
+        try:
+            return self._cluster.reassignment_request()
+        except BadZnodeError as error:
+            _log.error("znode_unreadable", reason=str(error), action="mend it or delete it")
+            return None
+
+
+def altered(
+    message: Any, error: Errors, text: str | None, refused: Mapping[TopicPartition, KafkaError]
+) -> Fields:
+    """The fields of an AlterPartitionReassignments response; with an error of the whole request no rows."""
+
+    def row(topic: str, index: int) -> Fields:
+        refusal = refused.get(TopicPartition(topic, index))
+        code = Errors.NONE if refusal is None else refusal.error_code
+        return {
+            "partition_index": index,
+            "error_code": code,
+            "error_message": None if refusal is None else str(refusal),
+        }
+
+    topics = [] if error is not Errors.NONE else message.topics
+    return {
+        "throttle_time": 0,
+        "error_code": error,
+        "error_message": text,
+        "responses": [
+            {"name": topic.name, "partitions": [row(topic.name, p.partition_index) for p in topic.partitions]}
+            for topic in topics
+        ],
+    }
+
+
+def listed(error: Errors, text: str | None, topics: Mapping[str, Sequence[Fields]]) -> Fields:
+    """The fields of a ListPartitionReassignments response."""
+    return {
+        "throttle_time": 0,
+        "error_code": error,
+        "error_message": text,
+        "topics": [{"name": topic, "partitions": rows} for topic, rows in topics.items()],
+    }
+
+
+def _unknown() -> KafkaError:
+    return KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")

@@ -1,0 +1,145 @@
+"""What the controller does when topics appear, grow, or are marked for deletion in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+import structlog
+
+from broker.controller.context import ControllerContext
+from broker.controller.leader_selector import Election
+from broker.controller.partition_machine import PartitionMachine
+from broker.controller.replica_machine import ReplicaMachine
+from broker.controller.settings import ControllerSettings
+from broker.controller.topic_deletion import TopicDeletion
+from broker.controller.watches import Watches
+from broker.utils.topic_partition import INTERNAL_TOPICS, TopicPartition
+from broker.zookeeper import znodes
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.controller_store import ControllerStore
+from broker.zookeeper.store import BadVersionError
+from broker.zookeeper.znodes import TopicAssignment
+
+_log = structlog.get_logger(__name__)
+
+
+class TopicChanges:
+    """Runs on the controller's thread. ``on_internal_topic()`` hears that one was made."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ControllerStore,
+        cluster: ClusterStore,
+        partitions: PartitionMachine,
+        replicas: ReplicaMachine,
+        deletion: TopicDeletion,
+        watches: Watches,
+        settings: Callable[[], ControllerSettings],
+        on_internal_topic: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._cluster = cluster
+        self._partitions = partitions
+        self._replicas = replicas
+        self._deletion = deletion
+        self._watches = watches
+        self._settings = settings
+        self._on_internal_topic = on_internal_topic
+
+    def load(self) -> None:
+        """All topics, as a term begins; each is watched before it is read."""
+        topics = self._cluster.topics()
+        for topic in topics:
+            self._watch_topic(topic)
+        for topic, assignment in self._cluster.topic_assignments(topics).items():
+            self._context.put_topic(topic, self._with_topic_id(topic, assignment))
+
+    def marked_for_deletion(self) -> set[str]:
+        """Topics to be deleted, as a term begins."""
+        marked = self._cluster.topics_to_delete()
+        if not self._settings().delete_topic_enable:
+            self._refuse_deletions(marked)
+            return set()
+        return self._existing(marked)
+
+    def _existing(self, marked: Iterable[str]) -> set[str]:
+        """Marks of topics that do not exist are taken away."""
+        topics = set(marked)
+        unknown = topics - self._context.topics.keys()
+        for topic in sorted(unknown):
+            self._store.unmark_topic_for_deletion(topic)
+        return topics - unknown
+
+    def _refuse_deletions(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            _log.warning("topic_deletion_refused", topic=topic, config="delete.topic.enable=false")
+            self._store.unmark_topic_for_deletion(topic)
+
+    def _with_topic_id(self, topic: str, assignment: TopicAssignment) -> TopicAssignment:
+        """A topic that an old broker made gets its id now (KIP-516)."""
+        if assignment.topic_id is not None:
+            return assignment
+        given = replace(assignment, topic_id=znodes.random_uuid())
+        try:
+            return self._store.set_topic_assignment(topic, given)
+        except BadVersionError:
+            found = self._cluster.topic_assignment(topic)
+            return assignment if found is None else self._with_topic_id(topic, found)
+
+    def on_topics_changed(self) -> None:
+        new = [topic for topic in self._cluster.topics() if topic not in self._context.topics]
+        for topic in new:
+            self._watch_topic(topic)
+        partitions: list[TopicPartition] = []
+        for topic, assignment in self._cluster.topic_assignments(new).items():
+            partitions += self._context.put_topic(topic, self._with_topic_id(topic, assignment))
+        if partitions:
+            _log.info("topics_created", topics=new, partitions=len(partitions))
+            self._create_partitions(partitions)
+            if INTERNAL_TOPICS.intersection(new):
+                self._on_internal_topic()
+
+    def on_topic_changed(self, topic: str) -> None:
+        """Partitions were added. Of those that are known nobody but this controller changes the replicas."""
+        found, known = self._cluster.topic_assignment(topic), self._context.topics.get(topic)
+        if found is None or known is None:
+            return
+        assignment = replace(
+            found,
+            partitions={**found.partitions, **known.partitions},
+            adding_replicas=known.adding_replicas,
+            removing_replicas=known.removing_replicas,
+        )
+        if self._context.is_being_deleted(topic):
+            _log.warning("partitions_not_added", topic=topic, reason="the topic is being deleted")
+            return
+        partitions = self._context.put_topic(topic, assignment)
+        if partitions:
+            _log.info("partitions_added", topic=topic, partitions=[p.partition for p in partitions])
+            self._create_partitions(partitions)
+
+    def _create_partitions(self, partitions: list[TopicPartition]) -> None:
+        self._partitions.to_new(partitions)
+        self._replicas.to_new(self._context.replicas_of(partitions))
+        self._partitions.to_online(partitions, Election.OFFLINE)
+        self._replicas.to_online(self._context.replicas_of(partitions))
+
+    def on_deletions_changed(self) -> None:
+        marked = [t for t in self._cluster.topics_to_delete() if not self._context.is_being_deleted(t)]
+        if not marked:
+            return
+        if not self._settings().delete_topic_enable:
+            self._refuse_deletions(marked)
+            return
+        self.on_topics_changed()  # a topic may be created and marked before the first is seen
+        topics = self._existing(marked)
+        _log.info("topics_to_delete", topics=sorted(topics))
+        self._deletion.enqueue(topics)
+
+    def _watch_topic(self, topic: str) -> None:
+        watch = partial(self._cluster.watch_topic, topic)
+        self._watches.put(("topic", topic), watch, partial(self.on_topic_changed, topic))

@@ -1,0 +1,32 @@
+"""What the controller looks out for in the store: every change enqueues its event, once while one is waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from broker.zookeeper.store import Watch
+
+Action = Callable[[], None]
+
+
+class Watches:
+    """Owner: the controller's thread; ``enqueue(key, action)`` is called on the store's."""
+
+    def __init__(self, enqueue: Callable[[Hashable, Action], None]) -> None:
+        self._enqueue = enqueue
+        self._watches: dict[Hashable, Watch] = {}
+
+    def put(self, key: Hashable, watch: Callable[[Action], Watch], action: Action) -> None:
+        """Sets a watch by ``watch(callback)``, in place of one with the same key."""
+        self.drop(key)
+        self._watches[key] = watch(lambda: self._enqueue(key, action))
+
+    def drop(self, key: Hashable) -> None:
+        watch = self._watches.pop(key, None)
+        if watch is not None:
+            watch.cancel()
+
+    def clear(self) -> None:
+        for watch in self._watches.values():
+            watch.cancel()
+        self._watches.clear()

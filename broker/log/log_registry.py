@@ -1,0 +1,117 @@
+"""Which logs there are and in which directory, and the checkpoints over them.
+
+:class:`broker.log.log_manager.LogManager` adds how logs come, what runs over them and how they end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from broker.log.checkpoints import OffsetCheckpoint
+from broker.log.local_log import LocalLog
+from broker.log.log import Log
+from broker.log.log_dir import LogDir
+from broker.log.log_dirs import LogDirs
+from broker.utils.topic_partition import TopicPartition
+
+
+class LogRegistry:
+    """Owner of the map. Changed under its lock; reads take none."""
+
+    def __init__(self, dirs: LogDirs) -> None:
+        self.dirs = dirs
+        self._logs: dict[TopicPartition, Log] = {}
+        self._dir_of: dict[TopicPartition, LogDir] = {}
+        self._lock = threading.Lock()
+        self._loaded_dirs: set[LogDir] = set()
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The partition's log, None when it has none here."""
+        return self._logs.get(topic_partition)
+
+    def all_logs(self) -> list[Log]:
+        return list(self._logs.values())
+
+    def partitions_in(self, log_dir: LogDir) -> list[TopicPartition]:
+        return [log.topic_partition for log in self._logs_in(log_dir)]
+
+    def _logs_in(self, log_dir: LogDir) -> list[Log]:
+        return [log for log in self.all_logs() if self._dir_of.get(log.topic_partition) is log_dir]
+
+    def _adopt(self, log: Log, log_dir: LogDir) -> None:
+        log.on_recovery_point_lowered = self._recovery_point_lowered
+        self._dir_of[log.topic_partition] = log_dir
+        self._logs[log.topic_partition] = log
+
+    def take_offline(self, log_dir: LogDir) -> list[TopicPartition]:
+        """Gives up the logs of a failed directory, without touching its files; their partitions."""
+        with self._lock:
+            gone = self.partitions_in(log_dir)
+            for topic_partition in gone:
+                del self._logs[topic_partition]
+                del self._dir_of[topic_partition]
+        log_dir.unlock()
+        return gone
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def checkpoint_recovery_points(self) -> None:
+        """Writes how far each log is durable."""
+        for log_dir in self.dirs:
+            self._write_offsets(log_dir, log_dir.recovery_points, lambda log: log.recovery_point)
+
+    def checkpoint_log_starts(self) -> None:
+        """Writes where logs begin that begin later than their first segment."""
+        for log_dir in self.dirs:
+            self._write_log_starts(log_dir)
+
+    def _write_log_starts(self, log_dir: LogDir) -> None:
+        starts = {
+            log.topic_partition: log.log_start_offset
+            for log in self._logs_in(log_dir)
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        log_dir.write_checkpoint(log_dir.log_starts, self._with_unloaded(log_dir, log_dir.log_starts, starts))
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Writes the partitions' high watermarks, those not told as they last were."""
+        for log_dir in self.dirs:
+            known = log_dir.read_checkpoint(log_dir.high_watermarks)
+            offsets = {tp: offset for tp, offset in known.items() if self._dir_of.get(tp) is log_dir}
+            offsets |= {tp: hw for tp, hw in high_watermarks.items() if self._dir_of.get(tp) is log_dir}
+            log_dir.write_checkpoint(log_dir.high_watermarks, offsets)
+
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        """The high watermarks as last written."""
+        offsets: dict[TopicPartition, int] = {}
+        for log_dir in self.dirs:
+            offsets |= log_dir.read_checkpoint(log_dir.high_watermarks)
+        return offsets
+
+    def _write_offsets(
+        self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offset_of: Callable[[Log], int]
+    ) -> None:
+        offsets = {log.topic_partition: offset_of(log) for log in self._logs_in(log_dir)}
+        log_dir.write_checkpoint(checkpoint, self._with_unloaded(log_dir, checkpoint, offsets))
+
+    def _with_unloaded(
+        self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offsets: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """``offsets``, and what the file says of logs that a stopped start-up did not reach."""
+        if log_dir in self._loaded_dirs:
+            return offsets
+        loaded = {log.topic_partition for log in self._logs_in(log_dir)}
+        before = log_dir.read_checkpoint(checkpoint)
+        return {tp: offset for tp, offset in before.items() if tp not in loaded} | offsets
+
+    def _checkpoint_dir(self, log_dir: LogDir) -> None:
+        self._write_offsets(log_dir, log_dir.recovery_points, lambda log: log.recovery_point)
+        self._write_log_starts(log_dir)
+
+    def _recovery_point_lowered(self, log: LocalLog) -> None:
+        log_dir = self._dir_of.get(log.topic_partition)
+        if log_dir is not None:
+            points = {one.topic_partition: one.recovery_point for one in self._logs_in(log_dir)}
+            offsets = self._with_unloaded(log_dir, log_dir.recovery_points, points)
+            log_dir.lower_checkpoint(log_dir.recovery_points, offsets)

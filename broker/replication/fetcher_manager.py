@@ -1,0 +1,60 @@
+"""Which fetcher follows which partition. Kafka's ReplicaFetcherManager."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from broker.replication.fetcher import Followed, ReplicaFetcher
+from broker.utils.topic_partition import TopicPartition
+
+
+class ReplicaFetcherManager:
+    """The fetchers by leader and number (``num.replica.fetchers``); a partition always has the same number."""
+
+    def __init__(self, per_leader: int, make_fetcher: Callable[[int, int], ReplicaFetcher]) -> None:
+        self._per_leader = per_leader
+        self._make_fetcher = make_fetcher
+        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(fetcher) for fetcher in self._fetchers.values())
+
+    def add(self, by_leader: Mapping[int, Iterable[Followed]]) -> None:
+        """Starts to fetch, on new threads where there are none yet."""
+        with self._lock:
+            for leader, items in by_leader.items():
+                by_fetcher: dict[ReplicaFetcher, list[Followed]] = {}
+                for item in items:
+                    fetcher = self._fetcher(leader, item.partition.topic_partition)
+                    by_fetcher.setdefault(fetcher, []).append(item)
+                for fetcher, share in by_fetcher.items():
+                    fetcher.add(share)
+
+    def remove(self, topic_partitions: frozenset[TopicPartition]) -> None:
+        """Stops to fetch; ends fetchers that have nothing left."""
+        with self._lock:
+            for key, fetcher in list(self._fetchers.items()):
+                fetcher.remove(topic_partitions)
+                if len(fetcher) == 0:
+                    fetcher.stop()
+                    del self._fetchers[key]
+
+    def shutdown(self) -> None:
+        with self._lock:
+            fetchers = list(self._fetchers.values())
+            self._fetchers.clear()
+        for fetcher in fetchers:
+            fetcher.stop()
+        for fetcher in fetchers:
+            fetcher.join()
+
+    def _fetcher(self, leader: int, topic_partition: TopicPartition) -> ReplicaFetcher:
+        number = (31 * hash(topic_partition.topic) + topic_partition.partition) % self._per_leader
+        fetcher = self._fetchers.get((leader, number))
+        if fetcher is None:
+            fetcher = self._fetchers[leader, number] = self._make_fetcher(leader, number)
+            fetcher.start()
+        return fetcher

@@ -1,0 +1,73 @@
+"""The follower's side of a fetch session (KIP-227): what its leader knows, and so what to send next. Pure."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from broker.protocol.errors import Errors
+from broker.protocol.fetch_messages import WantedPartition
+
+Key = tuple[uuid.UUID, int]
+_LAST_EPOCH = (1 << 31) - 1
+_SESSION_ERRORS = frozenset(
+    {
+        Errors.FETCH_SESSION_ID_NOT_FOUND,
+        Errors.INVALID_FETCH_SESSION_EPOCH,
+        Errors.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+
+class NextFetch(NamedTuple):
+    """What the next request says: of its session, of partitions that are new or changed, of those to forget."""
+
+    session_id: int
+    epoch: int
+    topics: Sequence[tuple[uuid.UUID, Sequence[WantedPartition]]]
+    forgotten: Sequence[tuple[uuid.UUID, Sequence[int]]]
+
+
+class FollowerSession:
+    """Begins with a full request that asks for a session; a leader that gives none is asked with each request."""
+
+    def __init__(self) -> None:
+        self._id = 0
+        self._epoch = 0
+        self._known: dict[Key, WantedPartition] = {}
+        self._sent: dict[Key, WantedPartition] = {}
+
+    def next(self, wanted: Mapping[Key, WantedPartition]) -> NextFetch:
+        """``wanted`` is everything to be fetched now."""
+        self._sent = dict(wanted)
+        known = self._known
+        changed: dict[uuid.UUID, list[WantedPartition]] = {}
+        for key, partition in wanted.items():
+            if known.get(key) != partition:
+                changed.setdefault(key[0], []).append(partition)
+        forgotten: dict[uuid.UUID, list[int]] = {}
+        for topic_id, index in known.keys() - wanted.keys():
+            forgotten.setdefault(topic_id, []).append(index)
+        return NextFetch(self._id, self._epoch, list(changed.items()), list(forgotten.items()))
+
+    def answered(self, error: int, session_id: int) -> bool:
+        """Whether the answer may be read; False when only the session ended, and a full request is next.
+
+        Other errors of the whole request are the caller's to judge: they leave a full request to be sent as well.
+        """
+        if error:
+            self.reset()
+            return error not in _SESSION_ERRORS
+        if session_id == 0:
+            self.reset()
+        else:
+            self._id = session_id
+            self._epoch = 1 if self._epoch >= _LAST_EPOCH else self._epoch + 1
+            self._known = self._sent
+        return True
+
+    def reset(self) -> None:
+        """The next request is a full one, which ends the leader's session too: no answer came, or it was not taken."""
+        self._epoch = 0
+        self._known = {}

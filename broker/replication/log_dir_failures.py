@@ -1,0 +1,97 @@
+"""What follows when a log directory fails: its partitions are given up here and the controller is told, which has
+others lead them; after the last directory the broker ends. Kafka's LogDirFailureHandler (KIP-112).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from broker.log.log_dir import LogDir
+from broker.log.log_manager import LogManager
+from broker.replication.leadership import Leadership
+
+_log = structlog.get_logger(__name__)
+_RETRY_S: Final = 1.0
+
+
+class LogDirFailureHandler:
+    """Owner of one thread, for whoever meets an error of a disk holds locks that this needs.
+
+    ``announce`` tells the controller and may raise: it is tried again. ``on_last`` has the broker ended, and does
+    not wait for it.
+    """
+
+    def __init__(
+        self,
+        logs: LogManager,
+        leadership: Leadership,
+        announce: Callable[[], None],
+        on_last: Callable[[], None],
+    ) -> None:
+        self._logs = logs
+        self._leadership = leadership
+        self._announce = announce
+        self._on_last = on_last
+        self._failed: queue.SimpleQueue[LogDir | None] = queue.SimpleQueue()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="log-dir-failure-handler", daemon=True)
+
+    def start(self) -> None:
+        """Handles failures from now on, and those that came since the logs were loaded."""
+        self._thread.start()
+        self._logs.listen(self._failed.put)
+
+    def shutdown(self) -> None:
+        self._stopped.set()
+        self._failed.put(None)
+        if self._thread is not threading.current_thread() and self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (log_dir := self._failed.get()) is not None and not self._stopped.is_set():
+            try:
+                self._handle(log_dir)
+            except Exception:
+                # Going on could acknowledge what is not on a disk; nothing else brings this thread here.
+                _log.exception("log_dir_failure_not_handled", dir=str(log_dir.path))
+                self._on_last()
+
+    def _handle(self, log_dir: LogDir) -> None:
+        partitions = self._logs.partitions_in(log_dir)
+        self._leadership.take_offline(partitions)
+        self._logs.take_offline(log_dir)
+        left = [str(other.path) for other in self._logs.dirs]
+        if not left:
+            _log.critical(
+                "last_log_dir_failed",
+                dir=str(log_dir.path),
+                reason=log_dir.health.failure,
+                partitions=len(partitions),
+                action="the broker ends; its supervisor starts it again, and it runs when the disk does",
+                do="look at the kernel's log (dmesg), mend or replace the disk, or change log.dirs",
+            )
+            self._on_last()
+            return
+        _log.error(
+            "log_dir_offline",
+            dir=str(log_dir.path),
+            reason=log_dir.health.failure,
+            partitions=[str(partition) for partition in partitions],
+            dirs_left=left,
+        )
+        self._tell_controller()
+
+    def _tell_controller(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._announce()
+            except Exception as error:  # the store is away: until it is back nobody can be elected either
+                _log.warning("log_dir_failure_not_announced", reason=str(error), retry_s=_RETRY_S)
+                self._stopped.wait(_RETRY_S)
+            else:
+                return

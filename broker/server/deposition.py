@@ -1,0 +1,85 @@
+"""A broker that crashed does not register while the cluster has it for a leader of what others could lead.
+
+A loss of power takes what a log had not synced. The others notice the crash and elect new leaders; but if the
+controller was lost with it and they are slow, the broker is back before they did: it would lead with a shorter log and
+its followers would cut theirs to it, acknowledged records with them. So it waits, unregistered, to be deposed. Kafka
+has no such wait; there the dead session's znode keeps a successor out for as long as its time-out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping
+
+import structlog
+
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.znodes import LeaderAndIsr
+
+POLL_S = 0.1
+PATIENCE = 3
+"""Time-outs that are waited at most, with a dead session that stands."""
+_log = structlog.get_logger(__name__)
+
+
+def await_deposition(
+    store: ClusterStore,
+    broker_id: int,
+    partitions: Iterable[TopicPartition],
+    timeout_s: float,
+    cancel: threading.Event,
+) -> bool:
+    """Returns when nobody takes this broker for a leader of ``partitions`` that a registered broker could lead.
+
+    False when ``timeout_s`` went by since its dead predecessor's registration was gone, which is logged, or a stop was
+    asked for. Raises StoreError.
+    """
+    left = list(partitions)
+    began, told = time.monotonic(), False
+    deadline = began + timeout_s
+    while left := _still_led(store, broker_id, left):
+        if broker_id in store.broker_ids():
+            # Our dead predecessor's session stands: only when it has ended can anybody know, and then needs a moment.
+            deadline = min(time.monotonic() + timeout_s, began + PATIENCE * timeout_s)
+        if cancel.is_set():
+            return False
+        if time.monotonic() >= deadline:
+            _log.warning(
+                "not_deposed",
+                partitions=len(left),
+                first=str(left[0]),
+                waited_s=round(time.monotonic() - began, 1),
+                action="look why no controller elects: this broker now leads with the log it has",
+            )
+            return False
+        if not told:
+            told = True
+            _log.info(
+                "waits_to_be_deposed",
+                partitions=len(left),
+                first=str(left[0]),
+                reason="this broker crashed as their leader and may lack records that others in their ISR have",
+            )
+        cancel.wait(POLL_S)
+    return True
+
+
+def led_though_others_could(
+    broker_id: int, states: Mapping[TopicPartition, LeaderAndIsr], live: Collection[int]
+) -> list[TopicPartition]:
+    """Partitions whose leader is this broker and whose ISR has another that is ``live``."""
+    return [
+        tp
+        for tp, state in states.items()
+        if state.leader == broker_id and any(each in live for each in state.isr if each != broker_id)
+    ]
+
+
+def _still_led(
+    store: ClusterStore, broker_id: int, partitions: Collection[TopicPartition]
+) -> list[TopicPartition]:
+    if not partitions:
+        return []
+    return led_though_others_could(broker_id, store.partition_states(partitions), store.broker_ids())

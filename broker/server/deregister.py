@@ -1,0 +1,91 @@
+"""`landline deregister`: ends the ZooKeeper session of a broker that crashed, once its process is proved dead.
+
+systemd knows at once that a process died, ZooKeeper only after the session's time-out; until then the dead broker
+keeps its place among the living, its leaderships and perhaps the controller's office. The unit runs this command as
+``ExecStopPost=``, after every end of the broker: after a clean one there is nothing noted and nothing to do.
+
+Two proofs are asked for, and either alone keeps a session alive: the process that noted the session is gone (by pid,
+start time and boot), and nobody holds a lock on a log directory (which also a process sees that cannot see the other's
+pid). A new process that starts meanwhile has a session of its own, which this cannot touch: the note was read first.
+
+Nothing slow is imported before the session has ended: every millisecond here is one without leaders.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from broker.log.dir_lock import is_locked
+from broker.server.session_file import SessionFile, SessionNote
+from broker.zookeeper.session_end import Outcome, Session, end_session
+
+TIMEOUT_S: Final = 4.0
+
+
+class Report(NamedTuple):
+    """What became of it, as one line of log."""
+
+    level: str
+    event: str
+    fields: Mapping[str, Any]
+
+
+def deregister(
+    log_dirs: Sequence[Path],
+    end: Callable[[Session, float], Outcome] = end_session,
+    timeout_s: float = TIMEOUT_S,
+) -> Report:
+    """Ends the session that the broker of ``log_dirs`` has left, if it is dead. Raises nothing, waits no longer than
+    ``timeout_s``.
+    """
+    note = SessionFile(log_dirs[0]).read()
+    if note is None:
+        return Report("info", "nothing_to_deregister", {"log_dir": str(log_dirs[0])})
+    alive = why_alive(note, log_dirs)
+    if alive is not None:
+        return Report("info", "broker_not_deregistered", {"session": str(note.session), "reason": alive})
+    outcome = _bounded(end, note.session, timeout_s)
+    fields = {"session": str(note.session), "pid": note.owner.pid}
+    if outcome is Outcome.UNREACHABLE:
+        return Report(
+            "warning",
+            "broker_not_deregistered",
+            {
+                **fields,
+                "reason": f"no ZooKeeper server of {note.session.servers} answered within {timeout_s:g} s",
+                "action": "its place goes when the session times out (zookeeper.session.timeout.ms)",
+            },
+        )
+    if outcome is Outcome.GONE:
+        return Report("info", "session_had_ended", fields)
+    return Report("warning", "dead_broker_deregistered", fields)
+
+
+def why_alive(note: SessionNote, log_dirs: Sequence[Path]) -> str | None:
+    """What speaks against the death of the session's process; None when it is proved."""
+    try:
+        if note.owner.is_running():
+            return f"its process {note.owner.pid} runs"
+    except OSError as error:
+        return f"whether its process {note.owner.pid} runs cannot be found out: {error}"
+    unlocked = 0
+    for directory in log_dirs:
+        try:
+            if is_locked(directory):
+                return f"a process holds the lock of {directory}"
+            unlocked += 1
+        except OSError:  # a failed disk says nothing; may the others
+            continue
+    return None if unlocked else "no log directory can be asked for its lock"
+
+
+def _bounded(end: Callable[[Session, float], Outcome], session: Session, timeout_s: float) -> Outcome:
+    """On a thread that is left behind when a name server takes longer than we have."""
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(end(session, timeout_s)), daemon=True)
+    thread.start()
+    thread.join(timeout_s + 0.5)
+    return outcomes[0] if outcomes else Outcome.UNREACHABLE

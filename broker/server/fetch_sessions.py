@@ -1,0 +1,289 @@
+"""Incremental fetch sessions (KIP-227): a reader sends what changed since its last fetch, and is told what changed.
+
+The cache keeps what each session's reader wants and what it was last told; the records themselves are read by the
+ReplicaManager. Sessions are declined (id 0) when the cache is full, and then readers send full requests.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from broker.metrics.registry import Metrics
+from broker.protocol.errors import Errors
+from broker.protocol.fetch_messages import FetchedPartition
+from broker.replication.delayed_fetch import FetchEntry
+from broker.utils.clock import Clock
+
+NO_SESSION = 0
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+_LAST_EPOCH = (1 << 31) - 1
+# A session may be put out for another when it was not used, or existed, for so long (Kafka's
+# min.incremental.fetch.session.eviction.ms).
+_EVICTION_MS = 120_000
+# Kafka bounds sessions only; a peer that names partitions by the million is to find an end here as well.
+_MOST_PARTITIONS = 500_000
+
+TopicKey = uuid.UUID | str
+Key = tuple[TopicKey, int]
+
+
+class Wanted(NamedTuple):
+    """A partition asked for: the topic as the request names it (id or name), and what to read."""
+
+    topic: TopicKey
+    entry: FetchEntry
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.entry.topic_partition.partition
+
+
+Results = list[tuple[Wanted, FetchedPartition]]
+
+
+class Asked(NamedTuple):
+    """What a Fetch request says of its session, and of partitions in it."""
+
+    session_id: int
+    epoch: int
+    wanted: Sequence[Wanted]
+    forgotten: Collection[Key]
+    from_follower: bool
+    by_topic_id: bool
+
+
+class Outcome(NamedTuple):
+    """What to answer: the session's id (0: none), an error for the whole request, and the partitions to tell of."""
+
+    session_id: int
+    error: Errors
+    results: Results
+
+
+class FetchContext:
+    """One request: reads ``wanted``, then answers with what ``finish`` leaves. This one has no session."""
+
+    def __init__(self, wanted: Sequence[Wanted], error: Errors = Errors.NONE) -> None:
+        self.wanted = wanted
+        self.error = error
+
+    def finish(self, results: Results) -> Outcome:
+        return Outcome(NO_SESSION, self.error, results)
+
+
+@dataclass(slots=True)
+class _Told:
+    """A partition of a session, and what its reader knows of it; -1 for nothing."""
+
+    wanted: Wanted
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+    def tell(self, result: FetchedPartition) -> bool:
+        """Notes the result; whether the reader has to hear of it."""
+        news = (
+            result.error is not Errors.NONE
+            or result.diverging is not None
+            or (result.records is not None and result.records.size > 0)
+            or result.high_watermark != self.high_watermark
+            or result.log_start_offset != self.log_start_offset
+        )
+        # After an error the reader hears of the next success, whatever that brings.
+        self.high_watermark = result.high_watermark if result.error is Errors.NONE else -1
+        self.log_start_offset = result.log_start_offset
+        return news
+
+
+@dataclass(slots=True)
+class _Session:
+    id: int
+    epoch: int
+    privileged: bool
+    by_topic_id: bool
+    created_ms: int
+    used_ms: int
+    told: dict[Key, _Told] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Who stays when there is no room: followers, then those with more partitions."""
+        return self.privileged, len(self.told)
+
+
+class FetchSessionCache:
+    """Thread-safe: a session may be used from several connections, though its epoch lets only one go on."""
+
+    def __init__(self, slots: Callable[[], int], clock: Clock, metrics: Metrics) -> None:
+        self._slots = slots
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sessions: dict[int, _Session] = {}
+        self._partitions = 0
+        prefix = "kafka_server_fetchsessioncache_"
+        metrics.gauge(
+            prefix + "numincrementalfetchsessions", "Incremental fetch sessions.", lambda: len(self._sessions)
+        )
+        metrics.gauge(
+            prefix + "numincrementalfetchpartitionscached",
+            "Partitions in incremental fetch sessions.",
+            lambda: self._partitions,
+        )
+        self._evictions = metrics.counter(
+            prefix + "incrementalfetchsessionevictions_total",
+            "Fetch sessions put out to make room for others.",
+        )
+
+    def begin(self, asked: Asked) -> FetchContext:
+        """Finds out what the request wants read. Its ``error`` is for the whole request, then nothing is read."""
+        if asked.epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            with self._lock:
+                self._remove(asked.session_id)
+            if asked.epoch == FINAL_EPOCH:
+                return FetchContext(asked.wanted)
+            return _FullFetch(self, asked)
+        with self._lock:
+            return self._go_on(asked)
+
+    def _go_on(self, asked: Asked) -> FetchContext:
+        session = self._sessions.get(asked.session_id)
+        if session is None:
+            return FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != asked.epoch:
+            return FetchContext((), Errors.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_topic_id != asked.by_topic_id:
+            return FetchContext((), Errors.FETCH_SESSION_TOPIC_ID_ERROR)
+        told = session.told
+        before = len(told)
+        for wanted in asked.wanted:
+            known = told.get(wanted.key)
+            if known is None:
+                told[wanted.key] = _Told(wanted)
+            else:
+                known.wanted = wanted
+        for key in asked.forgotten:
+            told.pop(key, None)
+        self._partitions += len(told) - before
+        if not told:
+            self._remove(session.id)
+            return FetchContext(())
+        session.epoch = next_epoch(session.epoch)
+        session.used_ms = self._clock.monotonic_ms()
+        # Sessions stand in order of their last use.
+        self._sessions[session.id] = self._sessions.pop(session.id)
+        return _IncrementalFetch(self, session.id, session.epoch, [each.wanted for each in told.values()])
+
+    def open(self, asked: Asked, results: Results) -> int:
+        """Keeps a session for what a full fetch was told; its id, 0 where there is no room."""
+        told: dict[Key, _Told] = {}
+        for wanted, result in results:
+            known = told[wanted.key] = _Told(wanted)
+            known.tell(result)
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            if not told or not self._make_room((asked.from_follower, len(told)), now_ms):
+                return NO_SESSION
+            session_id = self._new_id()
+            self._sessions[session_id] = _Session(
+                session_id,
+                next_epoch(INITIAL_EPOCH),
+                asked.from_follower,
+                asked.by_topic_id,
+                now_ms,
+                now_ms,
+                told,
+            )
+            self._partitions += len(told)
+            return session_id
+
+    def tell(self, session_id: int, epoch: int, results: Results) -> Outcome:
+        """What is news of an incremental fetch's results; an error where another request overtook it."""
+        with self._lock:
+            session = self._sessions.get(session_id)
+            if session is None:
+                return Outcome(NO_SESSION, Errors.FETCH_SESSION_ID_NOT_FOUND, [])
+            if session.epoch != epoch:
+                return Outcome(NO_SESSION, Errors.INVALID_FETCH_SESSION_EPOCH, [])
+            told = session.told
+            news: Results = []
+            for wanted, result in results:
+                known = told.get(wanted.key)
+                if known is None or not known.tell(result):
+                    continue
+                news.append((wanted, result))
+                if result.records is not None and result.records.size:
+                    # Whoever got records goes to the end, so that all get theirs though an answer has a limit.
+                    told[wanted.key] = told.pop(wanted.key)
+            return Outcome(session_id, Errors.NONE, news)
+
+    def _make_room(self, rank: tuple[bool, int], now_ms: int) -> bool:
+        slots = self._slots()
+        if slots <= 0 or self._partitions + rank[1] > _MOST_PARTITIONS:
+            return False
+        while len(self._sessions) >= slots:
+            victim = self._victim(rank, now_ms)
+            if victim is None:
+                return False
+            self._remove(victim.id)
+            self._evictions.inc()
+        return True
+
+    def _victim(self, rank: tuple[bool, int], now_ms: int) -> _Session | None:
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.used_ms > _EVICTION_MS:
+            return oldest
+        settled: Iterable[_Session] = (
+            session
+            for session in self._sessions.values()
+            if now_ms - session.created_ms > _EVICTION_MS or rank[0] > session.privileged
+        )
+        least = min(settled, key=lambda session: session.rank, default=None)
+        return least if least is not None and least.rank < rank else None
+
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.told)
+
+    def _new_id(self) -> int:
+        """At random, so that a reader of an earlier life of this broker is not taken for one of this."""
+        while True:
+            session_id = int.from_bytes(os.urandom(4), "big") & _LAST_EPOCH
+            if session_id != NO_SESSION and session_id not in self._sessions:
+                return session_id
+
+
+class _FullFetch(FetchContext):
+    """Epoch 0: reads all it names and asks for a session."""
+
+    def __init__(self, cache: FetchSessionCache, asked: Asked) -> None:
+        super().__init__(asked.wanted)
+        self._cache = cache
+        self._asked = asked
+
+    def finish(self, results: Results) -> Outcome:
+        return Outcome(self._cache.open(self._asked, results), Errors.NONE, results)
+
+
+class _IncrementalFetch(FetchContext):
+    """Reads all of its session, tells the news."""
+
+    def __init__(
+        self, cache: FetchSessionCache, session_id: int, epoch: int, wanted: Sequence[Wanted]
+    ) -> None:
+        super().__init__(wanted)
+        self._cache = cache
+        self._session_id = session_id
+        self._epoch = epoch
+
+    def finish(self, results: Results) -> Outcome:
+        return self._cache.tell(self._session_id, self._epoch, results)
+
+
+def next_epoch(epoch: int) -> int:
+    """1 follows on the last, for 0 asks for a session."""
+    return 1 if epoch >= _LAST_EPOCH else epoch + 1

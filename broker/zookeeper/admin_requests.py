@@ -1,0 +1,49 @@
+"""What old tools ask of the controller by a znode: to move partitions, to elect preferred leaders.
+
+Kafka's tools before 2.4 wrote them, and Kafka 3.9's controller still heeds them; today's tools use
+AlterPartitionReassignments and ElectLeaders. Paths and JSON are Kafka's (``ZkData``). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.znodes import BadZnodeError, dump, field_of, load
+
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+
+Targets = Mapping[TopicPartition, tuple[int, ...]]
+
+
+def encode_reassignment(targets: Targets) -> bytes:
+    rows = [
+        {"topic": tp.topic, "partition": tp.partition, "replicas": list(ids)} for tp, ids in targets.items()
+    ]
+    return dump({"version": 1, "partitions": rows})
+
+
+def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    """The wanted replicas of each partition. Raises :class:`~broker.zookeeper.znodes.BadZnodeError`."""
+    rows = field_of(REASSIGN_PARTITIONS, load(REASSIGN_PARTITIONS, data), "partitions")
+    try:
+        return {
+            TopicPartition(str(row["topic"]), int(row["partition"])): tuple(int(i) for i in row["replicas"])
+            for row in rows
+        }
+    except (KeyError, ValueError, TypeError) as error:
+        raise _strange(REASSIGN_PARTITIONS, data, error) from error
+
+
+def decode_preferred_election(data: bytes) -> list[TopicPartition]:
+    """The partitions to be led by their preferred leaders. Raises :class:`~broker.zookeeper.znodes.BadZnodeError`."""
+    rows = field_of(PREFERRED_ELECTION, load(PREFERRED_ELECTION, data), "partitions")
+    try:
+        return [TopicPartition(str(row["topic"]), int(row["partition"])) for row in rows]
+    except (KeyError, ValueError, TypeError) as error:
+        raise _strange(PREFERRED_ELECTION, data, error) from error
+
+
+def _strange(path: str, data: bytes, error: Exception) -> BadZnodeError:
+    return BadZnodeError(f"{path} holds no list of partitions ({error!r}): {data[:500]!r}")

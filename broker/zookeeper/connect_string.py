@@ -1,0 +1,25 @@
+"""``zookeeper.connect`` taken apart: ``host:port,host:port/chroot``."""
+
+from __future__ import annotations
+
+DEFAULT_PORT = 2181
+
+
+def parse_connect_string(connect: str) -> tuple[str, str]:
+    """``(hosts, chroot)``; the chroot is empty or starts with a slash and ends with none."""
+    hosts, slash, chroot = connect.strip().partition("/")
+    chroot = chroot.strip("/")
+    return hosts, f"/{chroot}" if slash and chroot else ""
+
+
+def server_addresses(connect: str) -> list[tuple[str, int]]:
+    """Host and port of every server; 2181 where none is given. Raises ValueError for a port that is no number."""
+    hosts, _ = parse_connect_string(connect)
+    return [_address(entry.strip()) for entry in hosts.split(",") if entry.strip()]
+
+
+def _address(entry: str) -> tuple[str, int]:
+    host, colon, port = entry.rpartition(":")
+    if not colon or entry.endswith("]"):
+        return entry.strip("[]"), DEFAULT_PORT
+    return host.strip("[]"), int(port)

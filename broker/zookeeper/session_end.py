@@ -1,0 +1,130 @@
+"""Ends a dead process's ZooKeeper session: from outside, as ZooKeeper itself would after the session's time-out.
+
+A session belongs to whoever knows its id and password, on whatever connection. So this takes it over and closes it,
+by which all its ephemeral nodes go in one transaction, and no other node can. It speaks the two requests that it takes
+itself: kazoo would first be loaded for longer than all the rest lasts. That the session's process is dead is for the
+caller to have proved.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from enum import Enum
+from typing import Final, NamedTuple
+
+from broker.zookeeper.connect_string import server_addresses
+
+# From ZooKeeper's zookeeper.jute: ConnectRequest and -Response, RequestHeader and ReplyHeader.
+_CONNECT_REQUEST: Final = struct.Struct(
+    ">iqiqi"
+)  # protocol version, last zxid seen, time-out, session, length
+_CONNECT_RESPONSE: Final = struct.Struct(">iiq")  # protocol version, time-out (0: no such session), session
+_REQUEST_HEADER: Final = struct.Struct(">ii")
+_REPLY_HEADER: Final = struct.Struct(">iqi")
+_LENGTH: Final = struct.Struct(">i")
+_CLOSE_SESSION: Final = -11
+_XID: Final = 1
+_TIMEOUT_MS: Final = 4000
+_MAX_FRAME_BYTES: Final = 1 << 16
+# A server that is frozen, or cut off from the rest, costs this long; each round over all of them has more patience.
+_FIRST_PATIENCE_S: Final = 0.5
+_PAUSE_S: Final = 0.05
+
+
+class Session(NamedTuple):
+    """A session of the ensemble ``servers`` (as in ``zookeeper.connect``) and the secret that proves it ours."""
+
+    servers: str
+    session_id: int
+    password: bytes
+
+    def __str__(self) -> str:
+        return f"0x{self.session_id & (1 << 64) - 1:x}"
+
+
+class Outcome(Enum):
+    """ENDED: it was alive and now is not. GONE: it had ended before, or never was. UNREACHABLE: nobody could say."""
+
+    ENDED = "ended"
+    GONE = "gone"
+    UNREACHABLE = "unreachable"
+
+
+def end_session(session: Session, timeout_s: float) -> Outcome:
+    """Tries the servers in turn until one answers or the time is over. Looking up a host's name may take longer."""
+    try:
+        addresses = server_addresses(session.servers)
+    except ValueError:
+        return Outcome.UNREACHABLE
+    if not addresses:
+        return Outcome.UNREACHABLE
+    deadline = time.monotonic() + timeout_s
+    patience_s = _FIRST_PATIENCE_S
+    # Not all dead brokers' commands ask the same server first.
+    shift = os.getpid() % len(addresses)
+    asked_before = False
+    while True:
+        for address in addresses[shift:] + addresses[:shift]:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return Outcome.UNREACHABLE
+            try:
+                outcome = _ask(address, session, min(patience_s, left_s))
+            except _AskedError:
+                asked_before = True
+            except (OSError, ValueError, struct.error):
+                continue
+            else:
+                # The answer to our first request may have been lost with its connection.
+                return Outcome.ENDED if asked_before else outcome
+        patience_s *= 2
+        time.sleep(min(_PAUSE_S, max(deadline - time.monotonic(), 0)))
+
+
+class _AskedError(Exception):
+    """The server was told to close the session and did not answer that."""
+
+
+def _ask(address: tuple[str, int], session: Session, patience_s: float) -> Outcome:
+    """One server's word. Raises OSError, ValueError or struct.error for one that is away or talks nonsense."""
+    with socket.create_connection(address, timeout=patience_s) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        request = _CONNECT_REQUEST.pack(0, 0, _TIMEOUT_MS, session.session_id, len(session.password))
+        _send(connection, request + session.password + b"\0")  # not read-only
+        _, timeout_ms, session_id = _CONNECT_RESPONSE.unpack_from(_receive(connection))
+        if timeout_ms <= 0:
+            return Outcome.GONE
+        if session_id != session.session_id:
+            raise ValueError(f"asked for session {session}, got 0x{session_id:x}")
+        _send(connection, _REQUEST_HEADER.pack(_XID, _CLOSE_SESSION))
+        try:
+            xid, _, error_code = _REPLY_HEADER.unpack_from(_receive(connection))
+        except (OSError, ValueError, struct.error) as error:
+            raise _AskedError from error
+        if xid != _XID or error_code != 0:
+            raise ValueError(f"closing session {session} was answered by error {error_code} (xid {xid})")
+        return Outcome.ENDED
+
+
+def _send(connection: socket.socket, payload: bytes) -> None:
+    connection.sendall(_LENGTH.pack(len(payload)) + payload)
+
+
+def _receive(connection: socket.socket) -> bytes:
+    (size,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    if not 0 < size <= _MAX_FRAME_BYTES:
+        raise ValueError(f"a frame of {size} bytes")
+    return _exactly(connection, size)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        chunk = connection.recv(size - len(data))
+        if not chunk:
+            raise ConnectionError("closed by ZooKeeper")
+        data += chunk
+    return bytes(data)

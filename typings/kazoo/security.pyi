@@ -1,0 +1,1 @@
+OPEN_ACL_UNSAFE: list[object]
