@@ -1,56 +1,21 @@
 """`make cluster-up` and deploy.yml on real hosts: nothing to do the second time, rolls that harm nobody.
 
-The three-host cluster is the one that LANDLINE_LAB names (scripts/test-cluster brings it up); the host with three
-brokers is a lab of this test's own.
+The three-host cluster is the one that LANDLINE_LAB names (scripts/test-cluster brings it up).
 """
 
 import itertools
 import json
 import os
-import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab import Lab
-from tests.cluster.test_lab import assert_no_trace
+from tests.support.deploying import changed, make
 from tests.support.lab_cluster import LAB_ENV, running_cluster
-from tests.support.labs import skip_without_hosts
 from tests.support.wait import wait_until
-from tools.inventory import Inventory
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
-
-ROOT = Path(__file__).parents[2]
-RECAP = re.compile(r"^(\w+) +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", re.MULTILINE)
-
-
-def make(*arguments, check=True):
-    """Runs make as a user does; its output is shown when it fails."""
-    environment = {k: v for k, v in os.environ.items() if k not in {LAB_ENV, "BROKERS_PER_HOST", "MAKEFLAGS"}}
-    done = subprocess.run(
-        ["make", *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    print(done.stdout)
-    if check:
-        assert done.returncode == 0, done.stdout[-4000:]
-    return done
-
-
-def changed(output):
-    """How many tasks changed something, by host, from Ansible's recap."""
-    found = {host: int(count) for host, count, _, _ in RECAP.findall(output)}
-    assert found, output[-2000:]
-    return found
 
 
 def settings(**properties):
@@ -160,31 +125,3 @@ def test_a_host_comes_back_by_itself_after_a_power_loss(lab, cluster):
     wait_until(ready, timeout=90, interval=0.5, what="broker 2 is ready")
     state = lab.run("h2", "systemctl is-system-running --wait", check=False).stdout.strip()
     assert state == "running"
-
-
-def test_one_host_runs_three_brokers_and_leaves_nothing_behind():
-    skip_without_hosts()
-    name = f"t-single-{os.getpid()}"
-    try:
-        make("cluster-up", f"LAB={name}", "HOSTS=1", "BROKERS_PER_HOST=3")
-        again = make("cluster-up", f"LAB={name}")
-        assert changed(again.stdout) == {"h1": 0}
-        source = {**os.environ, LAB_ENV: name, "BROKERS_PER_HOST": "3"}
-        listing = subprocess.run(
-            [sys.executable, "inventory/lab.py", "--list"],
-            cwd=ROOT,
-            env=source,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        brokers = Inventory(json.loads(listing)).brokers()
-        assert [(b.broker_id, b.port, b.http_port) for b in brokers] == [
-            (1, 9092, 9090),
-            (2, 9102, 9100),
-            (3, 9112, 9110),
-        ]
-        assert all(f"│ {broker.broker_id} " in again.stdout for broker in brokers)
-    finally:
-        make("cluster-down", f"LAB={name}")
-    assert_no_trace(name)

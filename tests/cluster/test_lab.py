@@ -1,6 +1,5 @@
 """The lab on this machine: hosts that boot, break, mend and go, and two labs that do not touch each other."""
 
-import contextlib
 import json
 import os
 import subprocess
@@ -10,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from lab import Direction, HostState, Lab, LabError, UsageError, mounts, naming, netns
-from lab.cgroups import HostCgroup, hosts_with_cgroups
+from lab import Direction, HostState, Lab, LabError, UsageError, mounts, netns
+from lab.cgroups import HostCgroup
 from lab.errors import CommandFailedError
-from tests.support.labs import lab_session
+from tests.support.labs import assert_no_trace, lab_session, traces_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 ROOT = Path(__file__).parents[2]
 DATA = "/var/lib/landline"
@@ -68,35 +71,6 @@ def pings(lab, host, target, count=1):
     line = f"ping -c {count} -i 0.01 -W 1 -q {target}"
     text = lab.run_on_console(host, line, check=False).stdout
     return int(text.split(" received")[0].rsplit(" ", 1)[1])
-
-
-def traces_of(name):
-    """Everything of a lab that the machine knows."""
-    processes = []
-    for cgroup in Path("/proc").glob("[0-9]*/cgroup"):
-        with contextlib.suppress(OSError):
-            if f"/landline-lab/{name}/" in cgroup.read_text():
-                processes.append(cgroup.parent.name)
-    loops = subprocess.run(["losetup", "--list", "--noheadings"], capture_output=True, text=True, check=True)
-    machines = Path("/run/systemd/nspawn/propagate")
-    own_machines = {host.machine for host in naming.hosts(name, 9)}
-    return {
-        "processes": processes,
-        "in the network": sorted(netns.processes(name)) if netns.exists(name) else [],
-        "mounts": [m for m in Path("/proc/self/mountinfo").read_text().splitlines() if f"/{name}" in m],
-        "disks": [line for line in loops.stdout.splitlines() if f"/{name}/" in line],
-        "cgroups": sorted(hosts_with_cgroups(name)),
-        "namespaces": [n.name for n in Path("/run/netns").glob(f"*{name}*")],
-        "files": [str(p) for p in (Lab(name).files.home,) if p.exists()],
-        "machines": [m.name for m in machines.glob("*") if m.name in own_machines],
-    }
-
-
-def assert_no_trace(name):
-    """Nothing is left; what has ended has a moment to be collected by PID 1."""
-    with contextlib.suppress(TimeoutError):
-        wait_until(lambda: not traces_of(name)["processes"], 10)
-    assert traces_of(name) == {kind: [] for kind in traces_of(name)}
 
 
 # What a lab is

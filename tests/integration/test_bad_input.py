@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 import urllib.request
-from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
 
@@ -41,20 +40,6 @@ GARBAGE = {
     "client id that is not UTF-8": struct.pack(">ihhih", 12, 3, 1, 1, 2) + b"\xc3\x28",
 }
 _topic_numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LandlineStandalone]:
-    config: dict[str, object] = {"offsets.topic.num.partitions": 2, "auto.create.topics.enable": "false"}
-    with LandlineStandalone(tmp_path_factory.mktemp("standalone") / "data", config) as running:
-        yield running
-        assert not re.search(r"traceback=|processor_turn_failed|thread_died", running.log_text())
-
-
-@pytest.fixture
-def client(broker: LandlineStandalone) -> Iterator[RawClient]:
-    with RawClient(HOST, broker.port) as raw:
-        yield raw
 
 
 @pytest.fixture

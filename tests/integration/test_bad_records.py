@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.record.batch import Record, build_batch, read_records
 from broker.record.header import CRC_START, HEADER, HEADER_BYTES, BatchHeader, read_header
-from tests.support.brokers import HOST
 from tests.support.landline_broker import LandlineStandalone
 from tests.support.raw_client import RawClient, request_frame
 from tests.support.valid_requests import some_records
@@ -30,20 +29,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 MAX_MESSAGE_BYTES = 100_000
 BOMB_BYTES = 512 * 1024 * 1024
 _topic_numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LandlineStandalone]:
-    config: dict[str, object] = {"offsets.topic.num.partitions": 2, "auto.create.topics.enable": "false"}
-    with LandlineStandalone(tmp_path_factory.mktemp("standalone") / "data", config) as running:
-        yield running
-        assert not re.search(r"traceback=|processor_turn_failed|thread_died", running.log_text())
-
-
-@pytest.fixture
-def client(broker: LandlineStandalone) -> Iterator[RawClient]:
-    with RawClient(HOST, broker.port) as raw:
-        yield raw
 
 
 @pytest.fixture

@@ -317,6 +317,27 @@ def _incremental_alter_configs(response: Any, _version: int, world: World) -> No
     assert (result.error_code, result.resource_name) == (Errors.NONE, world.topic)
 
 
+def _elect_leaders(response: Any, version: int, world: World) -> None:
+    if version >= 1:
+        assert response.error_code == Errors.NONE
+    (topic,) = response.replica_election_results
+    (partition,) = topic.partition_result
+    assert (topic.topic, partition.partition_id) == (world.topic, 0)
+    assert partition.error_code == Errors.ELECTION_NOT_NEEDED
+
+
+def _alter_partition_reassignments(response: Any, _version: int, world: World) -> None:
+    assert response.error_code == Errors.NONE
+    (topic,) = response.responses
+    (partition,) = topic.partitions
+    assert (topic.name, partition.partition_index) == (world.topic, 0)
+    assert partition.error_code == Errors.NO_REASSIGNMENT_IN_PROGRESS
+
+
+def _list_partition_reassignments(response: Any, _version: int, _world: World) -> None:
+    assert (response.error_code, response.topics) == (Errors.NONE, ())
+
+
 def _alter_partition(response: Any, version: int, world: World) -> None:
     assert response.error_code == Errors.NONE
     (topic,) = response.topics
@@ -331,6 +352,18 @@ def _describe_cluster(response: Any, _version: int, world: World) -> None:
     (broker,) = response.brokers
     assert (broker.broker_id, broker.host, broker.port) == (world.broker_id, world.host, world.port)
     assert response.cluster_id
+
+
+def _describe_log_dirs(response: Any, version: int, world: World) -> None:
+    (row,) = response.results
+    assert row.error_code == Errors.NONE
+    (topic,) = row.topics
+    assert topic.name == world.topic
+    (partition,) = topic.partitions
+    assert (partition.partition_index, partition.offset_lag, partition.is_future_key) == (0, 0, False)
+    assert partition.partition_size > 0
+    if version >= 4:
+        assert row.total_bytes > row.usable_bytes > 0
 
 
 def _allocate_producer_ids(response: Any, _version: int, _world: World) -> None:
@@ -364,8 +397,12 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
     ApiKey.ALTER_PARTITION: _alter_partition,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
+    ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
     ApiKey.ALLOCATE_PRODUCER_IDS: _allocate_producer_ids,
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Self
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -84,25 +86,40 @@ def test_group_shares_a_topic_and_finds_its_offsets_after_the_broker_was_killed(
         assert wait_until(lambda: committed(broker.bootstrap) == RECORDS)
 
 
+class Polling:
+    """A member that polls on a thread of its own, as applications do; leaves the group at the block's end."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._consumer = KafkaConsumer(
+            TOPIC, bootstrap_servers=bootstrap, group_id=GROUP, session_timeout_ms=10_000
+        )
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._left.is_set():
+            self._consumer.poll(100)
+        self._consumer.close()
+
+    def partitions(self) -> int:
+        return len(self._consumer.assignment())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+        self._thread.join(60)
+
+
 def test_kafka_pythons_group_hands_partitions_over_when_a_member_leaves(tmp_path: Path) -> None:
     with LandlineStandalone(tmp_path / "data") as broker:
         fill(broker.bootstrap, 1)
-        first, second = (
-            KafkaConsumer(
-                TOPIC, bootstrap_servers=broker.bootstrap, group_id=GROUP, session_timeout_ms=10_000
-            )
-            for _ in range(2)
-        )
-
-        def partitions() -> list[int]:
-            for consumer in (first, second):
-                consumer.poll(50)
-            return [len(consumer.assignment()) for consumer in (first, second)]
-
-        assert wait_until(lambda: partitions() == [2, 2], 60)
-        second.close()
-        assert wait_until(lambda: first.poll(50) is not None and len(first.assignment()) == 4, 60)
-        first.close()
+        with Polling(broker.bootstrap) as first:
+            with Polling(broker.bootstrap) as second:
+                wait_until(lambda: [first.partitions(), second.partitions()] == [2, 2], 120)
+            wait_until(lambda: first.partitions() == 4, 120)
 
 
 @pytest.mark.slow

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.checker import check, summary
+from tests.chaos.history import Acked, Committed
 from tests.support import workloads
-from tests.support.checker import check, summary
 from tests.support.clients.driver import Workload
-from tests.support.history import Acked, Committed
 from tests.support.landline_broker import LandlineStandalone
 from tests.support.peers import Peer
 from tests.support.topics import create_topic

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import struct
 import subprocess
 import threading
@@ -15,8 +16,11 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from broker.config.log_config import LogConfig
+from broker.log.log_manager import LogManager
 from broker.record.batch import build_batch, iter_batches
 from broker.record.records import Record
+from broker.utils.topic_partition import TopicPartition as PartitionName
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
 from tests.support.brokers import HOST
@@ -148,6 +152,26 @@ def test_sigterm_at_any_moment_of_a_standalones_start_ends_it_cleanly(tmp_path: 
     assert " error " not in text
 
 
+def test_sigterm_before_the_configuration_is_read_ends_it_cleanly(tmp_path: Path) -> None:
+    """The properties file is a pipe: the process is caught in its very first step."""
+    pipe = tmp_path / "server.properties"
+    os.mkfifo(pipe)
+    settings = (
+        f"broker.id=1\nlisteners=PLAINTEXT://{HOST}:0\nlandline.http.port=0\nlog.dirs={tmp_path}/data\n"
+    )
+    with subprocess.Popen(
+        [*COMMAND, "start", str(pipe), "--override", f"zookeeper.connect={HOST}:{free_port()}"],
+        cwd=REPOSITORY,
+    ) as process:
+        try:
+            with pipe.open("w") as file:  # returns when the other side has opened it
+                process.send_signal(signal.SIGTERM)
+                file.write(settings)
+            assert process.wait(STOP_WITHIN_S) == 0
+        finally:
+            process.kill()
+
+
 def _let_pass(milliseconds: int) -> None:
     began = time.monotonic()
     wait_until(lambda: time.monotonic() - began >= milliseconds / 1000, interval=0.002)
@@ -277,6 +301,39 @@ def big_unclean_log(directory: Path, megabytes: int) -> None:
                 out.write(chunk)
                 chunk.clear()
         out.write(chunk)
+
+
+def many_unclean_segments(log_dir: Path) -> int:
+    """Adds a long log to a killed broker's directory; how many segments it has."""
+    manager = LogManager([str(log_dir)], LogConfig(segment_bytes=400))
+    manager.startup()
+    log = manager.get_or_create(PartitionName("long", 0))
+    for _ in range(500):
+        log.append_as_leader(memoryview(bytearray(build_batch([Record(None, b"x" * 300)]))), 0)
+    manager.dirs.unlock()
+    return len(log.segments)
+
+
+def test_systemd_is_told_how_far_a_recovery_is_and_given_a_new_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LandlineStandalone(tmp_path / "data") as broker:
+        broker.kill()
+    segments = many_unclean_segments(tmp_path / "data" / "logs")
+    name = f"@landline-test-{os.getpid()}"
+    told: list[str] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind("\0" + name[1:])
+        systemd.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", name)
+        with LandlineStandalone(tmp_path / "data") as broker:
+            while "READY=1" not in (told[-1] if told else ""):
+                told.append(systemd.recv(4096).decode())
+            broker.kill()
+    recovering = [text for text in told if "Recovering" in text]
+    assert recovering
+    assert all("EXTEND_TIMEOUT_USEC=" in text for text in recovering)
+    assert f"STATUS=Recovering: {segments} of {segments} segments verified" in recovering[-1]
 
 
 def test_sigterm_during_recovery_ends_it_and_the_next_start_recovers_all(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
 from broker.zookeeper.store import Cancelled, Create
-from broker.zookeeper.znodes import encode_controller
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -141,23 +140,14 @@ def test_a_standalone_broker_registers_too(tmp_path):
     assert epochs == sorted(set(epochs))
 
 
-def test_a_dead_predecessors_registration_and_office_are_ended_at_once(sessions, tmp_path):
-    dead, new, epochs = sessions(session_timeout_ms=60_000), sessions(), []
-    note = SessionFile(tmp_path)
-    healthcheck(dead, [], session_file=note).startup()
-    dead.store.create("/controller", encode_controller(1, 0), ephemeral=True)
-    healthcheck(new, epochs, session_file=note, session_timeout_ms=60_000).startup()
-    assert epochs == [new.broker(1).epoch]
-    assert (new.broker(1).session_id, new.controller_claim()) == (new.session_id, None)
-    assert note.read() == new.session_id
+def test_the_session_is_noted_before_it_registers(sessions, tmp_path):
+    cluster, note, seen = sessions(), SessionFile(tmp_path), []
 
+    def on_registered(_epoch):
+        seen.append(note.read().session)
 
-def test_another_directorys_broker_is_left_alone(sessions, tmp_path):
-    alive, second = sessions(), sessions()
-    healthcheck(alive, [], session_file=SessionFile(tmp_path)).startup()
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    SessionFile(elsewhere).write(12345)
-    with pytest.raises(BrokerIdInUseError):
-        healthcheck(second, [], session_file=SessionFile(elsewhere), session_timeout_ms=-1900).startup()
-    assert alive.broker(1).session_id == alive.session_id
+    check = healthcheck(cluster, [], session_file=note, on_registered=on_registered)
+    check.startup()
+    assert seen == [cluster.store.session]
+    assert seen[0].session_id == cluster.broker(1).session_id
+    check.shutdown()

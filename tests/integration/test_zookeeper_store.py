@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from broker.zookeeper.client import ZooKeeperStore, parse_connect_string
+from broker.zookeeper.client import ZooKeeperStore
+from broker.zookeeper.connect_string import parse_connect_string
 from broker.zookeeper.embedded import EmbeddedStore
 from broker.zookeeper.store import (
     BadVersionError,
@@ -28,6 +29,7 @@ from broker.zookeeper.store import (
 )
 from tests.support.ports import free_port
 from tests.support.wait import wait_until
+from tests.support.znode_tree import read_tree
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -47,6 +49,20 @@ def store(request, zookeeper, tmp_path):
         store.connect(0, threading.Event())
     yield store
     store.close()
+
+
+def test_a_node_without_data_has_none_at_all_as_kafka_has_it(zookeeper):
+    """Kafka's controller tells null from empty: it takes an empty producer id block for a damaged one."""
+    connect = zookeeper.chroot()
+    store = connected(connect)
+    store.ensure_path("/made/with/parents")
+    store.create("/alone")
+    store.multi([Create("/in-one"), Create("/in-one/go", b"data"), Create("/in-one/s-", sequence=True)])
+    store.close()
+    nodes = {path: node.data for path, node in read_tree(connect).items()}
+    assert nodes.pop("/in-one/go") == b"data"
+    assert len(nodes) == 6
+    assert set(nodes.values()) == {None}
 
 
 def test_nodes_have_the_same_semantics_in_both_stores(store):

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
+from tests.chaos.checker import check, summary
+from tests.chaos.history import Acked, Failed, History, Trouble
 from tests.support.brokers import Cluster
-from tests.support.checker import check, summary
 from tests.support.clients.driver import Workload
-from tests.support.history import Acked, Failed, History
 from tests.support.topics import create_topic, delete_topics, isr_sizes, record_count
 from tests.support.wait import wait_until
 from tests.support.workloads import DRIVERS, WorkloadProcess, audit, new_gate
@@ -124,6 +124,8 @@ class FaultRun:
 
     def verify(self, client: str, history: History) -> None:
         """Every record acknowledged, read, in order, in the log once; and a second reading agrees."""
+        for trouble in history.of_type(Trouble):
+            print(f"{client}: {trouble.client}: {trouble.what}")
         failed = [event.reason for event in history.of_type(Failed)]
         assert not failed, f"{client}: {len(failed)} records failed: {failed[0]}"
         acked = sum(1 for _ in history.of_type(Acked))

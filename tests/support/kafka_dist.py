@@ -159,3 +159,7 @@ def _pom() -> str:
         "<groupId>landline</groupId><artifactId>kafka-dist</artifactId><version>1</version>"
         f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>\n"
     )
+
+
+if __name__ == "__main__":
+    print(jar_dir())

@@ -17,13 +17,16 @@ import contextlib
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from lab import Bind, Lab, all_labs, preflight
+from lab import Bind, Lab, all_labs, naming, netns, preflight
+from lab.cgroups import hosts_with_cgroups
+from tests.support.wait import wait_until
 
 KEEP_ENV = "LANDLINE_KEEP_LABS"
 
@@ -65,3 +68,32 @@ def remove_labs_of_dead_runs() -> None:
 
 def _find(program: str) -> str | None:
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{preflight.SEARCH_PATH}")
+
+
+def traces_of(name: str) -> dict[str, list[str]]:
+    """Everything of a lab that the machine knows."""
+    processes = []
+    for cgroup in Path("/proc").glob("[0-9]*/cgroup"):
+        with contextlib.suppress(OSError):
+            if f"/landline-lab/{name}/" in cgroup.read_text():
+                processes.append(cgroup.parent.name)
+    loops = subprocess.run(["losetup", "--list", "--noheadings"], capture_output=True, text=True, check=True)
+    machines = Path("/run/systemd/nspawn/propagate")
+    own_machines = {host.machine for host in naming.hosts(name, 9)}
+    return {
+        "processes": processes,
+        "in the network": sorted(netns.processes(name)) if netns.exists(name) else [],
+        "mounts": [m for m in Path("/proc/self/mountinfo").read_text().splitlines() if f"/{name}" in m],
+        "disks": [line for line in loops.stdout.splitlines() if f"/{name}/" in line],
+        "cgroups": sorted(hosts_with_cgroups(name)),
+        "namespaces": [n.name for n in Path("/run/netns").glob(f"*{name}*")],
+        "files": [str(p) for p in (Lab(name).files.home,) if p.exists()],
+        "machines": [m.name for m in machines.glob("*") if m.name in own_machines],
+    }
+
+
+def assert_no_trace(name: str) -> None:
+    """Nothing is left; what has ended has a moment to be collected by PID 1."""
+    with contextlib.suppress(TimeoutError):
+        wait_until(lambda: not traces_of(name)["processes"], 10)
+    assert traces_of(name) == {kind: [] for kind in traces_of(name)}

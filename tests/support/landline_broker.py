@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.brokers import (
@@ -44,6 +45,7 @@ class LandlineBroker(_LandlineProcess):
         log_dir: Path,
         config: dict[str, object] | None = None,
         port: int | None = None,
+        command: Sequence[str] = COMMAND,
     ) -> None:
         self.broker_id = broker_id
         self.log_dir = log_dir
@@ -62,7 +64,7 @@ class LandlineBroker(_LandlineProcess):
         }
         self.process = ManagedProcess(
             f"Landline broker {broker_id}",
-            lambda: [*COMMAND, "start", str(self._properties)],
+            lambda: [*command, "start", str(self._properties)],
             log_dir.with_name(log_dir.name + ".log"),
             cwd=REPOSITORY,
         )

@@ -1,4 +1,4 @@
-"""What Kafka's own DumpLogSegments finds wrong in a log dir, whoever wrote it. The broker must be stopped.
+"""What Kafka's own DumpLogSegments finds wrong in log dirs, whoever wrote them. The brokers must be stopped.
 
 Four passes: every segment with its batches, every index checked for sanity and against its segment, every
 producer snapshot, and the records of ``__consumer_offsets`` decoded.
@@ -19,20 +19,25 @@ _WRONG = re.compile(
 _SOUND_INDEX = re.compile(r"^(\S+) (?:passed sanity check|is empty)\.", re.MULTILINE)
 
 
-def problems(log_dir: Path) -> list[str]:
+def problems(*log_dirs: Path) -> list[str]:
     """Every line in which the tool complains, and every index that it did not call sound; empty when all is well."""
-    segments = sorted(log_dir.glob("*/*.log"))
-    if not segments:
-        return [f"no segment in {log_dir}"]
+    missing = [f"no segment in {log_dir}" for log_dir in log_dirs if not any(log_dir.glob("*/*.log"))]
+    if missing:
+        return missing
+    segments = _files(log_dirs, "log")
     offsets = [segment for segment in segments if segment.parent.name.startswith("__consumer_offsets-")]
-    indexes = sorted([*log_dir.glob("*/*.index"), *log_dir.glob("*/*.timeindex")])
+    indexes = [*_files(log_dirs, "index"), *_files(log_dirs, "timeindex")]
     return [
         *_complaints(segments, "--deep-iteration"),
         *_complaints(offsets, "--offsets-decoder"),
         *_complaints(indexes),
-        *_complaints(sorted(log_dir.glob("*/*.snapshot"))),
+        *_complaints(_files(log_dirs, "snapshot")),
         *_unsound_indexes(indexes),
     ]
+
+
+def _files(log_dirs: Sequence[Path], suffix: str) -> list[Path]:
+    return sorted(file for log_dir in log_dirs for file in log_dir.glob(f"*/*.{suffix}"))
 
 
 def record_count(log_dir: Path, topic: str) -> int:

@@ -26,6 +26,14 @@ class ManualClock:
         return self.now_ms
 
 
+class TickingClock(ManualClock):
+    """A second later at every look: nothing that is told now and then is left untold."""
+
+    def monotonic_ms(self) -> int:
+        self.now_ms += 1000
+        return self.now_ms
+
+
 def open_log(
     directory: Path,
     config: LogConfig | None = None,

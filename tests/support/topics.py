@@ -52,6 +52,23 @@ def isr_sizes(bootstrap: str, topic: str) -> dict[int, int]:
     return {number: len(partition.isrs) for number, partition in found.partitions.items()}
 
 
+def partition_leaders(bootstrap: str, topic: str) -> dict[int, int]:
+    """Each partition's leader, -1 where there is none."""
+    found = _admin(bootstrap).list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic]
+    return {number: partition.leader for number, partition in found.partitions.items()}
+
+
+def await_full_isr(bootstrap: str, topic: str, replicas: int, timeout_s: float = 120.0) -> None:
+    """Waits until every partition's ISR has so many replicas and every replica leads its share again."""
+
+    def settled() -> bool:
+        sizes = isr_sizes(bootstrap, topic)
+        leaders = partition_leaders(bootstrap, topic)
+        return set(sizes.values()) == {replicas} and len(set(leaders.values())) == min(len(leaders), replicas)
+
+    wait_until(settled, timeout=timeout_s, interval=0.2, what=f"all replicas of {topic} are in sync and lead")
+
+
 def record_count(bootstrap: str, topic: str) -> int:
     """The sum of the partitions' end offsets."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-count"})

@@ -283,6 +283,21 @@ def _incremental_alter_configs(_version: int, world: World) -> Fields:
     return {"resources": [resource], "validate_only": False}
 
 
+def _elect_leaders(_version: int, world: World) -> Fields:
+    topic = {"topic": world.topic, "partitions": [0]}
+    return {"election_type": 0, "topic_partitions": [topic], "timeout": 10_000}
+
+
+def _alter_partition_reassignments(_version: int, world: World) -> Fields:
+    """Cancels what is not under way."""
+    partition = {"partition_index": 0, "replicas": None}
+    return {"timeout": 10_000, "topics": [{"name": world.topic, "partitions": [partition]}]}
+
+
+def _list_partition_reassignments(_version: int, _world: World) -> Fields:
+    return {"timeout": 10_000, "topics": None}
+
+
 def _alter_partition(_version: int, world: World) -> Fields:
     """The ISR as it is already."""
     state = {
@@ -298,6 +313,10 @@ def _alter_partition(_version: int, world: World) -> Fields:
 
 def _describe_cluster(_version: int, _world: World) -> Fields:
     return {"include_cluster_authorized_operations": False}
+
+
+def _describe_log_dirs(_version: int, world: World) -> Fields:
+    return {"topics": [{"topic": world.topic, "partitions": [0]}]}
 
 
 def _allocate_producer_ids(_version: int, world: World) -> Fields:
@@ -330,8 +349,12 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
     ApiKey.ALTER_PARTITION: _alter_partition,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
+    ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
     ApiKey.ALLOCATE_PRODUCER_IDS: _allocate_producer_ids,
 }

@@ -51,7 +51,7 @@ def differences(ours: Mapping[str, Znode], theirs: Mapping[str, Znode]) -> list[
 def _walk(client: KazooClient, path: str) -> Iterator[tuple[str, Znode]]:
     data, stat = client.get(path)
     if path != "/":
-        yield _SEQUENCE_NUMBER.sub("%", path), Znode(data or None, stat.ephemeralOwner != 0)
+        yield _SEQUENCE_NUMBER.sub("%", path), Znode(data, stat.ephemeralOwner != 0)
     for child in sorted(client.get_children(path)):
         yield from _walk(client, f"{path.rstrip('/')}/{child}")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
+from tests.chaos.history import Acked, Assigned, Failed, Polled
 from tests.support import workloads
 from tests.support.clients.driver import Positions, Workload
 from tests.support.clients.kcat import _events_of_line, _outcome
-from tests.support.history import Acked, Assigned, Failed, Polled
 
 DELIVERED = "% Message delivered to partition 2 (offset {}) on broker 1\n"
 

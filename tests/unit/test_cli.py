@@ -99,8 +99,9 @@ def test_a_file_that_is_not_there_is_told(tmp_path, capsys):
 PROGRAM = """
 import sys, threading, time
 sys.path.insert(0, {repository!r})
-from broker.server.daemon import Daemon, StartupErrors, block_signals
+from broker.utils.stop_signals import block_signals
 block_signals()
+from broker.server.daemon import Daemon, StartupErrors
 from broker.utils.logging_setup import configure_logging
 from broker.utils.systemd import Notifier
 configure_logging()

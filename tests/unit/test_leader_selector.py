@@ -12,8 +12,10 @@ from broker.controller.leader_selector import (
     elect_controlled_shutdown,
     elect_offline,
     elect_preferred,
+    elect_reassign,
     imbalanced,
     initial_state,
+    raise_epoch,
     remove_from_isr,
 )
 from broker.zookeeper.znodes import NO_LEADER, LeaderAndIsr, LeaderRecoveryState
@@ -163,3 +165,19 @@ def test_only_strayed_partitions_are_ever_named_imbalanced(percentage, led_by):
     assert all(led_by[position][0] != led_by[position][1] for position in positions)
     if percentage == 100:
         assert positions == []
+
+
+def test_a_reassignment_leaves_the_leader_who_stays_and_else_elects_the_first_in_sync_of_the_target():
+    stays = elect_reassign(state(2, (1, 2, 3)), (3, 2), {1, 2, 3}, EPOCH)
+    assert (stays.leader, stays.isr, stays.leader_epoch) == (2, (1, 2, 3), 5)
+    assert elect_reassign(state(1, (1, 2, 3)), (3, 2), {1, 2, 3}, EPOCH).leader == 3
+    assert elect_reassign(state(1, (1, 2, 3)), (3, 2), {1, 2}, EPOCH).leader == 2
+    assert elect_reassign(state(2, (1, 2, 3)), (3, 2), {1, 3}, EPOCH).leader == 3, "2 is dead"
+    assert elect_reassign(state(1, (1,)), (3, 2), {1, 2, 3}, EPOCH) is None
+
+
+def test_a_raised_epoch_keeps_leader_and_isr_but_for_who_is_no_replica():
+    raised = raise_epoch(state(1, (1, 2)), (3, 1, 2), EPOCH)
+    assert raised == LeaderAndIsr(1, 5, (1, 2), EPOCH, partition_epoch=7)
+    assert raise_epoch(state(1, (1, 9)), (1, 2), EPOCH).isr == (1,)
+    assert raise_epoch(state(-1, (9,)), (1, 2), EPOCH).isr == (9,), "an ISR is never emptied"

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from broker.config.log_config import LogConfig
+from broker.log.free_space import FreeSpaceFloor, check_free_space
 from broker.log.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch, iter_batches, read_header, read_records
@@ -122,6 +123,7 @@ def test_a_failed_write_leaves_the_log_as_it_was_and_the_next_one_succeeds(tmp_p
     monkeypatch.undo()
     assert (log.log_end_offset, log.size_bytes) == (1, size)
     assert log.segments[0].path(".log").stat().st_size == size
+    check_free_space(FreeSpaceFloor(0, 0), [log.health])
     log.append_as_leader(batch(b"b"), 0)
     assert contents(log) == [(0, b"a"), (1, b"b")]
 
@@ -306,17 +308,30 @@ def test_max_timestamp_is_the_first_record_that_bears_it(tmp_path):
     assert log.offset_for_timestamp(-3)[:2] == (9, 1)
 
 
-def test_a_flush_moves_the_recovery_point_and_flush_messages_asks_for_it(tmp_path):
+def test_flush_messages_asks_for_a_sync_and_nothing_counts_as_committed_before_it(tmp_path):
     log = open_log(tmp_path, LogConfig(flush_messages=3))
     log.append_as_leader(batch(b"a", b"b"), 0)
-    assert log.recovery_point == 0
+    assert (log.recovery_point, log.flush_due, log.committable_end) == (0, False, 2)
     log.append_as_leader(batch(b"c"), 0)
-    assert log.recovery_point == 3
-    log.sync_on_append = False
-    log.append_as_leader(batch(b"d", b"e", b"f"), 0)
-    assert log.flush_due
+    assert (log.recovery_point, log.flush_due, log.committable_end) == (0, True, 0)
     log.flush()
-    assert log.recovery_point == 6
+    assert (log.recovery_point, log.flush_due, log.committable_end) == (3, False, 3)
+
+
+def test_a_log_that_lost_what_waited_for_a_sync_waits_no_more(tmp_path):
+    log = open_log(tmp_path, LogConfig(flush_messages=1))
+    log.append_as_leader(batch(b"a"), 0)
+    log.flush()
+    log.append_as_leader(batch(b"b"), 0)
+    log.truncate_to(1)
+    assert log.committable_end == 1
+
+
+def test_a_follower_has_synced_what_it_acknowledges(tmp_path):
+    follower = open_log(tmp_path, LogConfig(flush_messages=1))
+    data = memoryview(bytearray(batch(b"a")))
+    follower.append_as_follower(data)
+    assert (follower.log_end_offset, follower.recovery_point) == (1, 1)
 
 
 def test_a_failed_sync_is_an_error_and_does_not_move_the_recovery_point(tmp_path, monkeypatch):

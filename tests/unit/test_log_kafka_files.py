@@ -60,9 +60,9 @@ def test_the_directory_is_recognised(kafka_dir):
     manager = LogManager([str(kafka_dir)], LogConfig())
     manager.lock_and_check()
     assert manager.clean is (kafka_dir.name == "k1")  # the other one was killed
-    assert manager.broker_id == int(kafka_dir.name[1])
-    assert manager.cluster_id == "lUAH2HSRRUa4sEHpcgwiAw"
-    assert read_meta_properties(kafka_dir).broker_id == manager.broker_id
+    assert manager.dirs.broker_id == int(kafka_dir.name[1])
+    assert manager.dirs.cluster_id == "lUAH2HSRRUa4sEHpcgwiAw"
+    assert read_meta_properties(kafka_dir).broker_id == manager.dirs.broker_id
     manager.shutdown()
 
 

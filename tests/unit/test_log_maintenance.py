@@ -324,7 +324,8 @@ def test_recovery_can_be_stopped(tmp_path):
     assert len(contents(open_log(tmp_path, clean=False))) == 5
 
 
-def test_sound_messages_of_an_old_format_are_refused_and_not_cut_off(tmp_path):
+@pytest.mark.parametrize("clean", [True, False])
+def test_sound_messages_of_an_old_format_are_refused_and_not_cut_off(tmp_path, clean):
     directory = tmp_path / "t-0"
     directory.mkdir()
     body = struct.pack(">bbq", 1, 0, 1234) + struct.pack(">i", -1) + struct.pack(">i", 3) + b"old"
@@ -332,8 +333,10 @@ def test_sound_messages_of_an_old_format_are_refused_and_not_cut_off(tmp_path):
     data = struct.pack(">qi", 0, len(message)) + message + bytes(40)
     path = directory / "00000000000000000000.log"
     path.write_bytes(data)
+    for index in (".index", ".timeindex"):  # with them, a clean log is not read through
+        path.with_suffix(index).touch()
     with pytest.raises(LogDirError, match="format version 1"):
-        open_log(tmp_path, clean=False)
+        open_log(tmp_path, clean=clean)
     assert path.read_bytes() == data
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
@@ -14,12 +15,13 @@ import pytest
 from broker.config.log_config import LogConfig
 from broker.log.checkpoints import CheckpointError, OffsetCheckpoint
 from broker.log.errors import LoadCancelled, LogDirError
+from broker.log.load_progress import LoadProgress
 from broker.log.log_manager import LogManager
-from broker.log.partition_metadata import parse_topic_id, read_topic_id, topic_id_text
+from broker.log.partition_metadata import parse_topic_id, read_topic_id, topic_id_text, write_topic_id
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
-from tests.support.logs import batch, contents
+from tests.support.logs import TickingClock, batch, contents
 from tests.support.wait import wait_until
 
 A, B = TopicPartition("a", 0), TopicPartition("b-c", 1)
@@ -57,13 +59,13 @@ def test_logs_are_there_again_after_a_clean_restart(tmp_path):
 def test_a_killed_broker_left_no_marker_and_is_recovered(tmp_path):
     manager = started(tmp_path)
     manager.get_or_create(A).append_as_leader(batch(b"x"), 0)
-    manager._unlock()  # the process died
+    manager.dirs.unlock()  # the process died
     again = LogManager([str(tmp_path)], LogConfig())
     again.lock_and_check()
     assert not again.clean
     progress = []
-    again.startup(progress=lambda done, total: progress.append((done, total)))
-    assert progress == [(1, 1)]
+    again.startup(progress=progress.append)
+    assert progress[-1] == LoadProgress(1, 1, 1, 1)
     assert contents(again.get(A)) == [(0, b"x")]
     again.shutdown()
 
@@ -118,7 +120,7 @@ def test_directories_of_different_brokers_or_clusters_are_refused(tmp_path):
     one, two = tmp_path / "1", tmp_path / "2"
     for directory, broker_id, cluster_id in ((one, 1, "c"), (two, 2, "c")):
         manager = started(directory)
-        manager.write_meta_properties(broker_id, cluster_id)
+        manager.dirs.write_meta_properties(broker_id, cluster_id)
         manager.shutdown()
     with pytest.raises(LogDirError, match=r"broker\.id"):
         started(one, two)
@@ -130,12 +132,12 @@ def test_directories_of_different_brokers_or_clusters_are_refused(tmp_path):
 
 def test_identity_is_kept_in_meta_properties(tmp_path):
     manager = started(tmp_path / "first")
-    assert (manager.broker_id, manager.cluster_id) == (None, None)
-    manager.write_meta_properties(1001, "abc=")
+    assert (manager.dirs.broker_id, manager.dirs.cluster_id) == (None, None)
+    manager.dirs.write_meta_properties(1001, "abc=")
     manager.shutdown()
     again = started(tmp_path / "first", tmp_path / "second")
-    assert (again.broker_id, again.cluster_id) == (1001, "abc=")
-    again.write_meta_properties(1001, "abc=")
+    assert (again.dirs.broker_id, again.dirs.cluster_id) == (1001, "abc=")
+    again.dirs.write_meta_properties(1001, "abc=")
     assert (tmp_path / "second" / "meta.properties").exists()
     again.shutdown()
 
@@ -176,6 +178,21 @@ def test_topic_ids_are_written_as_kafka_does(tmp_path):
     manager.shutdown()
 
 
+def test_a_topic_id_is_on_the_disk_before_its_file_has_its_name(tmp_path, monkeypatch):
+    synced = []
+
+    def fsync(fd):
+        file = Path(f"/proc/self/fd/{fd}")
+        synced.append(
+            (file.read_bytes() if file.is_file() else b"", (tmp_path / "partition.metadata").exists())
+        )
+
+    monkeypatch.setattr("os.fsync", fsync)
+    write_topic_id(tmp_path, UUID("b98363e8-2cc5-4ebb-b2f4-ed7fc182b3a6"))
+    assert synced[0] == (b"version: 0\ntopic_id: uYNj6CzFTruy9O1_wYKzpg", False)
+    assert synced[1:] == [(b"", True)], "the directory after the file"
+
+
 def test_a_deleted_partition_is_gone_at_once_and_its_files_later(tmp_path):
     scheduler = KafkaScheduler(1)
     scheduler.startup()
@@ -214,9 +231,9 @@ def test_a_stopped_clean_start_leaves_the_directory_clean(tmp_path):
     manager.shutdown()
     before = (tmp_path / "recovery-point-offset-checkpoint").read_text()
     cancel = threading.Event()
-    stopped = LogManager([str(tmp_path)], LogConfig())
+    stopped = LogManager([str(tmp_path)], LogConfig(), clock=TickingClock())
     with pytest.raises(LoadCancelled):
-        stopped.startup(cancel, lambda done, _total: cancel.set() if done == 2 else None)
+        stopped.startup(cancel, lambda progress: cancel.set() if progress.logs == 2 else None)
     assert len(stopped.all_logs()) == 2
     stopped.shutdown()
     assert marker(tmp_path).exists()
@@ -228,11 +245,11 @@ def test_a_stopped_recovery_stays_unclean_and_keeps_what_it_did(tmp_path):
     manager = started(tmp_path)
     for n in range(4):
         manager.get_or_create(TopicPartition("t", n)).append_as_leader(batch(b"x"), 0)
-    manager._unlock()
+    manager.dirs.unlock()
     cancel = threading.Event()
-    stopped = LogManager([str(tmp_path)], LogConfig())
+    stopped = LogManager([str(tmp_path)], LogConfig(), clock=TickingClock())
     with pytest.raises(LoadCancelled):
-        stopped.startup(cancel, lambda done, _total: cancel.set() if done == 2 else None)
+        stopped.startup(cancel, lambda progress: cancel.set() if progress.logs == 2 else None)
     stopped.shutdown()
     assert not marker(tmp_path).exists()
     assert sorted(OffsetCheckpoint(tmp_path, "recovery-point-offset-checkpoint").read().values()) == [1, 1]
@@ -270,7 +287,7 @@ def test_many_logs_are_recovered_in_parallel(tmp_path, threads):
     manager = started(*dirs)
     for n in range(30):
         manager.get_or_create(TopicPartition("t", n)).append_as_leader(batch(b"%d" % n), 0)
-    manager._unlock()
+    manager.dirs.unlock()
     again = started(*dirs, recovery_threads=threads)
     assert {contents(log)[0][1] for log in again.all_logs()} == {b"%d" % n for n in range(30)}
     again.shutdown()
@@ -333,7 +350,20 @@ def test_logs_are_synced_when_flush_ms_has_passed(tmp_path):
     manager.shutdown()
 
 
-@pytest.mark.parametrize("text", ["", "1\n0\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na b c\n", "x"])
+def test_an_empty_checkpoint_as_kafka_makes_it_at_first_says_nothing_and_is_no_error(tmp_path, capsys):
+    for name in ("recovery-point", "log-start", "replication"):
+        (tmp_path / f"{name}-offset-checkpoint").touch()
+    (tmp_path / "cleaner-offset-checkpoint").touch()
+    manager = started(tmp_path)
+    log = manager.get_or_create(A)
+    manager.cleaner.run()
+    manager.shutdown()
+    (log.dir / "leader-epoch-checkpoint").write_text("")
+    started(tmp_path).shutdown()
+    assert "unreadable" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["1\n0\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na b c\n", "x"])
 def test_an_unreadable_checkpoint_is_an_error_and_costs_only_time(tmp_path, text):
     path = tmp_path / "recovery-point-offset-checkpoint"
     path.write_text(text)

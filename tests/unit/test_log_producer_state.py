@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from broker.config.log_config import LogConfig
+from broker.log.free_space import FreeSpaceFloor, check_free_space
 from broker.log.producer_snapshot import SnapshotError, read_snapshot, snapshot_offsets, write_snapshot
 from broker.log.producer_state import BatchMetadata, ProducerEntry
 from broker.protocol.errors import Errors, KafkaError
@@ -97,6 +98,7 @@ def test_a_failed_append_does_not_move_the_sequence(tmp_path, monkeypatch):
     monkeypatch.setattr("os.pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     assert refusal(log, 1) is Errors.KAFKA_STORAGE_ERROR
     monkeypatch.undo()
+    check_free_space(FreeSpaceFloor(0, 0), [log.health])
     assert not send(log, 1).duplicate
 
 
@@ -110,6 +112,8 @@ def test_a_retry_after_a_restart_is_still_a_duplicate(tmp_path, clean):
         assert snapshot_offsets(log.dir) == [2]
     again = open_log(tmp_path, clean=clean)
     assert send(again, 1).duplicate
+    earlier = send(again, 0)
+    assert (earlier.duplicate, earlier.first_offset) == (True, 0)
     assert refusal(again, 5) is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(again, 2).first_offset == 2
 
@@ -170,6 +174,20 @@ def test_snapshots_are_kafkas_format(tmp_path):
     assert struct.unpack(">qhiqiqiq", data[10:]) == (1005, 2, 135, 274, 67, 99, 4, 207)
     (again,) = read_snapshot(path)
     assert (again.batches[0].first_offset, again.current_txn_first_offset) == (207, 207)
+
+
+def test_a_snapshots_last_row_of_a_producer_is_what_kafka_would_have_written(tmp_path):
+    entry = ProducerEntry(1005, 2)
+    entry.batches.extend(BatchMetadata(n, n, 0, 100 + n) for n in range(7))
+    entry.last_timestamp = 120  # a marker's
+    path = tmp_path / "00000000000000000007.snapshot"
+    write_snapshot(path, [entry], sync=False)
+    rows = list(struct.iter_unpack(">qhiqiqiq", path.read_bytes()[10:]))
+    assert rows[-1] == (1005, 2, 6, 6, 0, 120, -1, -1)
+    assert [row[2] for row in rows] == [2, 3, 4, 5, 6]
+    (again,) = read_snapshot(path)
+    assert [batch.last_sequence for batch in again.batches] == [2, 3, 4, 5, 6]
+    assert (again.last_sequence, again.last_timestamp) == (6, 120)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0\1", b"\0\2" + bytes(8), b"\0\1" + bytes(8)])

@@ -138,7 +138,8 @@ def test_acks_all_below_min_isr_is_refused_before_the_append_with_numbers(make_b
     partition = make_brokers(min_isr=2).add(1)
     partition.make_leader(state(1, 0, (1,)))
     with pytest.raises(
-        KafkaError, match=r"1 of 3 replicas \[1, 2, 3\] are in sync \(\[1\]\), .* requires 2"
+        KafkaError,
+        match=r"orders-0: 1 of 3 replicas are in sync \(ISR \[1\], missing \[2, 3\]\), .* 2 \(min.insync.replicas\)",
     ) as error:
         append(partition)
     assert error.value.error_code is Errors.NOT_ENOUGH_REPLICAS
@@ -169,6 +170,33 @@ def test_silent_member_is_dropped_after_the_lag_time_and_the_mark_moves_on(
     assert leader.maybe_shrink_isr() is None, "one change at a time"
     assert leader.on_isr_changed(change, (1, 2), 5, 1)
     assert leader.has_reached(end) is Errors.NONE
+
+
+def moving_state(leader: int, epoch: int, isr: tuple[int, ...]) -> PartitionState:
+    """Broker 4 comes for broker 1."""
+    return PartitionState(TP, TOPIC_ID, 1, leader, epoch, isr, 0, (4, 2, 1), (4,), (1,))
+
+
+def test_a_partition_that_moves_is_counted_and_whole_when_the_old_replicas_are_in_sync(
+    brokers: Brokers,
+) -> None:
+    partition = brokers.add(1)
+    partition.make_leader(moving_state(1, 0, (1, 2)))
+    assert partition.is_being_reassigned
+    assert not partition.is_under_replicated
+    partition.make_leader(moving_state(1, 1, (1,)))
+    assert partition.is_under_replicated
+    partition.make_follower(moving_state(2, 2, (1, 2)))
+    assert not partition.is_being_reassigned
+    partition.make_leader(state(1, 3, (1, 2), (1, 2)))
+    assert not partition.is_being_reassigned
+
+
+def test_a_member_of_the_isr_that_is_no_replica_any_more_is_dropped_at_once(brokers: Brokers) -> None:
+    leader = brokers.add(1)
+    leader.make_leader(state(1, 5, (1, 2, 9), (1, 2)))
+    append(leader, 1, acks=1)
+    assert leader.maybe_shrink_isr().isr == (1, 2)
 
 
 def test_follower_that_caught_up_asks_to_join_and_counts_at_once(brokers: Brokers) -> None:

@@ -12,8 +12,8 @@ import subprocess
 import threading
 from collections.abc import Iterator
 
+from tests.chaos.history import Acked, Assigned, Event, Failed, Polled, Sent, record_id
 from tests.support.clients.driver import DELIVERY_TIMEOUT_S, SESSION_TIMEOUT_S, Job
-from tests.support.history import Acked, Assigned, Event, Failed, Polled, Sent, record_id
 
 CHUNK = 2000
 DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL")

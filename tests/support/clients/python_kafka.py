@@ -8,6 +8,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, Topic
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
+from tests.chaos.history import Acked, Assigned, Committed, Failed, Polled, Sent, record_id
 from tests.support.clients.driver import (
     DELIVERY_TIMEOUT_S,
     POLL_RECORDS,
@@ -17,7 +18,6 @@ from tests.support.clients.driver import (
     Job,
     Positions,
 )
-from tests.support.history import Acked, Assigned, Committed, Failed, Polled, Sent, record_id
 
 RECONNECT_MAX_MS = 1000
 

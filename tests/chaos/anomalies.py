@@ -1,0 +1,84 @@
+"""The kinds of anomalies, after the list that jepsen.tests.kafka made common, and their text.
+
+LOST                  acknowledged, not in the final log; where that was not read: never read by anyone
+PHANTOM               read, never sent, or not as it was sent
+DUPLICATE             one id at two places, though its producer is idempotent
+REORDERED             within a partition, an idempotent producer's records do not stand in the order of sending, or
+                      any record stands before one that was acknowledged before it was sent
+INCONSISTENT_OFFSET   one offset with two values, or an acknowledged record elsewhere only
+NONMONOTONIC_ACK      an idempotent producer was told offsets of one partition that do not grow in the order of sending
+NONMONOTONIC_POLL     a consumer went back within one assignment of the partition
+SKIPPED               a consumer, or its whole group, passed over an offset that holds a record
+UNREAD                a group, or a consumer of its own, never came to the end of the final log
+READ_ABOVE_HW         what was read later vanished or changed, or lay at or above the high watermark told afterwards
+ACKED_ABOVE_HW        acknowledged at or above the high watermark told afterwards
+NONMONOTONIC_END      the high watermark went back
+COMMIT_LOST           a partition was read from below an acknowledged commit, or its group's offset was below it at last
+NONMONOTONIC_COMMIT   a commit below an earlier one was accepted, without a rebalance to it
+DIVERGED              two replicas' files differ below the high watermark, or from the log as it was read
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class AnomalyKind(enum.Enum):
+    """What is wrong; the module docstring says when."""
+
+    LOST = "lost"
+    PHANTOM = "phantom"
+    DUPLICATE = "duplicate"
+    REORDERED = "reordered"
+    INCONSISTENT_OFFSET = "inconsistent-offset"
+    NONMONOTONIC_ACK = "nonmonotonic-ack"
+    NONMONOTONIC_POLL = "nonmonotonic-poll"
+    SKIPPED = "skipped"
+    UNREAD = "unread"
+    READ_ABOVE_HW = "read-above-hw"
+    ACKED_ABOVE_HW = "acked-above-hw"
+    NONMONOTONIC_END = "nonmonotonic-end"
+    COMMIT_LOST = "commit-lost"
+    NONMONOTONIC_COMMIT = "nonmonotonic-commit"
+    DIVERGED = "diverged"
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """One finding; ``detail`` tells its story with all its numbers and times (``@``: monotonic seconds).
+
+    ``record_id`` is empty where it is about an offset only. ``at_s`` is when it became visible.
+    """
+
+    kind: AnomalyKind
+    record_id: str
+    partition: int
+    detail: str
+    topic: str = ""
+    at_s: float = 0.0
+
+    def __str__(self) -> str:
+        place = f"{self.topic}-{self.partition}" if self.topic else f"partition {self.partition}"
+        what = f"{self.record_id} in {place}" if self.record_id else place
+        return f"{self.kind.value}: {what}: {self.detail}"
+
+
+def counts(anomalies: Iterable[Anomaly]) -> dict[AnomalyKind, int]:
+    """How many of each kind that occurs, in the kinds' order."""
+    found = Counter(anomaly.kind for anomaly in anomalies)
+    return {kind: found[kind] for kind in AnomalyKind if found[kind]}
+
+
+def summary(anomalies: Iterable[Anomaly], limit: int = 20) -> str:
+    """A text for an assertion: counts by kind, then the first ``limit`` findings."""
+    found = list(anomalies)
+    by_kind = ", ".join(f"{count} {kind.value}" for kind, count in counts(found).items())
+    return "\n".join([by_kind or "no anomaly", *(str(anomaly) for anomaly in found[:limit])])
+
+
+def at(seconds: float) -> str:
+    """A moment as stories tell it."""
+    return f"@{seconds:.3f}"

@@ -1,0 +1,247 @@
+"""What clients of some topics saw, as a list of events in the order in which they were recorded.
+
+Clients' drivers and the chaos load write it, ``checker`` judges it, ``history_file`` keeps it. A record is known by
+its id, which its value begins with: ``<producer>-<sequence number>``. Nothing here knows a client library.
+
+Every event names its client, which stands for a process, and carries ``at_s``: when it was known to that client, in
+seconds of the monotonic clock, which all processes of one machine share. ``topic`` is empty where a history has one
+topic only.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+ONE_GROUP = "group"
+"""The group of a history that has one only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A producer handed the record to its library."""
+
+    producer: str
+    record_id: str
+    topic: str = ""
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """The broker acknowledged the record. ``offset`` is None where the client does not tell it."""
+
+    producer: str
+    record_id: str
+    partition: int
+    offset: int | None
+    topic: str = ""
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The library gave the record up; it may be in the log or not."""
+
+    producer: str
+    record_id: str
+    reason: str
+    topic: str = ""
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A consumer was given the partition.
+
+    A member of ``group`` goes on from the group's committed offset; without a group (an empty name) the consumer
+    chose the partition and its place itself.
+    """
+
+    consumer: str
+    partition: int
+    topic: str = ""
+    group: str = ONE_GROUP
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """The partition was taken from a consumer, or it gave it up."""
+
+    consumer: str
+    partition: int
+    topic: str = ""
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """A consumer was handed a record."""
+
+    consumer: str
+    partition: int
+    offset: int
+    record_id: str
+    topic: str = ""
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The coordinator acknowledged that the consumer's group will go on at ``offset``.
+
+    ``began_s`` is when the client asked for it, None where that was not recorded.
+    """
+
+    consumer: str
+    partition: int
+    offset: int
+    topic: str = ""
+    began_s: float | None = None
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HighWatermark:
+    """The leader told, asked at ``began_s``, that the partition ends at ``offset`` for consumers.
+
+    Only to be recorded while no deposed leader may answer: while every replica is in sync.
+    """
+
+    partition: int
+    offset: int
+    began_s: float
+    topic: str = ""
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """The coordinator told the group's committed offset when all members were gone; -1 when there is none."""
+
+    group: str
+    partition: int
+    offset: int
+    topic: str = ""
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The partition's final log, read when everybody was done, holds the record at ``offset``."""
+
+    partition: int
+    offset: int
+    record_id: str
+    topic: str = ""
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRange:
+    """The partition's final log was read from ``start`` up to its ``end``: what is not Stored is not there."""
+
+    partition: int
+    start: int
+    end: int
+    topic: str = ""
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A client raised or gave up where it should have gone on; no anomaly of the log, but to be told."""
+
+    client: str
+    what: str
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+E = TypeVar("E")
+Event = (
+    Sent
+    | Acked
+    | Failed
+    | Assigned
+    | Revoked
+    | Polled
+    | Committed
+    | HighWatermark
+    | GroupOffset
+    | Stored
+    | StoredRange
+    | Trouble
+)
+
+
+@dataclass(slots=True)
+class History:
+    """Events of some topics and the groups that read them.
+
+    ``idempotent`` names the producers whose records may be in the log only once.
+    """
+
+    events: list[Event] = field(default_factory=list)
+    idempotent: frozenset[str] = frozenset()
+
+    def of_type(self, kind: type[E]) -> Iterable[E]:
+        """The events of one type, in order."""
+        return (event for event in self.events if isinstance(event, kind))
+
+
+def merged(histories: Iterable[History]) -> History:
+    """One history of several clients' own, its events in order of time."""
+    parts = list(histories)
+    events = [event for part in parts for event in part.events]
+    events.sort(key=lambda event: event.at_s)
+    return History(events, frozenset().union(*(part.idempotent for part in parts)))
+
+
+def record_id(producer: str, sequence: int) -> str:
+    """Returns the id, and so the value, of a producer's record number ``sequence``."""
+    return f"{producer}-{sequence:07d}"
+
+
+class Recorder:
+    """Collects a history from a client's threads. Its lock guards the list, the counts and the sets of ids."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._events: list[Event] = []
+        self._acked = 0
+        self._unread: set[str] = set()
+        self._polled: set[str] = set()
+
+    def add(self, *events: Event) -> None:
+        """Appends events in the order in which their client saw them."""
+        with self._lock:
+            self._events.extend(events)
+            for event in events:
+                if isinstance(event, Acked):
+                    self._acked += 1
+                    if event.record_id not in self._polled:
+                        self._unread.add(event.record_id)
+                elif isinstance(event, Polled):
+                    self._polled.add(event.record_id)
+                    self._unread.discard(event.record_id)
+
+    def missing(self) -> int:
+        """How many acknowledged records nobody has read yet."""
+        return len(self._unread)
+
+    def acked_count(self) -> int:
+        """How many acknowledgements came."""
+        return self._acked
+
+    def polled_count(self) -> int:
+        """How many different records were read."""
+        return len(self._polled)
+
+    def history(self, idempotent: Iterable[str] = ()) -> History:
+        """Returns what was collected so far."""
+        with self._lock:
+            return History(list(self._events), frozenset(idempotent))

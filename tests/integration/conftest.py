@@ -1,0 +1,50 @@
+"""Fixtures that several integration tests share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.brokers import HOST
+from tests.support.controller_world import World, embedded_world, zookeeper_world
+from tests.support.landline_broker import LandlineStandalone
+from tests.support.raw_client import RawClient
+from tests.support.zookeeper import ZooKeeperServer
+
+
+@pytest.fixture(params=["zookeeper", "embedded"])
+def world(request: pytest.FixtureRequest, zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[World]:
+    """Controllers and brokers to play, over both stores in turn."""
+    made = (
+        zookeeper_world(zookeeper.chroot())
+        if request.param == "zookeeper"
+        else embedded_world(tmp_path / "metadata.db")
+    )
+    with made as world:
+        yield world
+
+
+@pytest.fixture
+def zk_world(zookeeper: ZooKeeperServer) -> Iterator[World]:
+    """The same over ZooKeeper alone, for what needs sessions of one's own."""
+    with zookeeper_world(zookeeper.chroot()) as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LandlineStandalone]:
+    """A standalone broker for a module's tests to ill-treat: whatever they do, no thread of it fails."""
+    config: dict[str, object] = {"offsets.topic.num.partitions": 2, "auto.create.topics.enable": "false"}
+    with LandlineStandalone(tmp_path_factory.mktemp("standalone") / "data", config) as running:
+        yield running
+        assert not re.search(r"traceback=|processor_turn_failed|thread_died", running.log_text())
+
+
+@pytest.fixture
+def client(broker: LandlineStandalone) -> Iterator[RawClient]:
+    """A connection to it that sends what it is told, right or wrong."""
+    with RawClient(HOST, broker.port) as raw:
+        yield raw

@@ -1,0 +1,133 @@
+"""A leader that lost what its disk had not synced does not lead again before the others had their chance.
+
+It is the controller too, and back before anybody else has noticed: nobody has taken the leadership from it. If it led
+now, its followers would cut their logs to its shorter one, and acknowledged records were gone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import Errors
+from broker.server.session_file import FILE_NAME as SESSION_FILE
+from tests.support.brokers import BrokerProcess, Cluster
+from tests.support.landline_broker import LandlineBroker
+from tests.support.peers import CLUSTER_CONFIG
+from tests.support.raw_client import RawClient
+from tests.support.topics import create_topic, end_offsets
+from tests.support.wait import wait_until
+from tests.support.wire import answers_api_versions
+from tests.support.zookeeper import ZooKeeperServer
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+TOPIC = "kept"
+RECORDS = 60
+# Longer than the others stand still here, whatever else the machine does.
+CONFIG = {**CLUSTER_CONFIG, "zookeeper.session.timeout.ms": 30_000, "min.insync.replicas": 2}
+
+
+def led_by(cluster: Cluster, broker: BrokerProcess, consumer: Consumer) -> int:
+    """A partition that the broker leads."""
+    found = consumer.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
+    return next(number for number, partition in found.items() if partition.leader == broker.broker_id)
+
+
+def write(bootstrap: str, partition: int) -> None:
+    """Each record a batch of its own, acknowledged by the whole ISR."""
+    failures: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for number in range(RECORDS):
+        producer.produce(
+            TOPIC,
+            f"{number}",
+            partition=partition,
+            on_delivery=lambda error, _: failures.append(error) if error else None,
+        )
+        assert producer.flush(60) == 0
+    assert not failures
+
+
+def forget_the_tail(broker: BrokerProcess, partition: int) -> None:
+    """What a loss of power does to a log that was not synced; the broker is dead."""
+    (segment,) = (broker.log_dir / f"{TOPIC}-{partition}").glob("*.log")
+    with segment.open("r+b") as file:
+        file.truncate(segment.stat().st_size // 2)
+
+
+def readable(consumer: Consumer, partition: int) -> list[str]:
+    """Every record of the partition."""
+    end = end_offsets(consumer, TOPIC)[partition]
+    consumer.assign([TopicPartition(TOPIC, partition, 0)])
+    found: list[str] = []
+
+    def all_read() -> bool:
+        for message in consumer.consume(100, 1.0):
+            value = message.value()
+            assert value is not None
+            found.append(value.decode())
+        return len(found) >= end
+
+    wait_until(all_read, timeout=60, what=f"{end} records read")
+    return found
+
+
+def test_records_survive_a_leader_and_controller_that_comes_back_with_a_shorter_log(
+    zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    zk_connect = zookeeper.chroot()
+    brokers = {n: LandlineBroker(n, zk_connect, tmp_path / f"broker-{n}", dict(CONFIG)) for n in (1, 2, 3)}
+    with Cluster(brokers, zk_connect) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, 3, 3)
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "kept"})
+        victim = brokers[cluster.controller().broker_id]
+        others = [broker for broker in brokers.values() if broker is not victim]
+        partition = led_by(cluster, victim, consumer)
+        write(cluster.bootstrap, partition)
+
+        victim.kill()
+        forget_the_tail(victim, partition)
+        for broker in others:
+            broker.freeze()
+        victim.start_nowait()
+        wait_until(lambda: came_so_far(victim), timeout=60, what="the broker is back, or waits")
+        for broker in others:
+            broker.thaw()
+
+        wait_until(cluster.is_complete, timeout=120, what="all three are back")
+        assert readable(consumer, partition) == [f"{number}" for number in range(RECORDS)]
+        consumer.close()
+
+
+def test_a_broker_that_has_not_registered_yet_obeys_nobody_who_means_its_predecessor(
+    zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    broker = LandlineBroker(1, zookeeper.chroot(), tmp_path / "broker-1", dict(CONFIG))
+    with broker:
+        broker.kill()
+        (broker.log_dir / SESSION_FILE).unlink()  # so that it waits for the end of the dead session
+        broker.start_nowait()
+        wait_until(
+            lambda: answers_api_versions("127.0.0.1", broker.port), timeout=60, what="the port is open"
+        )
+        with RawClient("127.0.0.1", broker.port) as client:
+            request = {
+                "controller_id": 1,
+                "controller_epoch": 1,
+                "broker_epoch": 1 << 40,
+                "type": 0,
+                "topic_states": [],
+                "live_leaders": [],
+            }
+            answer = client.ask(ApiKey.LEADER_AND_ISR, 4, request)
+    assert answer.error_code == Errors.STALE_BROKER_EPOCH
+
+
+def came_so_far(broker: LandlineBroker) -> bool:
+    """Has the broker's second process registered, or said what it waits for?"""
+    log = broker.log_text()
+    return log.count("broker_started") == 2 or "waits_to_be_deposed" in log

@@ -1,0 +1,329 @@
+"""One broker of the model: the real LogManager, ReplicaManager, Leadership, fetchers and request handlers."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from broker.cluster.partition import IsrChange, Partition
+from broker.config.endpoint import Endpoint
+from broker.config.log_config import LogConfig
+from broker.log.log import Log
+from broker.log.log_manager import LogManager
+from broker.metrics.registry import Metrics
+from broker.protocol import framing
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import Errors
+from broker.replication.alter_partition_manager import AlterPartitionManager
+from broker.replication.broker_channel import ChannelError
+from broker.replication.delayed_fetch import FetchEntry, FetchParams
+from broker.replication.fetcher import Asked, FetcherSettings, ReplicaFetcher
+from broker.replication.fetcher_manager import ReplicaFetcherManager
+from broker.replication.leadership import Leadership, LeadershipListener
+from broker.replication.replica_manager import ReplicaManager
+from broker.server.apis import fetch, inter_broker, list_offsets
+from broker.server.fetch_sessions import FetchSessionCache
+from broker.server.metadata_cache import MetadataCache
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.znodes import BrokerRegistration
+from tests.model.wires import Clock, NoTimer, Outgoing, Request, over_the_wire
+from tests.support.logs import contents
+
+TP = TopicPartition("t", 0)
+LISTENER = "PLAINTEXT"
+LAG_MS = 1000
+MIN_ISR = 2
+FETCH_VERSION = 17
+ALTER_PARTITION_VERSION = 3
+HANDLERS = {
+    ApiKey.LEADER_AND_ISR: inter_broker.leader_and_isr,
+    ApiKey.STOP_REPLICA: inter_broker.stop_replica,
+    ApiKey.UPDATE_METADATA: inter_broker.update_metadata,
+}
+
+
+def registration(broker_id: int) -> BrokerRegistration:
+    return BrokerRegistration(broker_id, (Endpoint(f"host-{broker_id}", 9092, LISTENER),), timestamp_ms=1)
+
+
+class LeaderChannel:
+    """What a fetcher uses of a BrokerChannel besides fetching: ListOffsets, answered by the leader at once."""
+
+    def __init__(self, leader: ModelBroker) -> None:
+        self._leader = leader
+
+    def request(self, api_key: int, version: int, fields: Any) -> Any:
+        if not self._leader.up:
+            raise ChannelError(f"broker {self._leader.broker_id} is down")
+        return self._leader.serve_list_offsets(fields)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class SteppedFetcher(ReplicaFetcher):
+    """A follower's fetcher without its thread: the model asks and hands over the answers."""
+
+    leader: int
+    waiting_for: FetchInFlight | None = None
+
+    def start(self) -> None:
+        """No thread."""
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped
+
+    def ask(self, clock: Clock) -> tuple[Asked, bytes] | None:
+        """A request for everything followed, None when there is nothing. What was asked before, is given up."""
+        if not self._followed or self._stopped:
+            return None
+        if self.waiting_for is not None:
+            self._session.reset()
+        clock.now_ms = max(clock.now_ms, *(item.not_before_ms for item in self._followed.values()))
+        asked = self._ask(self._wait_for_work())
+        return asked, self._request(asked)
+
+    def receive(self, asked: Asked, frame: bytes) -> None:
+        view = memoryview(frame)
+        try:
+            self._receive(asked, view[framing.response_body_offset(ApiKey.FETCH, FETCH_VERSION, view) :])
+        except ChannelError:
+            self._session.reset()
+
+
+class SteppedAlterPartition(AlterPartitionManager):
+    """The AlterPartitionManager without its thread; one request in flight, as there."""
+
+    in_flight: list[IsrChange] | None = None
+
+    def _start(self) -> None:
+        """No thread."""
+
+    def ask(self) -> tuple[list[IsrChange], Any] | None:
+        """What is to be sent now, None when nothing is or an answer is awaited."""
+        if self.in_flight is not None or not self._pending:
+            return None
+        batch = self.in_flight = list(self._pending.values())
+        self._pending.clear()
+        request = over_the_wire(
+            ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, "request", self._request(batch)
+        )
+        return batch, request
+
+    def receive(self, batch: list[IsrChange], fields: Any) -> None:
+        """The answer; None when it was lost. An answer to a request that was given up is not seen."""
+        if self.in_flight is not batch:
+            return
+        self.in_flight = None
+        again = batch
+        if fields is not None:
+            response = over_the_wire(ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, "response", fields)
+            again = batch if response.error_code else self._apply(batch, response)
+        for change in again:
+            self._pending.setdefault(change.topic_partition, change)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchInFlight:
+    """A follower's request on its way to one life of a leader."""
+
+    follower: int
+    follower_life: int
+    leader: int
+    leader_life: int
+    fetcher: SteppedFetcher
+    asked: Asked
+    body: bytes
+
+
+class ModelBroker:
+    """``life`` counts its starts. ``values`` is what its log holds, also while it is down."""
+
+    def __init__(
+        self, broker_id: int, directory: Path, clock: Clock, peer: Callable[[int], ModelBroker]
+    ) -> None:
+        self.broker_id = broker_id
+        self._peer = peer
+        self.directory = directory
+        self.clock = clock
+        self.life = 0
+        self.up = False
+        self.epoch = -1
+        self._known: tuple[Any, ...] = ()
+        self._values: list[bytes] = []
+
+    def start(self) -> None:
+        """Loads the log; the controller has yet to say what to do with it."""
+        self.life += 1
+        self.up = True
+        self.stopping = False
+        self.logs = LogManager(
+            [str(self.directory)], LogConfig(min_insync_replicas=MIN_ISR), clock=self.clock
+        )
+        self.logs.startup()
+        self.cache = MetadataCache(LISTENER)
+        self.alter = SteppedAlterPartition(
+            self.broker_id,
+            self.cache,
+            lambda: self.epoch,
+            lambda _address, _name: None,  # type: ignore[arg-type, return-value]
+            self._on_isr_accepted,
+            self._on_isr_refused,
+        )
+        self.replicas = ReplicaManager(
+            self.broker_id,
+            self.logs,
+            self.cache,
+            NoTimer(),  # type: ignore[arg-type]
+            self.clock,
+            max_lag_ms=LAG_MS,
+            submit_isr_change=self.alter.submit,
+        )
+        self.fetchers: dict[int, SteppedFetcher] = {}
+        manager = ReplicaFetcherManager(1, self._make_fetcher)
+        listener = LeadershipListener(lambda _tp, _epoch: None, lambda _tp, _epoch: None)
+        self.leadership = Leadership(self.replicas, self.logs, manager, listener)
+        self.context: Any = SimpleNamespace(
+            broker_epoch=lambda: self.epoch,
+            leadership=self.leadership,
+            metadata_cache=self.cache,
+            replica_manager=self.replicas,
+            group_coordinator=SimpleNamespace(on_topic_deleted=lambda _topic: None),
+            fetch_sessions=FetchSessionCache(lambda: 10, self.clock, Metrics()),
+            config=SimpleNamespace(int=lambda _key: 1 << 20),
+            submit=lambda _work: False,
+        )
+
+    def _on_isr_accepted(
+        self, change: IsrChange, isr: tuple[int, ...], epoch: int, partition_epoch: int
+    ) -> None:
+        self.replicas.on_isr_accepted(change, isr, epoch, partition_epoch)
+
+    def _on_isr_refused(self, change: IsrChange, error: Errors) -> bool:
+        return self.replicas.on_isr_refused(change, error)
+
+    def _make_fetcher(self, leader: int, number: int) -> SteppedFetcher:
+        fetcher = SteppedFetcher(
+            f"fetcher-{number}-{leader}",
+            self.broker_id,
+            lambda: self.epoch,
+            lambda: self.cache.broker_address(leader),
+            lambda address, _name: LeaderChannel(self._peer(address.broker_id)),  # type: ignore[arg-type, return-value]
+            FetcherSettings(wait_max_ms=0, max_bytes=400),
+            self.clock,
+            self.replicas.wake,
+            on_reached=lambda: None,
+            on_refused=lambda: None,
+        )
+        fetcher.leader = leader
+        self.fetchers[leader] = fetcher
+        return fetcher
+
+    # -- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def partition(self) -> Partition | None:
+        return self.replicas.partition(TP) if self.up else None
+
+    @property
+    def log(self) -> Log | None:
+        return self.logs.get(TP) if self.up else None
+
+    @property
+    def leads(self) -> bool:
+        partition = self.partition
+        return partition is not None and partition.is_leader
+
+    @property
+    def fetcher(self) -> SteppedFetcher | None:
+        """The one that fetches now."""
+        return (
+            next((f for f in self.fetchers.values() if len(f) and not f.is_stopped), None)
+            if self.up
+            else None
+        )
+
+    @property
+    def values(self) -> list[bytes]:
+        """The records' values by offset."""
+        log = self.log
+        if self.up:
+            known = () if log is None else (log, log.log_end_offset, log.generation, log.dir)
+            if known != self._known:
+                self._known = known
+                self._values = [] if log is None else [value or b"" for _, value in contents(log)]
+        return self._values
+
+    # -- what happens to it ------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """SIGKILL: what was written stays."""
+        _ = self.values
+        self.up = False
+        for log_dir in self.logs.dirs:
+            log_dir.unlock()
+
+    def lose_power(self, kept: int) -> None:
+        """Like a kill, but of what was not synced only ``kept`` records stay."""
+        log = self.log
+        self.kill()
+        if log is None:
+            return
+        (segment,) = log.segments
+        keep = log.recovery_point + kept
+        end = next((p for p, header in segment.headers_from(0) if header.base_offset >= keep), segment.size)
+        os.truncate(segment.path(".log"), end)
+        self._values = self._values[:keep]
+
+    def stop_cleanly(self) -> None:
+        """SIGTERM, after controlled shutdown."""
+        _ = self.values
+        self.replicas.checkpoint_high_watermarks()
+        self.up = False
+        self.logs.shutdown(self.epoch)
+
+    def close(self) -> None:
+        if self.up:
+            self.kill()
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def obey(self, outgoing: Outgoing) -> Any:
+        """A controller's request; the decoded response."""
+        message = outgoing.message()
+        fields = HANDLERS[outgoing.api](None, message, self.context)  # type: ignore[arg-type]
+        return over_the_wire(outgoing.api, outgoing.version, "response", fields)
+
+    def serve_fetch(self, body: bytes) -> bytes:
+        """A follower's fetch; the response's frame behind its length."""
+        request = Request(ApiKey.FETCH, FETCH_VERSION, body)
+        fetch.handle(request, self.context)  # type: ignore[arg-type]
+        frame = b"".join(
+            part if isinstance(part, bytes) else os.pread(part.file.fileno(), part.size, part.position)
+            for part in request.parts
+        )
+        return frame[4:]
+
+    def serve_list_offsets(self, fields: Any) -> Any:
+        request = Request(ApiKey.LIST_OFFSETS, 9, b"")
+        message = over_the_wire(ApiKey.LIST_OFFSETS, 9, "request", fields)
+        answer = list_offsets.handle(request, message, self.context)  # type: ignore[arg-type]
+        return over_the_wire(ApiKey.LIST_OFFSETS, 9, "response", answer)
+
+    def read_as_consumer(self, offset: int, leader_epoch: int = -1) -> memoryview | None:
+        """Committed records from ``offset`` on; None when refused."""
+        entry = FetchEntry(TP, uuid.UUID(int=0), offset, 1 << 20, leader_epoch)
+        fetched, _, _ = self.replicas.read(FetchParams(-1, -1, 0, 1, 1 << 20), [entry])
+        result = fetched[0][1]
+        if result.error is not Errors.NONE:
+            return None
+        region = result.records
+        return memoryview(
+            b"" if region is None else os.pread(region.file.fileno(), region.size, region.position)
+        )

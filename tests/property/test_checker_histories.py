@@ -1,0 +1,39 @@
+"""Random legal histories are clean; an anomaly planted in one is found, and nothing else is seen."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.chaos.anomalies import AnomalyKind, counts, summary
+from tests.chaos.checker import check
+from tests.support.legal_histories import legal_history
+from tests.support.planted import PLANTS
+
+SEEDS = st.integers(0, 2**32)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SEEDS)
+def test_a_legal_history_is_clean(seed: int) -> None:
+    found = check(legal_history(random.Random(seed)))
+    assert not found, summary(found)
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+@settings(max_examples=25, deadline=None)
+@given(seed=SEEDS)
+def test_one_planted_anomaly_is_found_and_no_other_kind_is_named(plant: str, seed: int) -> None:
+    rng = random.Random(seed)
+    kind, function = PLANTS[plant]
+    planted = function(rng, legal_history(rng))
+    assume(planted is not None)
+    found = check(planted)
+    assert set(counts(found)) == {kind}, summary(found)
+
+
+def test_every_kind_of_a_history_is_planted() -> None:
+    assert {kind for kind, _ in PLANTS.values()} == set(AnomalyKind) - {AnomalyKind.DIVERGED}

@@ -1,0 +1,38 @@
+"""`make` as a user runs it, and what Ansible says it did."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from tests.support.lab_cluster import LAB_ENV
+
+ROOT = Path(__file__).parents[2]
+RECAP = re.compile(r"^(\w+) +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", re.MULTILINE)
+
+
+def make(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Runs make as a user does; its output is shown when it fails."""
+    environment = {k: v for k, v in os.environ.items() if k not in {LAB_ENV, "BROKERS_PER_HOST", "MAKEFLAGS"}}
+    done = subprocess.run(
+        ["make", *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    print(done.stdout)
+    if check:
+        assert done.returncode == 0, done.stdout[-4000:]
+    return done
+
+
+def changed(output: str) -> dict[str, int]:
+    """How many tasks changed something, by host, from Ansible's recap."""
+    found = {host: int(count) for host, count, _, _ in RECAP.findall(output)}
+    assert found, output[-2000:]
+    return found

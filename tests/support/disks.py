@@ -1,0 +1,92 @@
+"""Small real disks for broker's data: ext4 in a file, that can be filled, emptied and broken. Needs root and loop
+devices.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+_BALLAST = "ballast"
+_STEPS = (1 << 20, 1 << 16, 1 << 12, 1)
+
+
+def needs_small_disks() -> pytest.MarkDecorator:
+    """Skips a test where disks of one's own cannot be mounted."""
+    missing = os.geteuid() != 0 or not Path("/dev/loop-control").exists()
+    return pytest.mark.skipif(missing, reason="mounting a small disk needs root and loop devices")
+
+
+class SmallDisk:
+    """One file system, mounted while it is entered. ``path`` is where."""
+
+    def __init__(self, directory: Path, mebibytes: int = 64) -> None:
+        self.path = directory / "disk"
+        self._image = directory / "disk.ext4"
+        self._mebibytes = mebibytes
+
+    def __enter__(self) -> Self:
+        self.path.mkdir(parents=True)
+        with self._image.open("wb") as image:
+            image.truncate(self._mebibytes << 20)
+        # No blocks kept for root: the tests' broker is root, and is to meet the end of the disk.
+        _run("mkfs.ext4", "-q", "-m", "0", str(self._image))
+        self._mount()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _run("umount", "--lazy", str(self.path))
+
+    def _mount(self) -> None:
+        _run("mount", "-o", "loop,errors=remount-ro", str(self._image), str(self.path))
+
+    def free_bytes(self) -> int:
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize
+
+    def fill(self, *, leave_bytes: int = 0) -> None:
+        """Takes the space but for about ``leave_bytes``; to the last byte when that is 0."""
+        fd = os.open(self.path / _BALLAST, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            if leave_bytes:
+                os.posix_fallocate(fd, 0, max(self.free_bytes() - leave_bytes, 1))
+                return
+            for step in _STEPS:
+                _write_until_refused(fd, step)
+        finally:
+            os.close(fd)
+
+    def empty(self) -> None:
+        """Gives the space back."""
+        (self.path / _BALLAST).unlink()
+
+    def break_down(self) -> None:
+        """As a failing disk: the kernel finds an error and makes the file system read-only under open files."""
+        device = _run("findmnt", "--noheadings", "--output", "SOURCE", str(self.path)).strip()
+        Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("test\n")
+
+    def mend(self) -> None:
+        """Checks and mounts it anew, once nobody uses it."""
+        _run("umount", str(self.path))
+        subprocess.run(["e2fsck", "-fy", str(self._image)], check=False, capture_output=True)
+        self._mount()
+
+
+def _write_until_refused(fd: int, step: int) -> None:
+    data = b"\0" * step
+    while True:
+        try:
+            os.write(fd, data)
+        except OSError:
+            return
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -1,0 +1,15 @@
+"""A Landline broker with one rule broken: ``python -m tests.support.mutated_broker MUTATION start server.properties``.
+
+``tests.support.mutations`` lists what can be broken. For tests that must fail under it, and for nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from broker.__main__ import main
+from tests.support.mutations import MUTATIONS
+
+if __name__ == "__main__":
+    MUTATIONS[sys.argv.pop(1)].apply()
+    sys.exit(main())

@@ -1,0 +1,246 @@
+"""A controller's term without threads: events run when the test says, brokers obey at once, and the store may fail.
+
+For tests that replace the controller at any step: the terms come and go, the store and what the brokers were told stay.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from broker.config.endpoint import Endpoint
+from broker.controller.alterations import alter_partitions
+from broker.controller.settings import ControllerSettings
+from broker.controller.term import Term
+from broker.protocol import codec
+from broker.protocol.api_keys import ApiKey
+from broker.replication.cluster_view import BrokerAddress
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.controller_store import claim_controller
+from broker.zookeeper.embedded import EmbeddedStore
+from broker.zookeeper.store import NoNodeError, Op, OpResult, SessionExpiredError, StoreError
+from broker.zookeeper.znodes import CONTROLLER, BrokerRegistration, LeaderAndIsr, LiveBroker, TopicAssignment
+from tests.support.fake_brokers import FakeBrokers
+
+SETTINGS = ControllerSettings(0, "PLAINTEXT")
+
+
+class MortalStore:
+    """A Store whose session ends at the ``deadly``-th guarded write, before or after it was done."""
+
+    def __init__(self, store: EmbeddedStore, deadly: int | None, *, after: bool) -> None:
+        self._store = store
+        self._deadly = deadly
+        self._after = after
+        self.writes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def multi_many(self, batches: Sequence[Sequence[Op]]) -> list[list[OpResult] | StoreError]:
+        if not batches:
+            return []
+        self.writes += 1
+        if self.writes == self._deadly and not self._after:
+            raise SessionExpiredError("the controller died before the write")
+        results = self._store.multi_many(batches)
+        if self.writes == self._deadly:
+            raise SessionExpiredError("the controller died after the write")
+        return results
+
+
+class Events:
+    """EventQueue's interface; delayed events are due when the test says."""
+
+    def __init__(self) -> None:
+        self._events: deque[tuple[Hashable, Callable[[], None]]] = deque()
+        self._later: list[tuple[Hashable, Callable[[], None]]] = []
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def put(self, key: Hashable, action: Callable[[], None], *, coalesce: bool = False) -> bool:
+        if not (coalesce and any(known == key for known, _ in self._events)):
+            self._events.append((key, action))
+        return True
+
+    def put_later(self, delay_ms: int, key: Hashable, action: Callable[[], None]) -> None:
+        self._later.append((key, action))
+
+    def run(self) -> None:
+        while self._events:
+            self._events.popleft()[1]()
+
+    def run_later(self, key: Hashable) -> None:
+        """The delayed events of one kind that wait now, and what follows."""
+        due = [action for known, action in self._later if known == key]
+        self._later = [row for row in self._later if row[0] != key]
+        for action in due:
+            action()
+        self.run()
+
+
+class Channels:
+    """ChannelManager's interface; a request is answered before ``send`` returns."""
+
+    def __init__(self, brokers: FakeBrokers) -> None:
+        self._brokers = brokers
+        self._epochs: dict[int, int] = {}
+
+    def add(self, live: LiveBroker) -> None:
+        self._epochs[live.broker_id] = live.epoch
+
+    def remove(self, broker_id: int) -> None:
+        self._epochs.pop(broker_id, None)
+
+    def send(
+        self,
+        broker_id: int,
+        api: ApiKey,
+        version: int,
+        fields: Mapping[str, Any],
+        on_response: Callable[[Any], None],
+    ) -> None:
+        if broker_id in self._epochs:
+            channel = self._brokers.make_channel(BrokerAddress(broker_id, "h", 1), "controller")
+            on_response(channel.request(api, version, {**fields, "broker_epoch": self._epochs[broker_id]}))
+
+    def shutdown(self) -> None:
+        self._epochs.clear()
+
+
+class TermWorld:
+    """Brokers by id with their racks, a store that all terms share, and the present term."""
+
+    def __init__(
+        self,
+        racks: Mapping[int, str | None],
+        brokers: FakeBrokers | None = None,
+        settings: ControllerSettings = SETTINGS,
+    ) -> None:
+        self.brokers = brokers or FakeBrokers()
+        self.settings = settings
+        self.store = EmbeddedStore()
+        self.store.connect()
+        self.cluster = ClusterStore(self.store)
+        self.cluster.create_top_level_paths()
+        self.events = Events()
+        self.mortal: MortalStore | None = None
+        self.term: Term | None = None
+        for broker_id, rack in racks.items():
+            self.join(broker_id, rack)
+
+    def join(self, broker_id: int, rack: str | None = None) -> None:
+        endpoint = Endpoint("h", 9000 + broker_id, "PLAINTEXT")
+        self.cluster.register_broker(BrokerRegistration(broker_id, (endpoint,), rack, 1))
+        self.run()
+
+    def leave(self, broker_id: int) -> None:
+        self.cluster.unregister_broker(broker_id)
+        self.run()
+
+    def run(self) -> None:
+        if self.term is not None:
+            self.events.run()
+
+    def elect(self, deadly: int | None = None, *, after: bool = False) -> Term:
+        """A new controller in place of the present one; it may be one that will die (``MortalStore``)."""
+        self.depose()
+        self.mortal = MortalStore(self.store, deadly, after=after)
+        mortal_cluster = ClusterStore(self.mortal)
+        store = claim_controller(mortal_cluster, min(self.cluster.brokers()))
+        self.events = Events()
+        settings = replace(self.settings, broker_id=min(self.cluster.brokers()))
+        self.term = Term(
+            settings, mortal_cluster, store, Channels(self.brokers), self.events, lambda _clean: None
+        )
+        self.term.begin()
+        self.events.run()
+        return self.term
+
+    def depose(self) -> None:
+        if self.term is not None:
+            self.term.end()
+            self.term = None
+        try:
+            self.store.delete(CONTROLLER)
+        except NoNodeError:
+            return
+
+    def create(self, topic: str, partitions: Mapping[int, tuple[int, ...]], **config: str) -> None:
+        self.cluster.create_topic(topic, partitions, config)
+        self.run()
+
+    def state(self, partition: TopicPartition) -> LeaderAndIsr:
+        return self.cluster.partition_states([partition])[partition]
+
+    def assignment(self, topic: str) -> TopicAssignment:
+        found = self.cluster.topic_assignment(topic)
+        assert found is not None
+        return found
+
+    def ask_to_move(self, wishes: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, Any]:
+        """AlterPartitionReassignments through its wire format; the error code of each partition."""
+        assert self.term is not None
+        topics = [
+            {"name": tp.topic, "partitions": [{"partition_index": tp.partition, "replicas": replicas}]}
+            for tp, replicas in wishes.items()
+        ]
+        key = ApiKey.ALTER_PARTITION_REASSIGNMENTS
+        request = codec.encode(key, 0, "request", {"topics": topics, "timeout": 1000})
+        fields = self.term.reassignment_requests.alter(codec.decode(key, 0, "request", request))
+        response = codec.decode(key, 0, "response", codec.encode(key, 0, "response", fields))
+        self.run()
+        return {
+            TopicPartition(topic.name, row.partition_index): row.error_code
+            for topic in response.responses
+            for row in topic.partitions
+        }
+
+    def moving(self) -> dict[TopicPartition, tuple[tuple[int, ...], ...]]:
+        """ListPartitionReassignments through its wire format: replicas, adding and removing of each."""
+        assert self.term is not None
+        key = ApiKey.LIST_PARTITION_REASSIGNMENTS
+        request = codec.encode(key, 0, "request", {"topics": None, "timeout": 1000})
+        fields = self.term.reassignment_requests.list(codec.decode(key, 0, "request", request))
+        response = codec.decode(key, 0, "response", codec.encode(key, 0, "response", fields))
+        return {
+            TopicPartition(topic.name, row.partition_index): (
+                row.replicas,
+                row.adding_replicas,
+                row.removing_replicas,
+            )
+            for topic in response.topics
+            for row in topic.partitions
+        }
+
+    def alter_isr(self, partition: TopicPartition, isr: Sequence[int], *, run: bool = True) -> int:
+        """What the leader would ask for, AlterPartition v3; the partition's error code. ``run`` what follows."""
+        assert self.term is not None
+        state = self.state(partition)
+        row = {
+            "partition_index": partition.partition,
+            "leader_epoch": state.leader_epoch,
+            "partition_epoch": state.partition_epoch,
+            "new_isr_with_epochs": [{"broker_id": member, "broker_epoch": -1} for member in isr],
+        }
+        topic = {"topic_id": self.assignment(partition.topic).topic_id, "partitions": [row]}
+        live = self.cluster.broker(state.leader)
+        fields = {"broker_id": state.leader, "broker_epoch": live.epoch if live else -1, "topics": [topic]}
+        request = codec.encode(ApiKey.ALTER_PARTITION, 3, "request", fields)
+        answer = alter_partitions(self.term, codec.decode(ApiKey.ALTER_PARTITION, 3, "request", request))
+        if run:
+            self.run()
+        return int(answer["topics"][0]["partitions"][0]["error_code"])
+
+    def grow_isrs(self) -> None:
+        """Every live replica of every partition comes into sync, as its leader would see it."""
+        assert self.term is not None
+        for partition in list(self.term.context.partitions()):
+            state = self.state(partition)
+            live = self.term.context.online_replicas(partition)
+            if state.leader >= 0 and not set(live) <= set(state.isr):
+                self.alter_isr(partition, [*state.isr, *(b for b in live if b not in state.isr)])

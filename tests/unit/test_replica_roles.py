@@ -1,0 +1,208 @@
+"""Around one broker's replicas: producers that wait for an ISR, followers for records, a broker that stops."""
+
+from __future__ import annotations
+
+import queue
+import uuid
+from pathlib import Path
+
+import pytest
+
+from broker.cluster.isr import IsrState
+from broker.cluster.partition_state import PartitionState
+from broker.config.log_config import LogConfig
+from broker.log.log_manager import LogManager
+from broker.protocol import codec
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import Errors
+from broker.protocol.produce_messages import PartitionResponse
+from broker.record.batch import Record, build_batch
+from broker.replication.broker_channel import ChannelError
+from broker.replication.cluster_view import BrokerAddress
+from broker.replication.delayed_fetch import FetchEntry, FetchParams
+from broker.replication.fetcher import FetcherSettings, ReplicaFetcher
+from broker.replication.fetcher_manager import ReplicaFetcherManager
+from broker.replication.leadership import Leadership, LeadershipListener
+from broker.replication.replica_manager import ReplicaManager
+from broker.utils.clock import SYSTEM_CLOCK
+from broker.utils.timer import Timer
+from broker.utils.topic_partition import TopicPartition
+from tests.support.wait import wait_until
+
+TOPIC_ID = uuid.UUID(int=9)
+ME, OTHER, THIRD = 1, 2, 3
+LONG_MS = 600_000
+
+
+def tp(number: int) -> TopicPartition:
+    return TopicPartition("orders", number)
+
+
+def state(number: int, leader: int, epoch: int, isr: tuple[int, ...]) -> PartitionState:
+    return PartitionState(tp(number), TOPIC_ID, 1, leader, epoch, isr, epoch, (ME, OTHER, THIRD))
+
+
+class Cluster:
+    """A ClusterView in which everybody lives but the ``dead``."""
+
+    def __init__(self) -> None:
+        self.dead: set[int] = set()
+
+    def alive(self, broker_id: int) -> bool:
+        return broker_id not in self.dead
+
+    def broker_address(self, broker_id: int) -> BrokerAddress:
+        return BrokerAddress(broker_id, "h", 9000 + broker_id)
+
+    def controller_address(self) -> BrokerAddress:
+        return BrokerAddress(ME, "h", 9000 + ME)
+
+    def topic_name(self, topic_id: uuid.UUID) -> str:
+        return "orders"
+
+
+class SilentLeader:
+    """A channel with BrokerChannel's interface to a leader that has no records: each fetch waits until interrupted."""
+
+    def __init__(self, asked: queue.Queue[list[int]]) -> None:
+        self._asked = asked
+        self._interrupted: queue.Queue[None] = queue.Queue()
+
+    def connect(self) -> None:
+        return
+
+    def request_raw(self, api_key: int, version: int, body) -> memoryview:
+        message = codec.decode(api_key, version, "request", memoryview(b"".join(body)))
+        assert api_key == ApiKey.FETCH
+        self._asked.put(sorted(p.partition for topic in message.topics for p in topic.partitions))
+        self._interrupted.get()
+        raise ChannelError("interrupted")
+
+    def interrupt(self) -> None:
+        self._interrupted.put(None)
+
+    close = interrupt
+
+
+class Broker:
+    """ReplicaManager, fetchers and Leadership over real logs; ``asked`` has the partitions of each fetch."""
+
+    def __init__(self, directory: Path) -> None:
+        self.asked: queue.Queue[list[int]] = queue.Queue()
+        self.changes: list[object] = []
+        self.cluster = Cluster()
+        self.timer = Timer()
+        self.logs = LogManager([str(directory)], LogConfig(min_insync_replicas=2))
+        self.logs.startup()
+        self.replicas = ReplicaManager(
+            ME,
+            self.logs,
+            self.cluster,
+            self.timer,
+            SYSTEM_CLOCK,
+            max_lag_ms=LONG_MS,
+            submit_isr_change=self.changes.append,
+        )
+        self.fetchers = ReplicaFetcherManager(1, self._make_fetcher)
+        listener = LeadershipListener(lambda *_: None, lambda *_: None)
+        self.leadership = Leadership(self.replicas, self.logs, self.fetchers, listener)
+
+    def _make_fetcher(self, leader: int, number: int) -> ReplicaFetcher:
+        return ReplicaFetcher(
+            f"fetcher-{number}-{leader}",
+            ME,
+            lambda: 1,
+            lambda: BrokerAddress(leader, "h", 9000 + leader),
+            lambda _address, _client_id: SilentLeader(self.asked),
+            FetcherSettings(),
+            SYSTEM_CLOCK,
+            lambda _: None,
+            lambda: None,
+            lambda: None,
+        )
+
+    def produce(self, number: int) -> list[PartitionResponse]:
+        """acks=all; the list gets the answer when it comes."""
+        answers: list[PartitionResponse] = []
+        self.replicas.append_records(
+            timeout_ms=LONG_MS,
+            required_acks=-1,
+            entries={tp(number): memoryview(bytearray(build_batch([Record(None, b"v")])))},
+            callback=lambda found: answers.append(found[tp(number)]),
+        )
+        return answers
+
+    def fetched_by(self, broker_id: int, number: int, offset: int, leader_epoch: int) -> None:
+        params = FetchParams(broker_id, 5, 0, 1, 1 << 20)
+        entry = FetchEntry(tp(number), TOPIC_ID, offset, 1 << 20, leader_epoch)
+        self.replicas.fetch(params, [entry], lambda _: None)
+
+    def close(self) -> None:
+        self.fetchers.shutdown()
+        self.timer.stop()
+        self.logs.shutdown()
+
+
+@pytest.fixture
+def broker(tmp_path: Path):
+    made = Broker(tmp_path)
+    yield made
+    made.close()
+
+
+def test_producer_that_waited_for_a_refused_member_is_answered_at_the_refusal(broker: Broker) -> None:
+    broker.leadership.apply(1, [state(0, ME, 1, (ME, OTHER))])
+    broker.fetched_by(THIRD, 0, 0, 1)
+    (change,) = broker.changes
+    answers = broker.produce(0)
+    broker.fetched_by(OTHER, 0, 1, 1)
+    broker.cluster.dead.add(THIRD)
+    broker.replicas.on_brokers_changed()
+    assert answers == [], "the third may be a member by now"
+    assert not broker.replicas.on_isr_refused(change, Errors.INELIGIBLE_REPLICA)
+    assert [answer.error for answer in answers] == [Errors.NONE]
+
+
+def test_too_small_an_isr_is_told_to_the_producer_and_once_a_second_to_the_operator(
+    broker: Broker, capsys
+) -> None:
+    broker.leadership.apply(1, [state(0, ME, 1, (ME,))])
+    for _ in range(50):
+        (answer,) = broker.produce(0)
+        assert answer.error is Errors.NOT_ENOUGH_REPLICAS
+        assert answer.message == (
+            "orders-0: 1 of 3 replicas are in sync (ISR [1], missing [2, 3]), "
+            "acks=all needs 2 (min.insync.replicas)"
+        )
+    lines = [line for line in capsys.readouterr().out.splitlines() if "not_enough_replicas" in line]
+    assert 1 <= len(lines) < 25
+    assert "missing=[2, 3]" in lines[0]
+    assert "min_insync_replicas=2" in lines[0]
+
+
+def test_an_isr_that_shrinks_after_the_append_is_told_to_the_producer(broker: Broker) -> None:
+    broker.leadership.apply(1, [state(0, ME, 1, (ME, OTHER))])
+    answers = broker.produce(0)
+    partition = broker.replicas.partition(tp(0))
+    partition.isr = IsrState(frozenset({ME}))
+    partition.log.high_watermark = 1
+    broker.replicas.wake(tp(0))
+    (answer,) = answers
+    assert answer.error is Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert "1 of 3 replicas are in sync (ISR [1], missing [2, 3])" in answer.message
+
+
+def test_fetch_that_waits_is_sent_anew_when_a_partition_is_added(broker: Broker) -> None:
+    broker.leadership.apply(1, [state(0, OTHER, 1, (OTHER, ME))])
+    assert broker.asked.get(timeout=60) == [0]
+    broker.leadership.apply(1, [state(1, OTHER, 1, (OTHER, ME)), state(2, OTHER, 1, (OTHER, ME))])
+    assert broker.asked.get(timeout=60) == [0, 1, 2]
+
+
+def test_a_broker_that_stops_does_not_follow_what_it_was_taken_out_of(broker: Broker) -> None:
+    broker.leadership.apply(1, [state(0, ME, 1, (ME, OTHER)), state(1, ME, 1, (ME, OTHER))])
+    broker.leadership.begin_stopping()
+    broker.leadership.apply(1, [state(0, OTHER, 2, (OTHER, THIRD)), state(1, OTHER, 2, (OTHER, ME))])
+    assert broker.asked.get(timeout=60) == [1]
+    assert not broker.replicas.partition(tp(0)).is_leader
+    wait_until(lambda: broker.fetchers.partition_count == 1)
