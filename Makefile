@@ -17,6 +17,11 @@ BROKERS_PER_HOST ?= 1
 INVENTORY ?=
 # More arguments of ansible-playbook, for example ANSIBLE_ARGS="--check --diff".
 ANSIBLE_ARGS ?=
+# The random walk of faults: how many, and which walk; empty: another each time.
+ROUNDS ?= 50
+SEED ?=
+# More arguments of `python -m tests.chaos walk`, for example CHAOS_ARGS="--only SIGKILL".
+CHAOS_ARGS ?=
 # More arguments of pytest, for example TEST_ARGS="-k isr -x".
 TEST_ARGS ?=
 
@@ -37,6 +42,9 @@ TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) zookeeper libslf4j-java kcat p
 # Ansible, pytest, Spark's driver reach a lab's hosts only from inside its network.
 INSIDE = $(if $(INVENTORY),,$(PY) -m lab enter $(LAB) --)
 WITH_INVENTORY = $(if $(INVENTORY),ANSIBLE_INVENTORY=$(INVENTORY))
+
+# A lab that is named is used and kept; without a name chaos makes one and destroys it.
+CHAOS_LAB = $(if $(filter command line environment,$(origin LAB)),CHAOS_LAB=$(LAB))
 
 say = printf '\033[1;36m==> %s\033[0m\n' "$(1)"
 
@@ -130,6 +138,10 @@ test: setup ## Everything: lint, unit and property, integration, then real hosts
 unit: setup ## Unit and property tests
 	@pytest tests/unit tests/property -q -n 2 $(TEST_ARGS)
 
+.PHONY: crash
+crash: setup ## Power lost at every moment of many workloads of the log (SEEDS=50)
+	@CRASH_SEEDS=$(or $(SEEDS),50) CRASH_SHARE=1 pytest tests/property/test_crash_consistency.py -q -n 2 $(TEST_ARGS)
+
 .PHONY: integration
 integration: setup ## Tests with real ZooKeeper, brokers and clients on this machine (PEERS=all: Kafka's brokers too)
 	@scripts/apt-ensure $(TEST_PACKAGES)
@@ -139,6 +151,21 @@ integration: setup ## Tests with real ZooKeeper, brokers and clients on this mac
 cluster-test: setup ## Tests on real hosts, in labs of their own
 	@scripts/apt-ensure $(TEST_PACKAGES)
 	@scripts/test-cluster $(TEST_ARGS)
+
+.PHONY: chaos
+chaos: setup ## A random walk of faults under load, every record judged: ROUNDS=50 SEED=(random) LAB=(a new one)
+	@scripts/apt-ensure $(TEST_PACKAGES)
+	@$(CHAOS_LAB) scripts/chaos walk --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+
+.PHONY: chaos-gaps
+chaos-gaps: setup ## How long producers wait under faults, beside Apache Kafka on the same hosts; into docs/reliability.md
+	@scripts/apt-ensure $(TEST_PACKAGES)
+	@$(CHAOS_LAB) scripts/chaos compare --report docs/reliability.md $(CHAOS_ARGS)
+
+.PHONY: chaos-mixed
+chaos-mixed: setup ## Landline and Apache Kafka 3.9.1 in one cluster, at length: ROUNDS=50 SEED=(random), about 15 s a round
+	@scripts/apt-ensure $(JAVA_PACKAGES)
+	@ROUNDS=$(ROUNDS) SEED=$(SEED) pytest tests/mixed -v -s -p no:cacheprovider $(TEST_ARGS)
 
 .PHONY: bench
 bench: setup ## Start-up, memory, throughput, CPU per GiB, beside Apache Kafka in the same run
