@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Iterator
 
 from tests.chaos.history import Acked, Assigned, Event, Failed, Polled, Sent, record_id
@@ -18,6 +19,10 @@ from tests.support.clients.driver import DELIVERY_TIMEOUT_S, SESSION_TIMEOUT_S, 
 CHUNK = 2000
 DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 """util-linux: a consumer must not outlive a test run that was killed."""
+WHOLE_LINES = ("stdbuf", "-oL")
+"""coreutils: kcat's own ``-u`` writes a record in pieces, and what it tells on stderr would fall between them."""
+SAID = 20
+"""Lines of kcat's own messages that are kept for the day it ends."""
 DELIVERED = re.compile(r"Message delivered to partition (\d+) \(offset (\d+)\)")
 REBALANCED = re.compile(r"% Group .* rebalanced .*: assigned: (.*)")
 PARTITION = re.compile(r"\[(\d+)\]")
@@ -67,9 +72,9 @@ class KcatDriver:
         }
         command = [
             *DIE_WITH_US,
+            *WHOLE_LINES,
             "kcat",
             "-E",
-            "-u",
             "-b",
             job.workload.bootstrap,
             "-f",
@@ -86,11 +91,16 @@ class KcatDriver:
             closer = threading.Thread(target=_terminate_when_done, args=(job, process), daemon=True)
             closer.start()
             assert process.stdout is not None
+            said: deque[str] = deque(maxlen=SAID)
             for line in process.stdout:
                 job.recorder.add(*_events_of_line(consumer, line))
+                if line.startswith("%"):
+                    said.append(line)
             process.wait(30)
         if not job.reading_done.is_set():
-            raise ChildProcessError(f"kcat consumer {consumer} ended by itself with {process.returncode}")
+            raise ChildProcessError(
+                f"kcat consumer {consumer} ended by itself with {process.returncode}:\n{''.join(said)}"
+            )
 
 
 def _terminate_when_done(job: Job, process: subprocess.Popen[str]) -> None:
