@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-from tests.chaos.history import Acked, Assigned, Event, Failed, Polled, Sent, record_id
+from tests.chaos.history import Acked, Assigned, Event, Failed, Polled, Sent, Trouble, record_id
 from tests.support.clients.driver import DELIVERY_TIMEOUT_S, SESSION_TIMEOUT_S, Job
 
 CHUNK = 2000
@@ -21,7 +21,7 @@ DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 """util-linux: a consumer must not outlive a test run that was killed."""
 WHOLE_LINES = ("stdbuf", "-oL")
 """coreutils: kcat's own ``-u`` writes a record in pieces, and what it tells on stderr would fall between them."""
-SAID = 20
+SAID = 8
 """Lines of kcat's own messages that are kept for the day it ends."""
 DELIVERED = re.compile(r"Message delivered to partition (\d+) \(offset (\d+)\)")
 REBALANCED = re.compile(r"% Group .* rebalanced .*: assigned: (.*)")
@@ -63,7 +63,14 @@ class KcatDriver:
         job.recorder.add(*_outcome(producer, records, done.returncode, done.stderr))
 
     def consume(self, job: Job, consumer: str) -> None:
-        """See ``Driver``."""
+        """See ``Driver``. kcat ends at any error of a consumer, ``-E`` or not: then another takes its place."""
+        while not job.reading_done.is_set():
+            said = self._consume_until_it_ends(job, consumer)
+            if not job.reading_done.is_set():
+                job.recorder.add(Trouble(consumer, f"kcat ended by itself: {said}"))
+
+    def _consume_until_it_ends(self, job: Job, consumer: str) -> str:
+        """Returns kcat's last words."""
         settings = {
             "auto.offset.reset": "earliest",
             "auto.commit.interval.ms": 1000,
@@ -97,10 +104,7 @@ class KcatDriver:
                 if line.startswith("%"):
                     said.append(line)
             process.wait(30)
-        if not job.reading_done.is_set():
-            raise ChildProcessError(
-                f"kcat consumer {consumer} ended by itself with {process.returncode}:\n{''.join(said)}"
-            )
+        return f"{process.returncode}: {' '.join(said)}"
 
 
 def _terminate_when_done(job: Job, process: subprocess.Popen[str]) -> None:

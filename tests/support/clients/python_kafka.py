@@ -8,7 +8,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, Topic
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from tests.chaos.history import Acked, Assigned, Committed, Failed, Polled, Sent, record_id
+from tests.chaos.history import Acked, Assigned, Committed, Failed, Polled, Sent, Trouble, record_id
 from tests.support.clients.driver import (
     DELIVERY_TIMEOUT_S,
     POLL_RECORDS,
@@ -79,11 +79,23 @@ class KafkaPythonDriver:
         library.subscribe([job.workload.topic], listener=_Listener(job, consumer, positions))
         try:
             while not job.reading_done.is_set():
-                batches = library.poll(timeout_ms=int(POLL_S * 1000), max_records=POLL_RECORDS)
-                self._record(job, consumer, positions, batches)
+                self._record(job, consumer, positions, self._poll(library, job, consumer))
                 self._commit(library, job, consumer, positions)
         finally:
             library.close()
+
+    def _poll(self, library: KafkaConsumer, job: Job, consumer: str) -> Any:
+        """The batches by partition, none when the library raised.
+
+        A broker that left the metadata between two steps of the library's own is ``UnknownBrokerIdError``; the next
+        poll asks another.
+        """
+        try:
+            return library.poll(timeout_ms=int(POLL_S * 1000), max_records=POLL_RECORDS)
+        except KafkaError as error:
+            job.recorder.add(Trouble(consumer, f"poll raised {error!r}"))
+            job.reading_done.wait(POLL_S)
+            return {}
 
     def _record(self, job: Job, consumer: str, positions: Positions, batches: Any) -> None:
         for partition, records in batches.items():
