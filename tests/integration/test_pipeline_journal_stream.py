@@ -23,7 +23,7 @@ from tests.support.peers import Peer
 from tests.support.processes import ManagedProcess
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 TOPIC, WINDOWS, DEAD = "journal", "journal.windows", "journal.dead"
@@ -160,7 +160,7 @@ def test_killed_and_restarted_job_has_every_input_once(cluster: Cluster, tmp_pat
     produce(cluster, range(3000))
     process = job.process("--max-offsets-per-trigger", "150", "--trigger", "100 milliseconds")
     process.start()
-    wait_until(lambda: not process.running or len(job.places()) > 300, timeout=180, what=process.log_tail)
+    wait_until(lambda: not process.running or len(job.places()) > 300, timeout=300, what=process.log_tail)
     assert process.running, process.log_tail()
     kill_driver(process)
     seen_at_kill = len(job.places())
@@ -169,7 +169,7 @@ def test_killed_and_restarted_job_has_every_input_once(cluster: Cluster, tmp_pat
     produce(cluster, range(3000, 3600))
     again = job.process("--available-now")
     again.start()
-    wait_until(lambda: not again.running, timeout=240, what=again.log_tail)
+    wait_until(lambda: not again.running, timeout=300, what=again.log_tail)
     assert again.exit_code == 0, again.log_tail()
 
     inputs = {(TOPIC, p, offset) for p, end in end_offsets(cluster, TOPIC).items() for offset in range(end)}
@@ -202,6 +202,6 @@ def test_job_stops_cleanly_on_sigterm_and_ends_well(cluster: Cluster, tmp_path: 
     produce(cluster, range(50))
     process = job.process("--trigger", "100 milliseconds")
     process.start()
-    wait_until(lambda: not process.running or job.places(), timeout=180, what=process.log_tail)
+    wait_until(lambda: not process.running or job.places(), timeout=300, what=process.log_tail)
     assert process.stop() == 0, process.log_tail()
     assert set(job.places().values()) == {1}
