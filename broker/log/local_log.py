@@ -1,31 +1,24 @@
-"""The files under one partition's log, and what happens to them but appending: roll, flush, truncate,
-retention, end.
+"""How a partition's log loses what it has: truncation, retention, compaction's swap, the end.
 
 :class:`broker.log.log.Log` adds what clients and replicas do. Loading is :mod:`.loader`'s.
 """
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import structlog
 
-from broker.config.log_config import LONG_MAX, LogConfig
+from broker.config.log_config import LONG_MAX
 from broker.log import producer_replay
-from broker.log.leader_epochs import LeaderEpochCache
-from broker.log.log_dir_health import Fault, LogDirHealth, fault_of
-from broker.log.partition_metadata import write_topic_id
-from broker.log.producer_state import ProducerStateManager
+from broker.log.log_dir_health import Fault, fault_of
+from broker.log.log_files import LogFiles
 from broker.log.retention import Reason, RetentionRules, SegmentFacts, segments_to_delete
-from broker.log.segment import DELETED_SUFFIX, Segment, sync_dir
+from broker.log.segment import DELETED_SUFFIX, Segment
 from broker.protocol.errors import Errors, KafkaError
-from broker.utils.clock import Clock
-from broker.utils.scheduler import KafkaScheduler
-from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
 
@@ -33,256 +26,10 @@ DELETE_DIR_SUFFIX = "-delete"
 _MAX_NAME_BYTES = 255
 
 
-class LocalLog:
-    """Segments, leader epochs and producers' state of one partition, and the lock over them.
-
-    Invariants: ``log_start_offset <= high_watermark <= log_end_offset``; ``recovery_point <=
-    log_end_offset``, and all below it is durable with its index entries. ``generation`` is odd while segments
-    are being taken away; a read that saw it change has to be done again.
+class LocalLog(LogFiles):
+    """Kafka's class of that name. Keeps the invariants of :class:`LogFiles` through all that takes data away: each
+    such change holds ``generation`` odd while it lasts.
     """
-
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        directory: Path,
-        config: LogConfig,
-        segments: Sequence[Segment],
-        *,
-        log_start_offset: int,
-        log_end_offset: int,
-        recovery_point: int,
-        topic_id: UUID | None,
-        leader_epochs: LeaderEpochCache,
-        producer_state: ProducerStateManager,
-        clock: Clock,
-        scheduler: KafkaScheduler | None = None,
-        health: LogDirHealth | None = None,
-        is_new: bool = False,
-    ) -> None:
-        self.health = health or LogDirHealth(directory.parent)
-        self.topic_partition = topic_partition
-        self.dir = directory
-        self.topic_id = topic_id
-        self.leader_epochs = leader_epochs
-        self.producer_state = producer_state
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = log_end_offset
-        self.recovery_point = recovery_point
-        # Called when truncation takes the recovery point back, which must reach the checkpoint (see
-        # LogManager).
-        self.on_recovery_point_lowered: Callable[[LocalLog], None] | None = None
-        # Up to where appends have asked for a sync.
-        self._sync_wanted = 0
-        self.last_flush_ms = clock.wall_ms()
-        # What a flush must sync besides the files it writes: names, without which the files would not be found.
-        self._names_changed = False
-        self._dir_is_new = is_new
-        self.lock = threading.RLock()
-        self._flush_lock = threading.Lock()
-        self._clock = clock
-        self._scheduler = scheduler
-        self._high_watermark = log_start_offset
-        self._generation = 0
-        self._closed = False
-        self._set_segments(segments)
-        self.update_config(config)
-
-    def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__} {self.topic_partition} start={self.log_start_offset} "
-            f"hw={self._high_watermark} "
-            f"end={self.log_end_offset} segments={len(self._segments)}>"
-        )
-
-    # -- what it is --------------------------------------------------------------------------------
-
-    @property
-    def high_watermark(self) -> int:
-        """Below it everything is replicated; told by the partition, kept between the log's start and end."""
-        return self._high_watermark
-
-    @high_watermark.setter
-    def high_watermark(self, offset: int) -> None:
-        self._high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        """The segments of this moment, by offset; the last is the active one."""
-        return self._segments
-
-    @property
-    def generation(self) -> int:
-        """Rises by two with every change that takes segments or their ends away; odd meanwhile."""
-        return self._generation
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self._segments)
-
-    @property
-    def num_segments(self) -> int:
-        return len(self._segments)
-
-    @property
-    def flush_due(self) -> bool:
-        """Whether ``flush.messages`` asks for a sync now."""
-        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
-
-    @property
-    def committable_end(self) -> int:
-        """How far this replica's records may count as committed: not past a sync that an append waits for."""
-        end = self.log_end_offset
-        return self.recovery_point if min(self._sync_wanted, end) > self.recovery_point else end
-
-    def update_config(self, config: LogConfig) -> None:
-        """Takes a changed topic config; what is on disk already stays as it is."""
-        self.config = config
-        jitter_limit = min(config.segment_jitter_ms, config.segment_ms)
-        jitter_ms = int.from_bytes(os.urandom(8), "big") % jitter_limit if jitter_limit > 0 else 0
-        self._segment_ms = config.segment_ms - jitter_ms
-
-    def assign_topic_id(self, topic_id: UUID) -> None:
-        """Gives the directory its topic id. Raises KafkaError(INCONSISTENT_TOPIC_ID) when it has another."""
-        if self.topic_id is None:
-            write_topic_id(self.dir, topic_id)
-            self.topic_id = topic_id
-        elif self.topic_id != topic_id:
-            raise KafkaError(
-                Errors.INCONSISTENT_TOPIC_ID,
-                f"{self.topic_partition} has topic id {self.topic_id} in {self.dir}, not {topic_id}",
-            )
-
-    def _set_segments(self, segments: Sequence[Segment]) -> None:
-        """``_tail`` is the active segment with the positions of its latest batch boundaries, the end
-        included.
-        """
-        self._segments = tuple(segments)
-        active = self._segments[-1]
-        self._active = active
-        self._tail: tuple[Segment, dict[int, int]] = (active, {self.log_end_offset: active.size})
-
-    # -- rolling -----------------------------------------------------------------------------------
-
-    def roll(self) -> Segment:
-        """Begins a new segment at the log's end, unless the active one is empty; the active segment.
-
-        Raises KafkaError(KAFKA_STORAGE_ERROR).
-        """
-        with self.lock:
-            old = self._active
-            if old.size == 0:
-                return old
-            base_offset = self.log_end_offset
-            segment = self._new_segment(base_offset)
-            try:
-                old.become_inactive()
-            except OSError as error:
-                _log.warning("index_trim_failed", file=str(old.path(".index")), error=str(error))
-            producer_replay.take_snapshot(self.producer_state, self.dir, base_offset)
-            self._set_segments((*self._segments, segment))
-        if self._scheduler is not None and self._scheduler.is_started:
-            self._scheduler.schedule("flush-log", lambda: self._flush_quietly(base_offset))
-        return segment
-
-    def _new_segment(self, base_offset: int) -> Segment:
-        try:
-            segment = Segment.create(
-                self.dir, base_offset, self.config.segment_index_bytes, self._clock.wall_ms()
-            )
-            segment.preallocate_indexes()
-        except OSError as error:
-            _log.error(
-                "log_roll_failed", partition=str(self.topic_partition), dir=str(self.dir), error=str(error)
-            )
-            torn = not self._take_back_segment(base_offset)
-            raise self._storage_error("begin a segment of", error, torn=torn) from error
-        return segment
-
-    def _take_back_segment(self, base_offset: int) -> bool:
-        """Removes the files of a segment that could not be begun; False when that fails. Were they left, and the log
-        grew on past their offset, the next recovery would take them for what follows there.
-        """
-        try:
-            Segment(self.dir, base_offset, self.config.segment_index_bytes, 0).delete_files()
-        except OSError:
-            return False
-        return True
-
-    def _replace_active(self, base_offset: int) -> None:
-        """Puts an empty segment at ``base_offset`` in the place of an empty active one."""
-        segment = self._new_segment(base_offset)
-        empty = self._active
-        self._set_segments((*self._segments[:-1], segment))
-        if empty.base_offset != base_offset:
-            empty.delete_files()
-
-    # -- flushing ----------------------------------------------------------------------------------
-
-    def flush(self, up_to: int | None = None) -> None:
-        """Makes all below ``up_to`` (the log's end when None) durable and moves the recovery point there.
-
-        Does not hold the log's lock while the disk works. Raises KafkaError(KAFKA_STORAGE_ERROR); the
-        recovery point then stays, for after a failed sync nothing is known of the pages.
-        """
-        with self._flush_lock:
-            with self.lock:
-                generation = self._generation
-                target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
-                if target <= self.recovery_point:
-                    return
-                segments = self._segments_between(self.recovery_point, target)
-            syncing = True
-            try:
-                self._sync_names()
-                for segment in segments:
-                    syncing = False
-                    with self.lock:
-                        segment.write_indexes()
-                    syncing = True
-                    segment.sync()
-                self.leader_epochs.flush()
-            except OSError as error:
-                if generation != self._generation:
-                    return
-                _log.error("log_flush_failed", partition=str(self.topic_partition), error=str(error))
-                # The kernel may have dropped the pages it could not write: a second sync would succeed and lie.
-                torn = syncing and fault_of(error) is Fault.FULL
-                raise self._storage_error("sync", error, torn=torn) from error
-            with self.lock:
-                self.last_flush_ms = self._clock.wall_ms()
-                if generation == self._generation:
-                    self.recovery_point = max(self.recovery_point, target)
-
-    def _sync_names(self) -> None:
-        if self._names_changed:
-            # Were a truncation's deletions undone by a power loss, old segments and snapshots would stand beside what
-            # was written since.
-            self._names_changed = False
-            sync_dir(self.dir)
-        if self._dir_is_new:
-            sync_dir(self.dir.parent)
-            self._dir_is_new = False
-
-    def note_synced(self) -> None:
-        """Everything was made durable by other means while nothing was appended."""
-        with self.lock:
-            self.recovery_point = self.log_end_offset
-
-    def _segments_between(self, first_offset: int, end_offset: int) -> list[Segment]:
-        """Also the one that ends at ``first_offset``: it may have been synced before rolling trimmed its indexes."""
-        segments = self._segments
-        ends = [segment.base_offset for segment in segments[1:]] + [self.log_end_offset + 1]
-        return [
-            segment
-            for segment, end in zip(segments, ends, strict=True)
-            if segment.base_offset < end_offset and end >= first_offset
-        ]
-
-    def _flush_quietly(self, up_to: int) -> None:
-        try:
-            self.flush(up_to)
-        except KafkaError:
-            return  # it has been logged, and the next flush tries again
 
     # -- truncating --------------------------------------------------------------------------------
 
@@ -359,12 +106,6 @@ class LocalLog:
         self._names_changed = True
         self._high_watermark = max(min(self._high_watermark, self.log_end_offset), self.log_start_offset)
         self._lower_recovery_point(self.log_end_offset)
-
-    def _lower_recovery_point(self, offset: int) -> None:
-        if self.recovery_point > offset:
-            self.recovery_point = offset
-            if self.on_recovery_point_lowered is not None:
-                self.on_recovery_point_lowered(self)
 
     def rebuild_producer_state(
         self, reindex_from: int = LONG_MAX, cancel: threading.Event | None = None
@@ -541,11 +282,3 @@ class LocalLog:
             for segment in self._segments:
                 segment.dir = new
             return new
-
-    def _storage_error(self, what: str, error: OSError, *, torn: bool = False) -> KafkaError:
-        """What to raise for an error of the disk, once the directory's health has been told of it."""
-        self.health.report(f"{what} {self.topic_partition}", error, torn=torn)
-        return KafkaError(
-            Errors.KAFKA_STORAGE_ERROR,
-            f"cannot {what} {self.topic_partition} in {self.dir}: {error.strerror or error}",
-        )

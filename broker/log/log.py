@@ -60,8 +60,8 @@ def rules_of(config: LogConfig) -> BatchRules:
 
 
 class Log(LocalLog):
-    """Kafka's UnifiedLog. Made by :func:`broker.log.loader.load_log`; invariants as :class:`LocalLog` has
-    them.
+    """Kafka's UnifiedLog. Made by :func:`broker.log.loader.load_log`; its invariants are
+    :class:`broker.log.log_files.LogFiles`'.
     """
 
     def update_config(self, config: LogConfig) -> None:

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Mapping
 
 from broker.log.checkpoints import OffsetCheckpoint
-from broker.log.local_log import LocalLog
 from broker.log.log import Log
 from broker.log.log_dir import LogDir
 from broker.log.log_dirs import LogDirs
+from broker.log.log_files import LogFiles
 from broker.utils.topic_partition import TopicPartition
 
 
@@ -109,7 +109,7 @@ class LogRegistry:
         self._write_offsets(log_dir, log_dir.recovery_points, lambda log: log.recovery_point)
         self._write_log_starts(log_dir)
 
-    def _recovery_point_lowered(self, log: LocalLog) -> None:
+    def _recovery_point_lowered(self, log: LogFiles) -> None:
         log_dir = self._dir_of.get(log.topic_partition)
         if log_dir is not None:
             points = {one.topic_partition: one.recovery_point for one in self._logs_in(log_dir)}

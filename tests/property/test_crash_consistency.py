@@ -19,8 +19,8 @@ from crc32c import crc32c
 
 from broker.log import checkpoints, cleaner
 from broker.log.checkpoints import read_checkpoint
-from broker.log.local_log import LocalLog
 from broker.log.log import Log
+from broker.log.log_files import LogFiles
 from broker.log.log_manager import LogManager
 from broker.log.partition_metadata import read_topic_id
 from broker.log.producer_replay import replay
@@ -273,8 +273,8 @@ def rename_before_sync(patch: pytest.MonkeyPatch) -> None:
 
 def sync_the_last_segment_alone(patch: pytest.MonkeyPatch) -> None:
     """The recovery point moves past segments that were rolled and not synced."""
-    real = LocalLog._segments_between
-    patch.setattr(LocalLog, "_segments_between", lambda log, first, end: real(log, first, end)[-1:])
+    real = LogFiles._segments_between
+    patch.setattr(LogFiles, "_segments_between", lambda log, first, end: real(log, first, end)[-1:])
 
 
 def trust_a_closed_log_unsynced(patch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ def trust_a_closed_log_unsynced(patch: pytest.MonkeyPatch) -> None:
 
 
 def truncate_before_the_recovery_point_is_lowered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LocalLog, "_lower_recovery_point", lambda _log, _offset: None)
+    patch.setattr(LogFiles, "_lower_recovery_point", lambda _log, _offset: None)
 
 
 def compact_by_records_that_may_be_lost(patch: pytest.MonkeyPatch) -> None:

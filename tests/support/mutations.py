@@ -17,7 +17,7 @@ from broker.cluster.partition import Awaited, Partition
 from broker.cluster.partition_state import PartitionState
 from broker.cluster.replica import ReplicaState
 from broker.controller import leader_selector
-from broker.log.local_log import LocalLog
+from broker.log.log_files import LogFiles
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.leadership import Leadership
 
@@ -119,7 +119,7 @@ def _any_leader_epoch(_original: Any) -> Any:
 
 
 def _mark_as_told(original: Any) -> Any:
-    def set_high_watermark(self: LocalLog, offset: int) -> None:
+    def set_high_watermark(self: LogFiles, offset: int) -> None:
         self._high_watermark = max(offset, self.log_start_offset)
 
     return property(original.fget, set_high_watermark)
@@ -181,7 +181,7 @@ _ALL = (
         "high-watermark-past-the-log",
         "the high watermark begins at the checkpoint's, but no further than the log's end",
         (
-            Patch(LocalLog, "high_watermark", _mark_as_told),
+            Patch(LogFiles, "high_watermark", _mark_as_told),
             Patch(Leadership, "_partition", _mark_as_checkpointed),
         ),
     ),

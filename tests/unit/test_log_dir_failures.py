@@ -9,7 +9,7 @@ import queue
 import pytest
 
 from broker.config.log_config import LogConfig
-from broker.log import local_log, log_dir
+from broker.log import log_dir
 from broker.log.errors import LogDirError
 from broker.log.free_space import FreeSpaceFloor, check_free_space
 from broker.log.log_dir_health import Fault, LogDirHealth, fault_of
@@ -201,7 +201,7 @@ def test_segments_are_deleted_where_a_full_disk_cannot_rename_them(tmp_path, mon
     for value in (b"a", b"b", b"c"):
         log.append_as_leader(batch(value * 50), 0)
     with monkeypatch.context() as patch:
-        patch.setattr(local_log.Segment, "change_suffix", failing(errno.ENOSPC))
+        patch.setattr(Segment, "change_suffix", failing(errno.ENOSPC))
         assert log.delete_old_segments(high_watermark=2) == 2
     assert [path.name for path in log.dir.glob("*.log*")] == ["00000000000000000002.log"]
 
