@@ -8,11 +8,13 @@ from broker.config.broker_config import BrokerConfig
 from broker.config.log_config import LogConfig
 from broker.log.free_space import FreeSpaceFloor
 from broker.log.log_manager import LogManager, LogManagerSettings
+from broker.metrics.registry import Metrics
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.socket_server import SocketServer
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.fetcher import FetcherSettings
+from broker.server.fetch_sessions import FetchSessionCache
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.store import Store
@@ -78,6 +80,15 @@ def make_log_manager(
         clock,
         config.int("num.recovery.threads.per.data.dir"),
         settings,
+    )
+
+
+def make_fetch_sessions(
+    config: Callable[[], BrokerConfig], clock: Clock, metrics: Metrics
+) -> FetchSessionCache:
+    """Asks for ``config`` anew each time: how many sessions there may be can be changed while the broker runs."""
+    return FetchSessionCache(
+        lambda: config().int("max.incremental.fetch.session.cache.slots"), clock, metrics
     )
 
 

@@ -9,7 +9,6 @@ in reverse, and a stop is heeded between any two.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,53 +24,41 @@ from broker.config.log_config import LogConfig
 from broker.config.problems import ConfigError
 from broker.controller.controller import KafkaController
 from broker.controller.topic_admin import TopicAdmin
-from broker.coordinator.group.group_coordinator import GroupCoordinator
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.load_progress import LoadProgress
-from broker.log.log import Log
-from broker.log.log_manager import LogManager
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
 from broker.network.request_channel import RequestChannel
-from broker.replication.leadership import LeadershipListener
 from broker.replication.log_dir_failures import LogDirFailureHandler
-from broker.server import assembly
+from broker.server import assembly, last_log_dir
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_state import BrokerState, StateKeeper
 from broker.server.controlled_shutdown import controlled_shutdown
 from broker.server.deposition import await_deposition
-from broker.server.disk_stats import disk_status, register_disk_stats
+from broker.server.disk_stats import register_disk_stats
 from broker.server.dynamic_config import DynamicConfigManager
-from broker.server.fetch_sessions import FetchSessionCache
-from broker.server.healthcheck import Healthcheck
 from broker.server.http_endpoint import HttpEndpoint
-from broker.server.identity import check_cluster_id, known_broker_id
+from broker.server.identity import settle_identity
+from broker.server.membership import Membership, await_first_metadata
 from broker.server.metadata_cache import MetadataCache
+from broker.server.offsets_topic import leadership_listener, make_group_coordinator
 from broker.server.producer_ids import ProducerIdManager
 from broker.server.replication_service import ReplicationService
 from broker.server.request_handler_pool import RequestHandlerPool
 from broker.server.session_file import SessionFile
 from broker.server.startup_steps import StartupCancelled, StartupError, StartupSteps
-from broker.server.status import offline_partitions, partition_rows, register_stats, replica_counts
+from broker.server.status import register_stats, running_status
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
-from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.session_end import end_session
 from broker.zookeeper.store import Cancelled, Store, StoreError
 
 __all__ = ["BrokerServer", "StartupCancelled", "StartupError"]
 _log = structlog.get_logger(__name__)
 _STUCK_LOOP_MS = 20_000
-_REGISTRATION_S = 3.0
-_NOBODYS_EPOCH = (1 << 63) - 1
-_FIRST_METADATA_S = 10.0
-_END_SESSION_S = 2.0
-_HALT_AFTER_S = 10.0
-_EXIT_FAILED = 1
 
 
 class BrokerServer:
@@ -100,9 +87,8 @@ class BrokerServer:
         self._stopped = threading.Event()
         self._stopping = threading.Lock()
         self._steps: StartupSteps | None = None
-        self._session_file = None if store is not None else SessionFile(Path(config.log_dirs[0]))
-        self._broker_epoch = -1
-        self._registered = threading.Event()
+        # The embedded store has no sessions.
+        self._membership = Membership(None if store is not None else SessionFile(Path(config.log_dirs[0])))
         self._load_progress: LoadProgress | None = None
         self._started = False
         self._may_hand_over = True
@@ -169,7 +155,7 @@ class BrokerServer:
         # Undone before the registration is: a controller must not watch its own broker die.
         steps.undo_by("Controller's office", self.controller.shutdown)
         with steps.step("FirstMetadata"):
-            self._await_metadata(cancel)
+            await_first_metadata(self.metadata_cache, self.broker_id, cancel)
 
     def _start_scheduler(self, steps: StartupSteps) -> None:
         self.scheduler = KafkaScheduler(self.config.int("background.threads"))
@@ -197,22 +183,11 @@ class BrokerServer:
         self.http.startup()
 
     def _start_store(self, steps: StartupSteps, cancel: threading.Event) -> None:
-        store = self._raw_store = self._given_store or assembly.make_store(self.config)
-        steps.undo_by("ZooKeeper", self._close_store)
+        store = self._given_store or assembly.make_store(self.config)
+        steps.undo_by("ZooKeeper", lambda: self._membership.close(store))
         store.connect(0, cancel, self._waiting_for_zookeeper)
         self.store = ClusterStore(store)
         self.store.create_top_level_paths()
-
-    def _close_store(self) -> None:
-        """Ends the session, and with it the need to have it ended."""
-        store = self._raw_store
-        session_id = store.session_id if store.state_name == "CONNECTED" else 0
-        store.close()
-        if session_id and self._session_file is not None:
-            try:
-                self._session_file.clear(session_id)
-            except OSError as error:  # a failed disk: whoever reads the note finds the session ended
-                _log.warning("session_note_not_removed", file=str(self._session_file.path), reason=str(error))
 
     def _waiting_for_zookeeper(self, what: str) -> None:
         self._notify(f"Waiting for ZooKeeper: {what}")
@@ -222,12 +197,12 @@ class BrokerServer:
             self.config, self._topic_config, self.scheduler, self._clock
         )
         logs.lock_and_check()
-        steps.undo_by("LogManager", lambda: logs.shutdown(self._broker_epoch))
+        steps.undo_by("LogManager", lambda: logs.shutdown(self._membership.broker_epoch()))
         steps.undo_by(
             "Scheduler", self.scheduler.shutdown
         )  # before the logs: retention must not meet a closed one
-        self._end_predecessors_session()
-        self._check_identity(logs)
+        self._membership.end_predecessors_session()
+        self.broker_id, self.cluster_id = settle_identity(self.config, logs.dirs, self.store)
         self.dynamic_config = DynamicConfigManager(
             self.config,
             self.broker_id,
@@ -241,16 +216,6 @@ class BrokerServer:
             self.keeper.move_to(BrokerState.RecoveringFromUncleanShutdown)
         logs.startup(cancel, self._on_load_progress)
 
-    def _end_predecessors_session(self) -> None:
-        """We hold the locks, so a session that is still noted here is a dead process's: its partitions must not wait
-        for our recovery. Where `landline deregister` could not run, as after a loss of power.
-        """
-        note = None if self._session_file is None else self._session_file.read()
-        if note is None:
-            return
-        outcome = end_session(note.session, _END_SESSION_S)
-        _log.info("predecessors_session_ended", session=str(note.session), outcome=outcome.value)
-
     def _on_load_progress(self, progress: LoadProgress) -> None:
         self._load_progress = progress
         self._notify(str(progress))
@@ -263,41 +228,22 @@ class BrokerServer:
         if config.unclean_leader_election_enable:
             self.controller.topic_config_changed(topic)
 
-    def _check_identity(self, logs: LogManager) -> None:
-        """Takes cluster and broker id from wherever they are set, and refuses where two places differ."""
-        log_dirs = ", ".join(self.config.log_dirs)
-        check_cluster_id(logs.dirs.cluster_id, self.store.cluster_id(), log_dirs)
-        broker_id = known_broker_id(self.config.broker_id, logs.dirs.broker_id, log_dirs)
-        self.cluster_id = self.store.get_or_create_cluster_id()
-        if broker_id is None:
-            broker_id = self.store.next_broker_id(self.config.int("reserved.broker.max.id"))
-        self.broker_id = broker_id
-        logs.dirs.write_meta_properties(broker_id, self.cluster_id)
-
     def _start_replicas(self, steps: StartupSteps) -> None:
         self.metadata_cache = MetadataCache(self.config.inter_broker_listener_name)
         self._make_channel = assembly.make_channel_maker(self.config)
         replication = self.replication = ReplicationService(
             self.config,
             self.broker_id,
-            self.broker_epoch,
+            self._membership.broker_epoch,
             self.log_manager,
             self.metadata_cache,
             self.timer,
             self._clock,
-            LeadershipListener(self._on_leader, self._on_follower),
+            leadership_listener(lambda: self.group_coordinator),
         )
         self.replica_manager = replication.replica_manager
         steps.undo_by("ReplicaManager", replication.shutdown)
         replication.startup(self.scheduler)
-
-    def _on_leader(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
-        if topic_partition.topic == GROUP_METADATA_TOPIC:
-            self.group_coordinator.on_election(topic_partition.partition, leader_epoch)
-
-    def _on_follower(self, topic_partition: TopicPartition, leader_epoch: int | None) -> None:
-        if topic_partition.topic == GROUP_METADATA_TOPIC:
-            self.group_coordinator.on_resignation(topic_partition.partition, leader_epoch)
 
     def _start_controller(self, steps: StartupSteps) -> None:
         self.controller = KafkaController(
@@ -314,12 +260,11 @@ class BrokerServer:
         self.topic_admin = TopicAdmin(self.config, self.store)
 
     def _start_groups(self, steps: StartupSteps) -> None:
-        self.group_coordinator = GroupCoordinator(
+        self.group_coordinator = make_group_coordinator(
             self.config,
             self.broker_id,
-            self.replica_manager.append_records,
-            self._offsets_log,
-            lambda: self.metadata_cache.partition_count(GROUP_METADATA_TOPIC),
+            self.replica_manager,
+            self.metadata_cache,
             self.timer,
             self.scheduler,
             self._clock,
@@ -328,9 +273,6 @@ class BrokerServer:
         self.group_coordinator.startup()
         steps.undo_by("GroupCoordinator", self.group_coordinator.shutdown)
 
-    def _offsets_log(self, partition: int) -> Log | None:
-        return self.replica_manager.local_log(TopicPartition(GROUP_METADATA_TOPIC, partition))
-
     def _start_apis(self, steps: StartupSteps) -> None:
         channel = RequestChannel(self.config.int("queued.max.requests"))
         self._pool = RequestHandlerPool(channel, self.config.int("num.io.threads"))
@@ -338,7 +280,7 @@ class BrokerServer:
         submit = self._pool.submit
         auto_topics = AutoTopicCreation(self.config, self.metadata_cache, self._make_channel, submit)
         producer_ids = ProducerIdManager(
-            self.broker_id, self.broker_epoch, self.metadata_cache, self._make_channel, submit
+            self.broker_id, self._membership.broker_epoch, self.metadata_cache, self._make_channel, submit
         )
         self._ctx = ApiContext(
             config=self.config,
@@ -350,11 +292,7 @@ class BrokerServer:
             store=self.store,
             log_manager=self.log_manager,
             replica_manager=self.replica_manager,
-            fetch_sessions=FetchSessionCache(
-                lambda: self.config.int("max.incremental.fetch.session.cache.slots"),
-                self._clock,
-                self.metrics,
-            ),
+            fetch_sessions=assembly.make_fetch_sessions(lambda: self.config, self._clock, self.metrics),
             gone_brokers=self.replication.gone_brokers,
             leadership=self.replication.leadership,
             metadata_cache=self.metadata_cache,
@@ -364,7 +302,7 @@ class BrokerServer:
             dynamic_config=self.dynamic_config,
             auto_topics=auto_topics,
             producer_ids=producer_ids,
-            broker_epoch=self._epoch_of_requests,
+            broker_epoch=self._membership.epoch_of_requests,
             submit=submit,
         )
         self._apis = Apis(self._ctx)
@@ -393,18 +331,11 @@ class BrokerServer:
             await_deposition(self.store, self.broker_id, led, timeout_s, cancel)
 
     def _register(self, steps: StartupSteps, cancel: threading.Event) -> None:
-        self.healthcheck = Healthcheck(
-            self.store,
-            self.broker_id,
-            self._advertised(),
-            self.config.opt_str("broker.rack"),
-            on_registered=self._on_registered,
-            session_timeout_ms=self.config.int("zookeeper.session.timeout.ms"),
-            cancel=cancel,
-            session_file=self._session_file,
+        healthcheck = self._membership.make_healthcheck(
+            self.config, self.broker_id, self._advertised(), self.store, self._on_registered, cancel
         )
-        steps.undo_by("Healthcheck", self.healthcheck.shutdown)
-        self.healthcheck.startup()
+        steps.undo_by("Healthcheck", healthcheck.shutdown)
+        healthcheck.startup()
         register_disk_stats(self.metrics, self.log_manager, self.replica_manager)
         register_stats(
             self.metrics,
@@ -425,40 +356,16 @@ class BrokerServer:
         ]
 
     def _on_registered(self, broker_epoch: int) -> None:
-        self._broker_epoch = broker_epoch
         self.controller.broker_epoch = broker_epoch
-        self._registered.set()
         _log.info("broker_registered", broker_id=self.broker_id, broker_epoch=broker_epoch)
-
-    def _await_metadata(self, cancel: threading.Event) -> None:
-        """Waits until the controller has told this broker of itself: from then on clients find it. Where there is no
-        controller for a while, the broker is ready without.
-        """
-        known = threading.Event()
-
-        def check() -> None:
-            if self.metadata_cache.alive(self.broker_id) or cancel.is_set():
-                known.set()
-
-        self.metadata_cache.add_listener(check)
-        check()
-        if not known.wait(_FIRST_METADATA_S):
-            _log.warning("no_metadata_yet", waited_s=_FIRST_METADATA_S, action="is there a controller?")
-        self.metadata_cache.remove_listener(check)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _on_last_log_dir_failed(self) -> None:
-        """Ends the process. Kafka halts; here the registration is taken back first, so that others lead at once and
-        not when the session has timed out. A disk that hangs is given some seconds.
-        """
         if not self._started:
-            os._exit(_EXIT_FAILED)
+            last_log_dir.halt()
         self._may_hand_over = False
-        halt = threading.Timer(_HALT_AFTER_S, os._exit, (_EXIT_FAILED,))
-        halt.daemon = True
-        halt.start()
-        threading.Thread(target=self.shutdown, name="shutdown", daemon=True).start()
+        last_log_dir.stop_or_halt(self.shutdown)
 
     def shutdown(self) -> None:
         """Hands leadership over, then stops everything in reverse order. Once; later calls wait for the first."""
@@ -485,12 +392,11 @@ class BrokerServer:
         if self._others() == 0:
             return
         controlled_shutdown(
+            self.config,
             self.broker_id,
-            self._broker_epoch,
+            self._membership.broker_epoch(),
             self.metadata_cache,
             self._make_channel,
-            retries=self.config.int("controlled.shutdown.max.retries"),
-            backoff_ms=self.config.int("controlled.shutdown.retry.backoff.ms"),
             others_alive=lambda: self._others() > 0,
             tell=self._notify,
         )
@@ -509,18 +415,6 @@ class BrokerServer:
         """The first listener's port."""
         return self._sockets.bound_ports[self.config.listeners[0].listener_name]
 
-    def broker_epoch(self) -> int:
-        """The registration's czxid, -1 before the first."""
-        return self._broker_epoch
-
-    def _epoch_of_requests(self) -> int:
-        """The least broker epoch that the controller's requests may carry.
-
-        Before this process has registered they are meant for its dead predecessor: to become a leader by them would
-        be to lead with what a crash has left of the log. The first that are ours may come while we register.
-        """
-        return self._broker_epoch if self._registered.wait(_REGISTRATION_S) else _NOBODYS_EPOCH
-
     def is_alive(self) -> bool:
         """Whether the network threads turn: what the watchdog asks."""
         return self._sockets.slowest_loop_ms() < _STUCK_LOOP_MS
@@ -529,12 +423,7 @@ class BrokerServer:
         """Why clients should not come here; empty when they may."""
         if not self.keeper.is_running:
             return [f"state is {self.keeper.state.name}"]
-        reasons = []
-        if self._broker_epoch < 0:
-            reasons.append("not registered in ZooKeeper")
-        elif not self.metadata_cache.alive(self.broker_id):
-            reasons.append("the controller does not count this broker among the living")
-        return reasons
+        return self._membership.doubts(self.metadata_cache, self.broker_id)
 
     def status(self) -> dict[str, Any]:
         """The JSON of /status."""
@@ -543,22 +432,18 @@ class BrokerServer:
         if not self.keeper.is_running or steps is None:
             loading = self._load_progress
             return basic if loading is None else {**basic, "loading": loading._asdict()}
-        return {
-            **basic,
-            "cluster_id": self.cluster_id,
-            "controller_id": self.metadata_cache.controller_id,
-            "is_controller": self.controller.is_active,
-            "broker_epoch": self._broker_epoch,
-            "listeners": self._listener_texts(),
-            "startup_ms": steps.total_ms,
-            "startup_steps": [{"step": timing.step, "ms": timing.ms} for timing in steps.timings],
-            "zookeeper_state": "CONNECTED" if self.store.session_id else "CONNECTING",
-            "live_brokers": sorted(self.metadata_cache.alive_broker_ids()),
-            **replica_counts(self.replica_manager),
-            "offline_partitions": offline_partitions(self.metadata_cache),
-            **disk_status(self.log_manager),
-            "leading": partition_rows(self.replica_manager),
-        }
+        running = running_status(
+            self.cluster_id,
+            self.controller,
+            self._membership.broker_epoch(),
+            self._listener_texts(),
+            steps,
+            self.store,
+            self.metadata_cache,
+            self.replica_manager,
+            self.log_manager,
+        )
+        return {**basic, **running}
 
     def _listener_texts(self) -> list[str]:
         return [str(endpoint) for endpoint in self._advertised()]

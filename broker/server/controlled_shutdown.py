@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
+from broker.config.broker_config import BrokerConfig
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.replication.broker_channel import BrokerChannel, ChannelError
@@ -20,13 +21,12 @@ _SOON_S = 0.2
 
 
 def controlled_shutdown(
+    config: BrokerConfig,
     broker_id: int,
     broker_epoch: int,
     cluster: ClusterView,
     make_channel: Callable[[BrokerAddress, str], BrokerChannel],
     *,
-    retries: int,
-    backoff_ms: int,
     others_alive: Callable[[], bool],
     tell: Callable[[str], None],
 ) -> bool:
@@ -34,6 +34,8 @@ def controlled_shutdown(
 
     A broker that is alone has nobody to hand over to and stops at once, where Kafka waits for three back-offs.
     """
+    retries = config.int("controlled.shutdown.max.retries")
+    backoff_ms = config.int("controlled.shutdown.retry.backoff.ms")
     wait = threading.Event()
     for attempt in range(retries + 1):
         started = time.monotonic()

@@ -1,12 +1,39 @@
-"""Whose data this is: the cluster's and the broker's id, from config, meta.properties and ZooKeeper. Pure."""
+"""Whose data this is: the cluster's and the broker's id, from config, meta.properties and ZooKeeper."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from broker.config.broker_config import BrokerConfig
+from broker.log.log_dirs import LogDirs
 from broker.server.startup_steps import StartupError
+from broker.zookeeper.cluster_store import ClusterStore
+
+
+class Identity(NamedTuple):
+    """Which broker of which cluster this is."""
+
+    broker_id: int
+    cluster_id: str
+
+
+def settle_identity(config: BrokerConfig, dirs: LogDirs, store: ClusterStore) -> Identity:
+    """Takes both ids from wherever they are set, makes those that are nowhere, and notes both in meta.properties.
+
+    Raises :class:`StartupError` where two places differ.
+    """
+    log_dirs = ", ".join(config.log_dirs)
+    check_cluster_id(dirs.cluster_id, store.cluster_id(), log_dirs)
+    broker_id = known_broker_id(config.broker_id, dirs.broker_id, log_dirs)
+    cluster_id = store.get_or_create_cluster_id()
+    if broker_id is None:
+        broker_id = store.next_broker_id(config.int("reserved.broker.max.id"))
+    dirs.write_meta_properties(broker_id, cluster_id)
+    return Identity(broker_id, cluster_id)
 
 
 def check_cluster_id(stored: str | None, in_zookeeper: str | None, log_dirs: str) -> None:
-    """Raises :class:`StartupError` when the data is of another cluster than ZooKeeper's.
+    """Pure. Raises :class:`StartupError` when the data is of another cluster than ZooKeeper's.
 
     ``stored`` is meta.properties' id, None where there is none yet; ``in_zookeeper`` /cluster/id's.
     """
@@ -24,7 +51,8 @@ def check_cluster_id(stored: str | None, in_zookeeper: str | None, log_dirs: str
 
 
 def known_broker_id(configured: int, stored: int | None, log_dirs: str) -> int | None:
-    """The broker's id, None when ZooKeeper is to generate one. Raises :class:`StartupError` where two places differ.
+    """The broker's id, None when ZooKeeper is to generate one. Pure. Raises :class:`StartupError` where two places
+    differ.
 
     ``configured`` is broker.id, -1 for none; ``stored`` meta.properties'.
     """

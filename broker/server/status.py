@@ -1,19 +1,53 @@
-"""What the broker tells of itself: the counts of /status and the metrics named after Kafka's (registerStats)."""
+"""What the broker tells of itself: /status, and the metrics named after Kafka's (registerStats)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from broker.controller.controller import KafkaController
 from broker.log.log import Log
+from broker.log.log_manager import LogManager
 from broker.metrics.registry import Metrics
 from broker.network.socket_server import SocketServer
 from broker.protocol.api_keys import ApiKey
 from broker.replication.replica_manager import ReplicaManager, Traffic
 from broker.server.apis.table import Apis
 from broker.server.broker_state import StateKeeper
+from broker.server.disk_stats import disk_status
 from broker.server.metadata_cache import MetadataCache
 from broker.server.request_handler_pool import RequestHandlerPool
+from broker.server.startup_steps import StartupSteps
+from broker.zookeeper.cluster_store import ClusterStore
+
+
+def running_status(
+    cluster_id: str,
+    controller: KafkaController,
+    broker_epoch: int,
+    listeners: Sequence[str],
+    steps: StartupSteps,
+    store: ClusterStore,
+    cache: MetadataCache,
+    replicas: ReplicaManager,
+    logs: LogManager,
+) -> Mapping[str, Any]:
+    """What /status says of a broker that runs, besides who it is."""
+    return {
+        "cluster_id": cluster_id,
+        "controller_id": cache.controller_id,
+        "is_controller": controller.is_active,
+        "broker_epoch": broker_epoch,
+        "listeners": listeners,
+        "startup_ms": steps.total_ms,
+        "startup_steps": [{"step": timing.step, "ms": timing.ms} for timing in steps.timings],
+        "zookeeper_state": "CONNECTED" if store.session_id else "CONNECTING",
+        "live_brokers": sorted(cache.alive_broker_ids()),
+        **replica_counts(replicas),
+        "offline_partitions": offline_partitions(cache),
+        **disk_status(logs),
+        "leading": partition_rows(replicas),
+    }
 
 
 def replica_counts(replicas: ReplicaManager) -> dict[str, int]:

@@ -1,0 +1,61 @@
+"""Joins the group coordinator to its topic: the records of `__consumer_offsets` that are here, and who leads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.config.broker_config import BrokerConfig
+from broker.coordinator.group.group_coordinator import GroupCoordinator
+from broker.log.log import Log
+from broker.metrics.registry import Metrics
+from broker.replication.leadership import LeadershipListener
+from broker.replication.replica_manager import ReplicaManager
+from broker.server.metadata_cache import MetadataCache
+from broker.utils.clock import Clock
+from broker.utils.scheduler import KafkaScheduler
+from broker.utils.timer import Timer
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
+
+
+def make_group_coordinator(
+    config: BrokerConfig,
+    broker_id: int,
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    timer: Timer,
+    scheduler: KafkaScheduler,
+    clock: Clock,
+    metrics: Metrics,
+) -> GroupCoordinator:
+    """A coordinator, not started, that keeps its groups in this broker's replicas."""
+
+    def log_of(partition: int) -> Log | None:
+        return replicas.local_log(TopicPartition(GROUP_METADATA_TOPIC, partition))
+
+    return GroupCoordinator(
+        config,
+        broker_id,
+        replicas.append_records,
+        log_of,
+        lambda: cache.partition_count(GROUP_METADATA_TOPIC),
+        timer,
+        scheduler,
+        clock,
+        metrics,
+    )
+
+
+def leadership_listener(coordinator: Callable[[], GroupCoordinator]) -> LeadershipListener:
+    """Has groups loaded and unloaded. ``coordinator`` is asked for when there is something to tell it: it is made
+    after the replicas that it keeps its groups in.
+    """
+
+    def on_leader(topic_partition: TopicPartition, leader_epoch: int) -> None:
+        if topic_partition.topic == GROUP_METADATA_TOPIC:
+            coordinator().on_election(topic_partition.partition, leader_epoch)
+
+    def on_follower(topic_partition: TopicPartition, leader_epoch: int | None) -> None:
+        if topic_partition.topic == GROUP_METADATA_TOPIC:
+            coordinator().on_resignation(topic_partition.partition, leader_epoch)
+
+    return LeadershipListener(on_leader, on_follower)
