@@ -153,17 +153,16 @@ class Records:
         return Report(through_s, *counts, bursts_of(acks), done, error)
 
 
-def keep_trying(name: str, records: Records, work: Callable[[], None], given_up: Callable[[], bool]) -> None:
-    """Runs a client until it ends by itself; one that raised is told of and replaced."""
+def keep_trying(name: str, records: Records, work: Callable[[], None], leaving: threading.Event) -> None:
+    """Runs a client until it ends by itself; one that raised is told of and replaced, unless it is to leave."""
     while True:
         try:
             work()
         except Exception as error:  # Whatever a library raises in a fault, the load goes on.
             records.add(Trouble(name, repr(error)))
             logging.getLogger(__name__).warning("%s starts anew", name, exc_info=True)
-            if given_up():
+            if leaving.wait(RETRY_S):
                 return
-            time.sleep(RETRY_S)
         else:
             return
 

@@ -150,7 +150,7 @@ class Reader(abc.ABC):
         self._thread.join(LEAVE_S)
 
     def _run(self) -> None:
-        keep_trying(self._name, self._records, self._read, self._leaving.is_set)
+        keep_trying(self._name, self._records, self._read, self._leaving)
 
     @abc.abstractmethod
     def _read(self) -> None:

@@ -99,7 +99,7 @@ class PacedProducer:
 
     def run(self) -> None:
         """Sends until told to stop, then waits until each record was answered or given up."""
-        keep_trying(self._name, self._records, self._run_library, self._stopping.is_set)
+        keep_trying(self._name, self._records, self._run_library, self._stopping)
 
     def _run_library(self) -> None:
         library = Producer(self._config)

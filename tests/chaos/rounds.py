@@ -13,6 +13,7 @@ from tests.chaos.faults import FAULTS, Role, Victims
 from tests.chaos.load import Load, LoadFailedError
 from tests.chaos.scenarios import Step
 from tests.chaos.scripts import SCRIPTS, ScriptFailedError
+from tests.support.wait import last_for
 
 PROGRESS_ACKS = 150
 ROUNDS_A_WATERMARK = 5
@@ -77,7 +78,7 @@ def _break_and_mend(cluster: ClusterUnderTest, load: Load, step: Step, victims: 
     fault.inject(cluster, victims)
     if step.rebalance:
         load.rebalance()
-    _hold(begin + step.hold_s - time.monotonic())
+    last_for(begin + step.hold_s - time.monotonic())
     fault.heal(cluster, victims)
 
 
@@ -87,12 +88,6 @@ def _gap_s(load: Load, begin: float, end: float) -> float:
         return load.longest_gap_s(begin, end)
     except (LoadFailedError, TimeoutError):
         return end - begin
-
-
-def _hold(seconds: float) -> None:
-    """Lets a fault last: the one wait that has no condition."""
-    if seconds > 0:
-        time.sleep(seconds)
 
 
 def resolve(cluster: ClusterUnderTest, load: Load, role: Role, pick: int) -> Victims:

@@ -10,7 +10,6 @@ import contextlib
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +17,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.metadata import MetadataRequest
 
 from tests.support.brokers import HOST
+from tests.support.wait import last_for
 from tests.support.wire import API_VERSIONS, HEADER, METADATA, receive_frame
 
 pytestmark = [pytest.mark.integration]
@@ -97,11 +97,12 @@ def test_a_request_that_times_out_as_its_connection_ends_raises_no_kafka_error(b
             request = asyncio.ensure_future(client.send(0, MetadataRequest([])))
             await asyncio.to_thread(broker.asked.wait, 10)
             # Another task of the client wants the connection, a moment before the request's time is over.
-            other = asyncio.ensure_future(_ready_later(client, REQUEST_TIMEOUT_S / 2))
-            await asyncio.sleep(0)
+            wanted = asyncio.Event()
+            asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_S / 2, wanted.set)
+            other = asyncio.ensure_future(_ready_when(client, wanted))
             broker.close_now.set()
             # A loop that is held up, as on a busy machine, finds all three at once: the end, the other, the time-out.
-            time.sleep(2 * REQUEST_TIMEOUT_S)  # noqa: ASYNC251 (holding up the loop is the point)
+            last_for(2 * REQUEST_TIMEOUT_S)
             with pytest.raises(KeyError):
                 await request
             await other
@@ -111,7 +112,7 @@ def test_a_request_that_times_out_as_its_connection_ends_raises_no_kafka_error(b
     asyncio.run(scenario())
 
 
-async def _ready_later(client: AIOKafkaClient, after_s: float) -> bool:
-    await asyncio.sleep(after_s)
+async def _ready_when(client: AIOKafkaClient, wanted: asyncio.Event) -> bool:
+    await wanted.wait()
     ready: bool = await client.ready(0)
     return ready

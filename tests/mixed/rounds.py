@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import enum
 import random
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tests.mixed.cluster import KAFKA, LANDLINE, MixedCluster
 from tests.support.peers import PeerKind
+from tests.support.wait import last_for
 
 SHORTEST_FREEZE_S, LONGEST_FREEZE_S = 0.5, 9.0
 """From less than replica.lag.time.max.ms to more than the session's time-out."""
@@ -84,7 +84,7 @@ def play(cluster: MixedCluster, one: Round, topics: Iterable[str]) -> None:
             broker = cluster.brokers[one.broker_id]
             broker.freeze()
             try:
-                time.sleep(one.freeze_s)  # The fault is that nothing happens for so long.
+                last_for(one.freeze_s)
             finally:
                 broker.thaw()
         case Fault.KILL_ALL:

@@ -1,4 +1,4 @@
-"""Waiting for a condition: the only way a test passes time."""
+"""The two ways a test passes time: waiting for a condition, and letting a fault last."""
 
 from __future__ import annotations
 
@@ -32,3 +32,9 @@ def wait_until(
             name = what() if callable(what) else what
             raise TimeoutError(f"{name} not true within {timeout} s") from last_error
         time.sleep(interval)
+
+
+def last_for(seconds: float) -> None:
+    """Lets a fault last. Not a wait for its effects: they are a condition."""
+    if seconds > 0:
+        time.sleep(seconds)

@@ -85,7 +85,7 @@ def test_a_client_that_raises_is_told_of_and_replaced(
         if (outcome := next(outcomes)) is not None:
             raise outcome
 
-    keep_trying("c", records, work, lambda: False)
+    keep_trying("c", records, work, threading.Event())
     records.flush()
     assert [event.what for event in read_history(path).of_type(Trouble)] == [
         "ValueError('first')",
@@ -100,7 +100,9 @@ def test_a_client_that_raises_as_it_leaves_is_not_replaced(records: Records) -> 
         calls.append(1)
         raise ValueError
 
-    keep_trying("c", records, work, lambda: True)
+    leaving = threading.Event()
+    leaving.set()
+    keep_trying("c", records, work, leaving)
     assert len(calls) == 1
 
 
