@@ -1,9 +1,9 @@
 """Ends a dead process's ZooKeeper session: from outside, as ZooKeeper itself would after the session's time-out.
 
 A session belongs to whoever knows its id and password, on whatever connection. So this takes it over and closes it,
-by which all its ephemeral nodes go in one transaction, and no other node can. It speaks the two requests that it takes
-itself: kazoo would first be loaded for longer than all the rest lasts. That the session's process is dead is for the
-caller to have proved.
+by which all its ephemeral nodes go in one transaction, and no other node can. The two requests that it takes are
+kazoo's; its client, which takes long to load and keeps its session, is not used. That the session's process is dead is
+for the caller to have proved.
 """
 
 from __future__ import annotations
@@ -17,15 +17,8 @@ from typing import Final, NamedTuple
 
 from broker.zookeeper.connect_string import server_addresses
 
-# From ZooKeeper's zookeeper.jute: ConnectRequest and -Response, RequestHeader and ReplyHeader.
-_CONNECT_REQUEST: Final = struct.Struct(
-    ">iqiqi"
-)  # protocol version, last zxid seen, time-out, session, length
-_CONNECT_RESPONSE: Final = struct.Struct(">iiq")  # protocol version, time-out (0: no such session), session
-_REQUEST_HEADER: Final = struct.Struct(">ii")
-_REPLY_HEADER: Final = struct.Struct(">iqi")
 _LENGTH: Final = struct.Struct(">i")
-_CLOSE_SESSION: Final = -11
+_REQUEST_HEADER: Final = struct.Struct(">ii")  # xid, type
 _XID: Final = 1
 _TIMEOUT_MS: Final = 4000
 _MAX_FRAME_BYTES: Final = 1 << 16
@@ -90,26 +83,29 @@ class _AskedError(Exception):
 
 def _ask(address: tuple[str, int], session: Session, patience_s: float) -> Outcome:
     """One server's word. Raises OSError, ValueError or struct.error for one that is away or talks nonsense."""
+    # A standalone broker, and a deregistration that finds nothing to do, go without.
+    from kazoo.protocol.serialization import Close, Connect, ReplyHeader
+
     with socket.create_connection(address, timeout=patience_s) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        request = _CONNECT_REQUEST.pack(0, 0, _TIMEOUT_MS, session.session_id, len(session.password))
-        _send(connection, request + session.password + b"\0")  # not read-only
-        _, timeout_ms, session_id = _CONNECT_RESPONSE.unpack_from(_receive(connection))
-        if timeout_ms <= 0:
+        request = Connect(0, 0, _TIMEOUT_MS, session.session_id, session.password, read_only=False)
+        _send(connection, request.serialize())
+        granted, _ = Connect.deserialize(_receive(connection), 0)
+        if granted.time_out <= 0:  # there is no such session
             return Outcome.GONE
-        if session_id != session.session_id:
-            raise ValueError(f"asked for session {session}, got 0x{session_id:x}")
-        _send(connection, _REQUEST_HEADER.pack(_XID, _CLOSE_SESSION))
+        if granted.session_id != session.session_id:
+            raise ValueError(f"asked for session {session}, got 0x{granted.session_id:x}")
+        _send(connection, _REQUEST_HEADER.pack(_XID, Close.type) + Close.serialize())
         try:
-            xid, _, error_code = _REPLY_HEADER.unpack_from(_receive(connection))
+            reply, _ = ReplyHeader.deserialize(_receive(connection), 0)
         except (OSError, ValueError, struct.error) as error:
             raise _AskedError from error
-        if xid != _XID or error_code != 0:
-            raise ValueError(f"closing session {session} was answered by error {error_code} (xid {xid})")
+        if reply.xid != _XID or reply.err != 0:
+            raise ValueError(f"closing session {session} was answered by error {reply.err} (xid {reply.xid})")
         return Outcome.ENDED
 
 
-def _send(connection: socket.socket, payload: bytes) -> None:
+def _send(connection: socket.socket, payload: bytes | bytearray) -> None:
     connection.sendall(_LENGTH.pack(len(payload)) + payload)
 
 
