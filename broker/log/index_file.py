@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
 
@@ -102,6 +102,13 @@ class IndexFile:
             self._state = (stored, pending[: (entries - stored) * self._size])
         else:
             self._state = (entries, bytearray())
+
+    def drop_last_while(self, goes: Callable[[tuple[int, int]], bool]) -> None:
+        """Drops entries from the end, up to the first that may stay."""
+        keep = len(self)
+        while keep and goes(self.entry(keep - 1)):
+            keep -= 1
+        self.truncate(keep)
 
     def preallocate(self) -> None:
         """Makes the file as long as it may become (sparse)."""

@@ -49,19 +49,11 @@ class OffsetIndex:
 
     def truncate_to(self, position: int) -> None:
         """Drops entries of batches at ``position`` or after."""
-        file = self.file
-        keep = len(file)
-        while keep and file.entry(keep - 1)[1] >= position:
-            keep -= 1
-        file.truncate(keep)
+        self.file.drop_last_while(lambda entry: entry[1] >= position)
 
     def truncate_to_offset(self, offset: int) -> None:
         """Drops entries of batches whose last offset is ``offset`` or higher."""
-        file = self.file
-        keep = len(file)
-        while keep and file.entry(keep - 1)[0] >= offset - self.base_offset:
-            keep -= 1
-        file.truncate(keep)
+        self.file.drop_last_while(lambda entry: entry[0] >= offset - self.base_offset)
 
     def is_sane(self, log_bytes: int) -> bool:
         """Whether the file can be what it should: whole entries, the last of which points into the log."""

@@ -67,12 +67,7 @@ class TimeIndex:
 
     def truncate_to(self, offset: int) -> None:
         """Drops entries of batches whose last offset is ``offset`` or higher."""
-        file = self.file
-        relative = offset - self.base_offset
-        keep = len(file)
-        while keep and file.entry(keep - 1)[1] >= relative:
-            keep -= 1
-        file.truncate(keep)
+        self.file.drop_last_while(lambda entry: entry[1] >= offset - self.base_offset)
         self._last_timestamp = None
 
     def drop_unordered_end(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.log_config import LogConfig
@@ -20,6 +21,7 @@ from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.store import Store
 
 ChannelMaker = Callable[[BrokerAddress, str], BrokerChannel]
+_CONNECT_TIMEOUT_MS: Final = 10_000
 
 
 def make_store(config: BrokerConfig) -> Store:
@@ -94,33 +96,27 @@ def make_fetch_sessions(
 
 def make_channel_maker(config: BrokerConfig) -> ChannelMaker:
     """Channels to other brokers' inter-broker listeners."""
-    timeout_ms = config.int("controller.socket.timeout.ms")
-
-    def make(address: BrokerAddress, client_id: str) -> BrokerChannel:
-        return BrokerChannel(
-            address.host,
-            address.port,
-            client_id=client_id,
-            connect_timeout_ms=10_000,
-            request_timeout_ms=timeout_ms,
-        )
-
-    return make
+    return _channel_maker(_CONNECT_TIMEOUT_MS, config.int("controller.socket.timeout.ms"))
 
 
 def make_fetch_channel_maker(config: BrokerConfig) -> ChannelMaker:
     """Channels for followers, with ``replica.socket.*``."""
     timeout_ms = config.int("replica.socket.timeout.ms")
-    receive_buffer = config.int("replica.socket.receive.buffer.bytes")
+    receive_buffer_bytes = config.int("replica.socket.receive.buffer.bytes")
+    return _channel_maker(min(timeout_ms, _CONNECT_TIMEOUT_MS), timeout_ms, receive_buffer_bytes)
 
+
+def _channel_maker(
+    connect_timeout_ms: int, request_timeout_ms: int, receive_buffer_bytes: int = -1
+) -> ChannelMaker:
     def make(address: BrokerAddress, client_id: str) -> BrokerChannel:
         return BrokerChannel(
             address.host,
             address.port,
             client_id=client_id,
-            connect_timeout_ms=min(timeout_ms, 10_000),
-            request_timeout_ms=timeout_ms,
-            receive_buffer_bytes=receive_buffer,
+            connect_timeout_ms=connect_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+            receive_buffer_bytes=receive_buffer_bytes,
         )
 
     return make

@@ -10,7 +10,7 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
 from broker.server.apis.context import ApiContext
-from broker.server.apis.metadata_wait import MetadataWait, all_led
+from broker.server.apis.metadata_wait import await_led
 
 Result = dict[str, Any]
 
@@ -34,14 +34,13 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     if message.validate_only or not extended:
         return _response(results)
 
-    def finish() -> None:
-        for name in extended.keys() - all_led(ctx, extended):
+    def finish(late: set[str]) -> None:
+        for name in late:
             text = "the partitions were added, but have no leaders yet"
             results[name] = _result(name, Errors.REQUEST_TIMED_OUT, text)
         ctx.respond(request, _response(results))
 
-    timeout_ms = codec.to_ms(message.timeout)
-    MetadataWait(ctx, timeout_ms, lambda: len(all_led(ctx, extended)) == len(extended), finish).start()
+    await_led(ctx, extended, codec.to_ms(message.timeout), finish)
     return None
 
 

@@ -15,7 +15,7 @@ from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError
 from broker.server.apis.context import ApiContext
-from broker.server.apis.metadata_wait import MetadataWait, all_led
+from broker.server.apis.metadata_wait import await_led
 
 Result = dict[str, Any]
 
@@ -40,14 +40,13 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     if validate_only or not created:
         return _response(results)
 
-    def finish() -> None:
-        for name in created.keys() - all_led(ctx, created):
-            late = KafkaError(Errors.REQUEST_TIMED_OUT, "the topic was created, but has no leaders yet")
-            results[name] = _refused(name, late)
+    def finish(late: set[str]) -> None:
+        for name in late:
+            error = KafkaError(Errors.REQUEST_TIMED_OUT, "the topic was created, but has no leaders yet")
+            results[name] = _refused(name, error)
         ctx.respond(request, _response(results))
 
-    timeout_ms = codec.to_ms(message.timeout)
-    MetadataWait(ctx, timeout_ms, lambda: len(all_led(ctx, created)) == len(created), finish).start()
+    await_led(ctx, created, codec.to_ms(message.timeout), finish)
     return None
 
 

@@ -61,9 +61,17 @@ class MetadataWait:
         self._finish()
 
 
-def all_led(ctx: ApiContext, partition_counts: Mapping[str, int]) -> set[str]:
-    """The topics of which this broker knows a leader for every partition."""
-    return {topic for topic, count in partition_counts.items() if _is_led(ctx, topic, count)}
+def await_led(
+    ctx: ApiContext, partition_counts: Mapping[str, int], timeout_ms: int, finish: Callable[[set[str]], None]
+) -> None:
+    """Calls ``finish`` when this broker knows a leader of every partition, or the time is over: with the topics of
+    which it does not.
+    """
+
+    def late() -> set[str]:
+        return {topic for topic, count in partition_counts.items() if not _is_led(ctx, topic, count)}
+
+    MetadataWait(ctx, timeout_ms, lambda: not late(), lambda: finish(late())).start()
 
 
 def _is_led(ctx: ApiContext, topic: str, count: int) -> bool:
