@@ -46,9 +46,7 @@ _topic_numbers = count(1)
 def topic(client: RawClient) -> str:
     """A new topic of one partition with one record."""
     name = f"topic-{next(_topic_numbers)}"
-    row = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    made = client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [row], "timeout": 30_000}).topics[0]
-    assert made.error_code == Errors.NONE
+    assert client.create_topic(name).error_code == Errors.NONE
     assert client.produce(name, 0, some_records(b"first")).error_code == Errors.NONE
     return name
 
@@ -245,9 +243,7 @@ def test_answers_do_not_pile_up_for_a_peer_that_does_not_read_them(
     client: RawClient, broker: LandlineStandalone
 ) -> None:
     """A receive buffer holds thousands of small requests, each of which may ask for a large answer."""
-    row = {"name": "wide", "num_partitions": 500, "replication_factor": 1, "assignments": [], "configs": []}
-    made = client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [row], "timeout": 60_000}).topics[0]
-    assert made.error_code == Errors.NONE
+    assert client.create_topic("wide", 500, timeout_ms=60_000).error_code == Errors.NONE
     # With a topic that is not there, so that the answer is made anew each time.
     topics = {"topics": [{"name": "wide"}, {"name": "nowhere"}], "allow_auto_topic_creation": False}
     asked = codec.encode(ApiKey.METADATA, 4, "request", topics)
@@ -335,9 +331,7 @@ def test_topic_id_is_refused_before_the_version_that_answers_by_id(
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/../../etc", "x" * 250, "ü", "a\nb", "a\0b"])
 def test_bad_topic_names_are_refused(name: str, client: RawClient) -> None:
-    row = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    made = client.ask(ApiKey.CREATE_TOPICS, 5, {"topics": [row], "timeout": 10_000}).topics[0]
-    assert made.error_code == Errors.INVALID_TOPIC_EXCEPTION
+    assert client.create_topic(name).error_code == Errors.INVALID_TOPIC_EXCEPTION
     (described,) = client.ask(ApiKey.METADATA, 4, {"topics": [{"name": name}]}).topics
     assert described.error_code == Errors.INVALID_TOPIC_EXCEPTION
     assert client.produce(name, 0, some_records()).error_code in {
@@ -360,9 +354,7 @@ def test_bad_topic_names_are_refused(name: str, client: RawClient) -> None:
 def test_impossible_numbers_of_partitions_are_refused(
     partitions: int, replicas: int, error: Errors, client: RawClient, topic: str
 ) -> None:
-    row = {"num_partitions": partitions, "replication_factor": replicas, "assignments": [], "configs": []}
-    answer = client.ask(ApiKey.CREATE_TOPICS, 5, {"topics": [{"name": "no", **row}], "timeout": 10_000})
-    assert answer.topics[0].error_code == error
+    assert client.create_topic("no", partitions, replicas).error_code == error
 
 
 @pytest.mark.parametrize("partitions", [-1, 0, 1, 10_002, (1 << 31) - 1])

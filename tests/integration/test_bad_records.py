@@ -42,15 +42,7 @@ def make_topic(client: RawClient, **configs: str) -> str:
     settings = {"max.message.bytes": str(MAX_MESSAGE_BYTES)} | {
         key.replace("_", "."): value for key, value in configs.items()
     }
-    row = {
-        "name": name,
-        "num_partitions": 1,
-        "replication_factor": 1,
-        "assignments": [],
-        "configs": [{"name": key, "value": value} for key, value in settings.items()],
-    }
-    made = client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [row], "timeout": 30_000}).topics[0]
-    assert made.error_code == Errors.NONE
+    assert client.create_topic(name, configs=settings).error_code == Errors.NONE
     first = build_batch([Record(b"key", b"first", (), 1_700_000_000_000)])
     assert client.produce(name, 0, first).error_code == Errors.NONE
     return name

@@ -46,14 +46,7 @@ def world(broker: LandlineStandalone) -> World:
     made = World(broker_epoch=epoch, host=HOST, port=broker.port)
     with RawClient(HOST, broker.port) as client:
         for name in (made.topic, *EXTENDED, *DELETED):
-            topic = {
-                "name": name,
-                "num_partitions": 1,
-                "replication_factor": 1,
-                "assignments": [],
-                "configs": [],
-            }
-            answer = client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [topic], "timeout": 30_000}).topics[0]
+            answer = client.create_topic(name)
             assert answer.error_code == Errors.NONE, answer
             if name == made.topic:
                 made = replace(made, topic_id=answer.topic_id)

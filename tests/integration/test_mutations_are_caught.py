@@ -158,33 +158,30 @@ class Trial:
         return self.recorder.history()
 
 
-def leader_dies_before_its_followers_have_fetched(trial: Trial) -> None:
-    """Records reach the leader while its followers are frozen; it dies, and one of them leads."""
+def leader_dies_with_records_of_its_own(trial: Trial, count: int, **how: Any) -> LandlineBroker:
+    """Records reach the leader while its followers are frozen; it dies, and one of them leads. Returns the dead."""
     trial.create_topic()
     trial.send(5)
     leader = trial.wait_led()
     followers = [b for b in REPLICAS if b != leader.broker_id]
     trial.freeze(followers)
     trial.use_up_waiting_fetches(leader)
-    trial.send(5, timeout_ms=2000, via=leader)
+    trial.send(count, via=leader, **how)
     trial.kill(leader)
     trial.thaw(followers)
     trial.wait_led(followers)
+    return leader
+
+
+def leader_dies_before_its_followers_have_fetched(trial: Trial) -> None:
+    """Records reach the leader while its followers are frozen; it dies, and one of them leads."""
+    leader_dies_with_records_of_its_own(trial, 5, timeout_ms=2000)
     trial.send(5)
 
 
 def old_leader_comes_back_with_a_tail_of_its_own(trial: Trial) -> None:
     """The preferred leader dies with records that nobody else has; it follows, and leads again."""
-    trial.create_topic()
-    trial.send(5)
-    leader = trial.wait_led()
-    followers = [b for b in REPLICAS if b != leader.broker_id]
-    trial.freeze(followers)
-    trial.use_up_waiting_fetches(leader)
-    trial.send(4, acks="1", via=leader)
-    trial.kill(leader)
-    trial.thaw(followers)
-    trial.wait_led(followers)
+    leader = leader_dies_with_records_of_its_own(trial, 4, acks="1")
     trial.send(10)
     leader.start()
     trial.wait_in_sync()

@@ -28,7 +28,7 @@ from tests.support.landline_broker import COMMAND, REPOSITORY, LandlineBroker, L
 from tests.support.ports import free_port
 from tests.support.raw_client import RawClient
 from tests.support.topics import create_topic, record_count
-from tests.support.wait import wait_until
+from tests.support.wait import last_for, wait_until
 from tests.support.wire import answers_api_versions
 from tests.support.zookeeper import ZooKeeperServer
 
@@ -140,7 +140,7 @@ def test_sigterm_at_any_moment_of_a_standalones_start_ends_it_cleanly(tmp_path: 
         assert broker.stop() == 0
     for delay_ms in MOMENTS_MS:
         broker.start_nowait()
-        _let_pass(delay_ms)
+        last_for(delay_ms / 1000)
         ended = broker.stop(STOP_WITHIN_S)
         # Before Python has come to our first line, SIGTERM ends the process as it does any other.
         assert ended == 0 or (ended == -signal.SIGTERM and delay_ms <= 200), (delay_ms, ended)
@@ -172,11 +172,6 @@ def test_sigterm_before_the_configuration_is_read_ends_it_cleanly(tmp_path: Path
             process.kill()
 
 
-def _let_pass(milliseconds: int) -> None:
-    began = time.monotonic()
-    wait_until(lambda: time.monotonic() - began >= milliseconds / 1000, interval=0.002)
-
-
 # --- with ZooKeeper
 
 
@@ -190,7 +185,7 @@ def test_sigterm_while_zookeeper_is_absent_ends_it_cleanly(tmp_path: Path) -> No
     broker = LandlineBroker(1, f"{HOST}:{free_port()}/nobody", tmp_path / "data")
     for delay_ms in (20, 100, 250, 400, 700, 1500):
         broker.start_nowait()
-        _let_pass(delay_ms)
+        last_for(delay_ms / 1000)
         ended = broker.stop(STOP_WITHIN_S)
         assert ended == 0 or (ended == -signal.SIGTERM and delay_ms <= 250), (delay_ms, ended)
     assert not (tmp_path / "data" / "meta.properties").exists()
@@ -203,7 +198,7 @@ def test_sigterm_at_any_moment_of_a_brokers_start_leaves_no_registration(
     broker = LandlineBroker(1, zk_connect, tmp_path / "data")
     for delay_ms in MOMENTS_MS:
         broker.start_nowait()
-        _let_pass(delay_ms)
+        last_for(delay_ms / 1000)
         ended = broker.stop(STOP_WITHIN_S)
         assert ended == 0 or (ended == -signal.SIGTERM and delay_ms <= 250), (delay_ms, ended)
         store = cluster(zk_connect)

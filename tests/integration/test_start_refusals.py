@@ -36,6 +36,12 @@ def run_to_end(*arguments: object, timeout_s: float = 60) -> subprocess.Complete
     )
 
 
+def run_standalone(data_dir: Path, port: int = 0, *overrides: str) -> subprocess.CompletedProcess[str]:
+    """Runs a standalone broker until it ends by itself."""
+    words = [word for override in overrides for word in ("--override", override)]
+    return run_to_end("standalone", "--port", port, "--data-dir", data_dir, *words)
+
+
 def one_line(done: subprocess.CompletedProcess[str], event: str = "startup_failed") -> str:
     """The one line that says why nothing was started; the exit code must not be 0."""
     assert done.returncode not in (0, None), done.stderr
@@ -60,7 +66,7 @@ def squatter():
 
 
 def test_port_in_use_is_refused_naming_it(squatter: int, tmp_path: Path) -> None:
-    done = run_to_end("standalone", "--port", squatter, "--data-dir", tmp_path / "data")
+    done = run_standalone(tmp_path / "data", squatter)
     line = one_line(done)
     assert str(squatter) in line
     assert "the port is in use" in line
@@ -68,15 +74,7 @@ def test_port_in_use_is_refused_naming_it(squatter: int, tmp_path: Path) -> None
 
 
 def test_http_port_in_use_is_refused_naming_its_config(squatter: int, tmp_path: Path) -> None:
-    done = run_to_end(
-        "standalone",
-        "--port",
-        0,
-        "--data-dir",
-        tmp_path / "data",
-        "--override",
-        f"landline.http.port={squatter}",
-    )
+    done = run_standalone(tmp_path / "data", 0, f"landline.http.port={squatter}")
     line = one_line(done)
     assert str(squatter) in line
     assert "landline.http.port" in line
@@ -105,7 +103,7 @@ def test_port_in_use_is_refused_before_zookeeper_hears_of_it(
 
 def test_data_directory_of_a_running_broker_is_refused(tmp_path: Path) -> None:
     with LandlineStandalone(tmp_path / "data") as first:
-        done = run_to_end("standalone", "--port", 0, "--data-dir", tmp_path / "data")
+        done = run_standalone(tmp_path / "data")
         line = one_line(done)
         assert str(tmp_path / "data") in line
         assert re.search(r"another|in use|locked", line)
@@ -172,7 +170,7 @@ def test_data_of_a_cluster_that_zookeeper_does_not_know_is_refused(
 
 def test_data_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = run_to_end("standalone", "--port", 0, "--data-dir", tmp_path / "file" / "data")
+    done = run_standalone(tmp_path / "file" / "data")
     assert done.returncode == 1
     assert "cannot be made" in done.stderr
     assert "--data-dir" in done.stderr
@@ -181,15 +179,7 @@ def test_data_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 def test_log_dir_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = run_to_end(
-        "standalone",
-        "--port",
-        0,
-        "--data-dir",
-        tmp_path / "data",
-        "--override",
-        f"log.dirs={tmp_path}/file/logs",
-    )
+    done = run_standalone(tmp_path / "data", 0, f"log.dirs={tmp_path}/file/logs")
     assert f"{tmp_path}/file/logs" in one_line(done)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from tests.support.brokers import HOST, BrokerProcess, Cluster
 from tests.support.landline_broker import LandlineBroker
 from tests.support.ports import free_port
 from tests.support.topics import await_leaders, create_topic, isr_sizes
-from tests.support.wait import wait_until
+from tests.support.wait import last_for, wait_until
 from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -92,9 +92,20 @@ def consume(bootstrap: str, number: int) -> list[bytes]:
     return values
 
 
-def let_pass(seconds: float) -> None:
-    until = time.monotonic() + seconds
-    wait_until(lambda: time.monotonic() >= until, timeout=seconds + 10)
+@contextmanager
+def three_brokers(
+    zookeeper: ZooKeeperServer, directory: Path
+) -> Iterator[tuple[Cluster, dict[int, LandlineBroker]]]:
+    """A cluster whose topic has a replica on each broker, and one record."""
+    zk_connect = zookeeper.chroot()
+    brokers = {
+        broker_id: LandlineBroker(broker_id, zk_connect, directory / f"broker-{broker_id}", CONFIG)
+        for broker_id in (1, 2, 3)
+    }
+    with Cluster(brokers, zk_connect) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, 1, 3, {"min.insync.replicas": "2"})
+        produce(cluster.bootstrap, [b"before"], acks="all")
+        yield cluster, brokers
 
 
 def leader_of(bootstrap: str, topic: str = TOPIC) -> int:
@@ -138,7 +149,7 @@ def test_led_partitions_are_served_while_zookeeper_is_away(
         wait_until(lambda: "zookeeper_connection_lost" in broker.log_text())
         produce(broker.bootstrap, [b"during"])
         assert consume(broker.bootstrap, 2) == [b"before", b"during"]
-        let_pass(1.5 * SESSION_MS / 1000)
+        last_for(1.5 * SESSION_MS / 1000)
         produce(broker.bootstrap, [b"during, past the session"], acks="all")
         assert broker.process.running
         assert status(broker)["state"].startswith("RunningAs")
@@ -180,7 +191,7 @@ def test_broker_whose_session_expired_registers_anew_and_serves(
         produce(broker.bootstrap, [b"before"])
         before = status(broker)
         broker.freeze()
-        let_pass(2.5 * SESSION_MS / 1000)
+        last_for(2.5 * SESSION_MS / 1000)
         broker.thaw()
         wait_until(lambda: status(broker)["broker_epoch"] > before["broker_epoch"], timeout=60)
         wait_until(lambda: status(broker)["is_controller"], timeout=60, what="it controls again")
@@ -196,14 +207,7 @@ def test_broker_whose_session_expired_registers_anew_and_serves(
 def test_frozen_controller_is_replaced_and_comes_back_as_a_follower(
     own_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
-    zk_connect = own_zookeeper.chroot()
-    brokers = {
-        broker_id: LandlineBroker(broker_id, zk_connect, tmp_path / f"broker-{broker_id}", CONFIG)
-        for broker_id in (1, 2, 3)
-    }
-    with Cluster(brokers, zk_connect) as cluster:
-        create_topic(cluster.bootstrap, TOPIC, 1, 3, {"min.insync.replicas": "2"})
-        produce(cluster.bootstrap, [b"before"], acks="all")
+    with three_brokers(own_zookeeper, tmp_path) as (cluster, brokers):
         frozen = cluster.controller()
         assert isinstance(frozen, LandlineBroker)
         epoch = status(frozen)["broker_epoch"]
@@ -235,18 +239,11 @@ def test_frozen_controller_is_replaced_and_comes_back_as_a_follower(
 
 
 def test_cluster_outlives_a_restart_of_zookeeper(own_zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    zk_connect = own_zookeeper.chroot()
-    brokers = {
-        broker_id: LandlineBroker(broker_id, zk_connect, tmp_path / f"broker-{broker_id}", CONFIG)
-        for broker_id in (1, 2, 3)
-    }
-    with Cluster(brokers, zk_connect) as cluster:
-        create_topic(cluster.bootstrap, TOPIC, 1, 3, {"min.insync.replicas": "2"})
-        produce(cluster.bootstrap, [b"before"], acks="all")
+    with three_brokers(own_zookeeper, tmp_path) as (cluster, brokers):
         own_zookeeper.kill()
         # Replication needs no ZooKeeper.
         produce(cluster.bootstrap, [b"during"], acks="all")
-        let_pass(1.5 * SESSION_MS / 1000)
+        last_for(1.5 * SESSION_MS / 1000)
         own_zookeeper.start()
         wait_until(lambda: _topic_can_be_made(brokers[1], "made-after"), timeout=90, what="topics are made")
         wait_until(cluster.is_complete, timeout=60, what="all brokers know all")

@@ -9,7 +9,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from broker.config.broker_config import BrokerConfig
 from broker.coordinator.group.commits import CommitRequest
@@ -184,6 +184,16 @@ class Answers:
     @property
     def error(self) -> Errors:
         return self.result.error
+
+
+APPEND_ERRORS: Final = (
+    (Errors.NOT_ENOUGH_REPLICAS, Errors.COORDINATOR_NOT_AVAILABLE),
+    (Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Errors.COORDINATOR_NOT_AVAILABLE),
+    (Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.COORDINATOR_NOT_AVAILABLE),
+    (Errors.NOT_LEADER_OR_FOLLOWER, Errors.NOT_COORDINATOR),
+    (Errors.KAFKA_STORAGE_ERROR, Errors.NOT_COORDINATOR),
+)
+"""What an append may fail by, and what clients are told whatever was to be stored."""
 
 
 class Harness:

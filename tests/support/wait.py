@@ -1,4 +1,4 @@
-"""The two ways a test passes time: waiting for a condition, and letting a fault last."""
+"""The two ways a test passes time: waiting for a condition, and letting a state last."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def wait_until(
 
 
 def last_for(seconds: float) -> None:
-    """Lets a fault last. Not a wait for its effects: they are a condition."""
+    """Lets a fault, or a start that is to be hit, last so long. Not a wait for its effects: they are a condition."""
     if seconds > 0:
         time.sleep(seconds)

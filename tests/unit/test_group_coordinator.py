@@ -16,7 +16,7 @@ from broker.coordinator.group.records import (
 )
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
-from tests.support.group_fakes import Answers, Harness
+from tests.support.group_fakes import APPEND_ERRORS, Answers, Harness
 
 TP = TopicPartition("t", 0)
 COMMITTED_ELSEWHERE = OffsetAndMetadata(99, -1, "", 5)
@@ -72,11 +72,7 @@ def test_sync_is_answered_only_when_the_assignment_is_acknowledged(h):
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (Errors.NOT_ENOUGH_REPLICAS, Errors.COORDINATOR_NOT_AVAILABLE),
-        (Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Errors.COORDINATOR_NOT_AVAILABLE),
-        (Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.COORDINATOR_NOT_AVAILABLE),
-        (Errors.NOT_LEADER_OR_FOLLOWER, Errors.NOT_COORDINATOR),
-        (Errors.KAFKA_STORAGE_ERROR, Errors.NOT_COORDINATOR),
+        *APPEND_ERRORS,
         (Errors.REQUEST_TIMED_OUT, Errors.REBALANCE_IN_PROGRESS),
         (Errors.MESSAGE_TOO_LARGE, Errors.UNKNOWN_SERVER_ERROR),
         (Errors.CORRUPT_MESSAGE, Errors.CORRUPT_MESSAGE),

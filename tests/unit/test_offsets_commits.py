@@ -10,7 +10,7 @@ from broker.coordinator.group.offsets import CommittedOffset, GroupOffsets
 from broker.coordinator.group.records import OffsetAndMetadata, encode_offset_key, encode_offset_value
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
-from tests.support.group_fakes import SESSION_MS, START_WALL_MS, Harness
+from tests.support.group_fakes import APPEND_ERRORS, SESSION_MS, START_WALL_MS, Harness
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
@@ -78,11 +78,7 @@ def test_commit_is_answered_and_visible_only_when_acknowledged(h):
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (Errors.NOT_ENOUGH_REPLICAS, Errors.COORDINATOR_NOT_AVAILABLE),
-        (Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Errors.COORDINATOR_NOT_AVAILABLE),
-        (Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.COORDINATOR_NOT_AVAILABLE),
-        (Errors.NOT_LEADER_OR_FOLLOWER, Errors.NOT_COORDINATOR),
-        (Errors.KAFKA_STORAGE_ERROR, Errors.NOT_COORDINATOR),
+        *APPEND_ERRORS,
         (Errors.MESSAGE_TOO_LARGE, Errors.INVALID_COMMIT_OFFSET_SIZE),
         (Errors.RECORD_LIST_TOO_LARGE, Errors.INVALID_COMMIT_OFFSET_SIZE),
         (Errors.INVALID_FETCH_SIZE, Errors.INVALID_COMMIT_OFFSET_SIZE),
