@@ -158,7 +158,7 @@ def kill_driver(process: ManagedProcess) -> None:
 def test_killed_and_restarted_job_has_every_input_once(cluster: Cluster, tmp_path: Path) -> None:
     job = Job(tmp_path, cluster.bootstrap)
     produce(cluster, range(3000))
-    process = job.process("--max-offsets-per-trigger", "150", "--trigger", "100 milliseconds")
+    process = job.process("--max-offsets-per-trigger", "500", "--trigger", "100 milliseconds")
     process.start()
     wait_until(lambda: not process.running or len(job.places()) > 300, timeout=300, what=process.log_tail)
     assert process.running, process.log_tail()
