@@ -6,7 +6,8 @@ One request at a time. Every partition is answered for itself; a request of an o
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -45,7 +46,10 @@ class LeadershipListener:
 
 
 class Leadership:
-    """Owner of the roles of this broker's partitions; ``listener`` hears of every one that begins or ends to lead."""
+    """Owner of the roles of this broker's partitions; ``listener`` hears of every one that begins or ends to lead.
+
+    ``present_topic_id`` asks the store which id a topic has now (None: none, or it cannot be told).
+    """
 
     def __init__(
         self,
@@ -53,11 +57,13 @@ class Leadership:
         logs: LogManager,
         fetchers: ReplicaFetcherManager,
         listener: LeadershipListener,
+        present_topic_id: Callable[[str], uuid.UUID | None],
     ) -> None:
         self._replicas = replicas
         self._logs = logs
         self._fetchers = fetchers
         self._listener = listener
+        self._present_topic_id = present_topic_id
         self._lock = threading.Lock()
         self.controller_epoch = -1
         self._stopping = False
@@ -80,8 +86,10 @@ class Leadership:
 
     def apply(self, controller_epoch: int, states: Sequence[PartitionState]) -> dict[TopicPartition, Errors]:
         """Makes this broker leader or follower of each partition; the error per partition."""
+        leftovers = self._leftovers(states)
         with self._lock:
             self.check_controller_epoch(controller_epoch)
+            deleted = self._delete_leftovers(leftovers)
             results: dict[TopicPartition, Errors] = {}
             accepted = []
             for state in states:
@@ -96,8 +104,49 @@ class Leadership:
             for state in leading:
                 results[state.topic_partition] = self._lead(state)
             results.update(self._follow(following))
+        for topic_partition in deleted:
+            self._listener.on_follower(topic_partition, None)
         self._tell([s for s in leading + following if results[s.topic_partition] is Errors.NONE])
         return results
+
+    def _leftovers(self, states: Iterable[PartitionState]) -> dict[TopicPartition, uuid.UUID]:
+        """Replicas here of topics that are no more, in the place of those that ``states`` speak of; their topic ids.
+
+        They stay behind where the StopReplica that was to delete them never arrived: the broker was down when a
+        reassignment took them away, or the controller's term ended. To a controller that does not know of its end its
+        own old topic would seem the present one, so the store is asked, and before the lock is taken.
+        """
+        found = {}
+        present: dict[str, uuid.UUID | None] = {}
+        for state in states:
+            here, topic = self._topic_id_here(state.topic_partition), state.topic_partition.topic
+            if here is None or state.topic_id in {None, here}:
+                continue
+            if topic not in present:
+                present[topic] = self._present_topic_id(topic)
+            if present[topic] == state.topic_id:
+                found[state.topic_partition] = here
+        return found
+
+    def _topic_id_here(self, topic_partition: TopicPartition) -> uuid.UUID | None:
+        partition = self._replicas.partition(topic_partition)
+        found = self._logs.get(topic_partition) if partition is None else partition
+        return None if found is None else found.topic_id
+
+    def _delete_leftovers(self, leftovers: Mapping[TopicPartition, uuid.UUID]) -> list[TopicPartition]:
+        """Those that are still there. What cannot be deleted keeps its topic id, and the new replica is refused."""
+        deleted = []
+        for topic_partition, topic_id in leftovers.items():
+            if self._topic_id_here(topic_partition) != topic_id:
+                continue
+            _log.warning("leftover_replica_found", partition=str(topic_partition), topic_id=str(topic_id))
+            self._fetchers.remove(frozenset({topic_partition}))
+            deleted.append(topic_partition)
+            try:
+                self._delete(topic_partition)
+            except KafkaError as error:
+                self._offline_error(topic_partition, error)
+        return deleted
 
     def _judge(self, state: PartitionState) -> Errors:
         partition = self._replicas.partition(state.topic_partition)
@@ -231,6 +280,9 @@ class Leadership:
                     partition.is_leader = False
                 self._replicas.wake_all(topic_partition)
             return
+        self._delete(topic_partition)
+
+    def _delete(self, topic_partition: TopicPartition) -> None:
         self._replicas.forget(topic_partition)
         if self._logs.get(topic_partition) is not None:
             self._logs.delete_async(topic_partition)

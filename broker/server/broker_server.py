@@ -240,6 +240,7 @@ class BrokerServer:
             self.timer,
             self._clock,
             leadership_listener(lambda: self.group_coordinator),
+            self.store,
         )
         self.replica_manager = replication.replica_manager
         steps.undo_by("ReplicaManager", replication.shutdown)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from functools import partial
+
+import structlog
 
 from broker.cluster.partition import IsrChange
 from broker.config.broker_config import BrokerConfig
@@ -20,7 +23,10 @@ from broker.server.metadata_cache import MetadataCache
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.store import StoreError
 
+_log = structlog.get_logger(__name__)
 _PURGE_MS = 60_000
 
 
@@ -37,12 +43,14 @@ class ReplicationService:
         timer: Timer,
         clock: Clock,
         listener: LeadershipListener,
+        store: ClusterStore,
     ) -> None:
         self._config = config
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._cache = cache
         self._clock = clock
+        self._store = store
         self._fetch_channel = assembly.make_fetch_channel_maker(config)
         self._fetcher_settings = assembly.make_fetcher_settings(config)
         self._alter_partition = AlterPartitionManager(
@@ -64,7 +72,9 @@ class ReplicationService:
         )
         self.gone_brokers = GoneBrokers(clock, cache.alive)
         self.fetchers = ReplicaFetcherManager(config.int("num.replica.fetchers"), self._make_fetcher)
-        self.leadership = Leadership(self.replica_manager, log_manager, self.fetchers, listener)
+        self.leadership = Leadership(
+            self.replica_manager, log_manager, self.fetchers, listener, self._present_topic_id
+        )
 
     def startup(self, scheduler: KafkaScheduler) -> None:
         """Begins the periodic tasks: ISR expiration and the high watermark checkpoint."""
@@ -98,6 +108,13 @@ class ReplicationService:
             partial(self.gone_brokers.forget, leader),
             partial(self.gone_brokers.note, leader),
         )
+
+    def _present_topic_id(self, topic: str) -> uuid.UUID | None:
+        try:
+            return self._store.present_topic_id(topic)
+        except StoreError as error:
+            _log.warning("topic_id_not_read", topic=topic, reason=str(error))
+            return None
 
     def _on_isr_accepted(
         self, change: IsrChange, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int

@@ -18,7 +18,9 @@ from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper import admin_requests, znodes
 from broker.zookeeper.store import (
+    ANY_VERSION,
     BadVersionError,
+    Check,
     Create,
     NodeExistsError,
     NoNodeError,
@@ -160,6 +162,19 @@ class ClusterStore:
 
     def topic_assignment(self, topic: str) -> TopicAssignment | None:
         return self.topic_assignments([topic]).get(topic)
+
+    def present_topic_id(self, topic: str) -> uuid.UUID | None:
+        """The topic's id as of now; None when there is no such topic, or it has none.
+
+        A plain read may be answered by a ZooKeeper server that lags behind. This one sends a transaction first: its
+        answer comes only when that server has applied everything before it.
+        """
+        try:
+            self.store.multi([Check(znodes.topic_path(topic), ANY_VERSION)])
+        except NoNodeError:
+            return None
+        assignment = self.topic_assignment(topic)
+        return None if assignment is None else assignment.topic_id
 
     def topic_assignments(self, topics: Sequence[str]) -> dict[str, TopicAssignment]:
         """Topics that exist only."""

@@ -14,6 +14,7 @@ from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.connect_string import parse_connect_string
 from broker.zookeeper.embedded import EmbeddedStore
 from broker.zookeeper.store import (
+    ANY_VERSION,
     BadVersionError,
     Cancelled,
     Check,
@@ -97,6 +98,9 @@ def test_multis_have_the_same_semantics_in_both_stores(store):
     assert created == "/a"
     assert isinstance(stat, Stat)
     assert (stat.version, checked) == (1, None)
+    assert store.multi([Check("/epoch", ANY_VERSION)]) == [None]
+    with pytest.raises(NoNodeError):
+        store.multi([Check("/missing", ANY_VERSION)])
     with pytest.raises(BadVersionError) as failed:
         store.multi([Create("/b"), Check("/epoch", 5), Create("/c")])
     assert failed.value.op_index == 1

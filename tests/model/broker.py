@@ -146,10 +146,16 @@ class ModelBroker:
     """``life`` counts its starts. ``values`` is what its log holds, also while it is down."""
 
     def __init__(
-        self, broker_id: int, directory: Path, clock: Clock, peer: Callable[[int], ModelBroker]
+        self,
+        broker_id: int,
+        directory: Path,
+        clock: Clock,
+        peer: Callable[[int], ModelBroker],
+        present_topic_id: Callable[[str], uuid.UUID | None],
     ) -> None:
         self.broker_id = broker_id
         self._peer = peer
+        self._present_topic_id = present_topic_id
         self.directory = directory
         self.clock = clock
         self.life = 0
@@ -188,7 +194,7 @@ class ModelBroker:
         self.fetchers: dict[int, SteppedFetcher] = {}
         manager = ReplicaFetcherManager(1, self._make_fetcher)
         listener = LeadershipListener(lambda _tp, _epoch: None, lambda _tp, _epoch: None)
-        self.leadership = Leadership(self.replicas, self.logs, manager, listener)
+        self.leadership = Leadership(self.replicas, self.logs, manager, listener, self._present_topic_id)
         self.context: Any = SimpleNamespace(
             broker_epoch=lambda: self.epoch,
             leadership=self.leadership,

@@ -9,27 +9,31 @@ Invariants, checked after every step of the model:
   said, and never goes back while the broker leads;
 - in one leader epoch one broker acknowledges;
 - what a consumer read stays as it was read.
+
+All of it is about one topic. A replica of a topic of the same name that was deleted is another matter, though it may
+still be there, led and written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from uuid import UUID
 
 from tests.model.broker import ModelBroker
 
 
 class Ledger:
-    """``values`` are the committed records by offset."""
+    """``values`` are the committed records by offset; while there is no topic, nothing is noted or promised."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic_id: UUID | None = None) -> None:
+        self.topic_id = topic_id
         self.values: list[bytes] = []
         self.acknowledged: dict[int, bytes] = {}
         self._epochs: dict[int, int] = {}
         self._marks: dict[int, tuple[int, int, int]] = {}
 
-    def reset(self) -> None:
-        """The topic was deleted, and its records with it."""
-        self.__init__()  # type: ignore[misc]
+    def concerns(self, topic_id: UUID | None) -> bool:
+        return self.topic_id is not None and topic_id == self.topic_id
 
     def acknowledge(self, offset: int, value: bytes, broker_id: int, leader_epoch: int) -> None:
         first = self._epochs.setdefault(leader_epoch, broker_id)
@@ -44,24 +48,29 @@ class Ledger:
         committed = self.values[offset : offset + len(values)]
         assert values == committed, f"a consumer read {values} at {offset}, committed is {committed}"
 
+    def note(self, broker: ModelBroker) -> None:
+        """What a broker that leads has committed; to be called before it may have ceased to lead."""
+        partition, log = broker.partition, broker.log
+        if log is None or partition is None or not partition.is_leader or not self.concerns(log.topic_id):
+            return
+        mark = log.high_watermark
+        if mark > len(self.values):
+            self.values += broker.values[len(self.values) : mark]
+        term = (broker.life, partition.leader_epoch)
+        life, epoch, before = self._marks.get(broker.broker_id, (0, -1, 0))
+        assert (life, epoch) != term or mark >= before, (
+            f"the high watermark of leader {broker.broker_id} went back from {before} to {mark}"
+        )
+        self._marks[broker.broker_id] = (*term, mark)
+
     def observe(self, brokers: Iterable[ModelBroker]) -> None:
         """Takes note of what leaders have committed, and checks every replica below its high watermark."""
-        running = [(broker, broker.log) for broker in brokers if broker.up]
-        for broker, log in running:
-            partition = broker.partition
-            if log is None or partition is None or not partition.is_leader:
-                continue
-            mark = log.high_watermark
-            if mark > len(self.values):
-                self.values += broker.values[len(self.values) : mark]
-            term = (broker.life, partition.leader_epoch)
-            life, epoch, before = self._marks.get(broker.broker_id, (0, -1, 0))
-            assert (life, epoch) != term or mark >= before, (
-                f"the high watermark of leader {broker.broker_id} went back from {before} to {mark}"
-            )
-            self._marks[broker.broker_id] = (*term, mark)
-        for broker, log in running:
-            if log is None:
+        running = [broker for broker in brokers if broker.up]
+        for broker in running:
+            self.note(broker)
+        for broker in running:
+            log = broker.log
+            if log is None or not self.concerns(log.topic_id):
                 continue
             mark = log.high_watermark
             assert mark <= log.log_end_offset, (

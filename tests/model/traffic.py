@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from broker.protocol.errors import Errors
 from broker.record.batch import Record, build_batch, read_records
@@ -30,13 +32,17 @@ class Messages:
 class Traffic:
     """The brokers, what is on its way between them, and the ledger of what is committed."""
 
-    def __init__(self, directory: Path, *, unclean: bool) -> None:
+    def __init__(
+        self, directory: Path, present_topic_id: Callable[[str], UUID | None], *, unclean: bool
+    ) -> None:
         self.clock = Clock()
         self.ledger = Ledger()
         self.messages = Messages()
         self.unclean = unclean
         self.sent = 0
-        self.brokers = {b: ModelBroker(b, directory / str(b), self.clock, self._broker) for b in BROKERS}
+        self.brokers = {
+            b: ModelBroker(b, directory / str(b), self.clock, self._broker, present_topic_id) for b in BROKERS
+        }
 
     def _broker(self, broker_id: int) -> ModelBroker:
         return self.brokers[broker_id]
@@ -45,6 +51,7 @@ class Traffic:
 
     def produce(self, broker: ModelBroker, acks: int, count: int = 1) -> None:
         """A producer's request, to whomever it takes for the leader; acknowledged now or later, or never."""
+        ledger = self.ledger
         first = self.sent
         self.sent += count
         values = [b"%d" % number for number in range(first, self.sent)]
@@ -52,20 +59,25 @@ class Traffic:
             batch = memoryview(bytearray(build_batch([Record(None, value, (), 1000)])))
             partition = broker.partition
             epoch = -1 if partition is None else partition.leader_epoch
+            counts = acks == -1 and partition is not None and self.ledger.concerns(partition.topic_id)
 
-            def answered(responses: Any, value: bytes = value, epoch: int = epoch) -> None:
+            def answered(
+                responses: Any, value: bytes = value, epoch: int = epoch, counts: bool = counts
+            ) -> None:
                 response = responses[TP]
-                if response.error is Errors.NONE and acks == -1 and not self.unclean:
+                if response.error is Errors.NONE and counts and ledger is self.ledger:
                     self.ledger.observe(self.brokers.values())
                     self.ledger.acknowledge(response.base_offset, value, broker.broker_id, epoch)
 
             broker.replicas.append_records(
                 timeout_ms=1000, required_acks=acks, entries={TP: batch}, callback=answered
             )
+            ledger.note(broker)
 
     def consume(self, broker: ModelBroker, offset: int) -> None:
         view = broker.read_as_consumer(offset)
-        if view and not self.unclean:
+        partition = broker.partition
+        if view and partition is not None and self.ledger.concerns(partition.topic_id):
             self.ledger.observe(self.brokers.values())
             records = [r for r in read_records(view) if r.offset >= offset]
             self.ledger.read(offset, [r.value or b"" for r in records])
@@ -88,7 +100,9 @@ class Traffic:
         leader = self.brokers[flight.leader]
         if not leader.up or leader.life != flight.leader_life:
             return None
-        return leader.serve_fetch(flight.body)
+        frame = leader.serve_fetch(flight.body)
+        self.ledger.note(leader)
+        return frame
 
     def take_fetched(self, flight: FetchInFlight, frame: bytes) -> None:
         fetcher = flight.fetcher

@@ -94,6 +94,14 @@ def test_a_topic_is_created_with_its_config(store):
         store.create_topic("t", {0: (1,)}, {})
 
 
+def test_the_present_id_of_a_topic_is_told_while_it_exists(store):
+    assert store.present_topic_id("t") is None
+    topic_id = store.create_topic("t", {0: (1, 2)}, {})
+    assert store.present_topic_id("t") == topic_id
+    store.store.delete(znodes.topic_path("t"))
+    assert store.create_topic("t", {0: (1, 2)}, {}) == store.present_topic_id("t") != topic_id
+
+
 def test_an_assignment_is_replaced_only_at_its_version(store):
     store.create_topic("t", {0: (1,)}, {})
     read = store.topic_assignment("t")

@@ -54,6 +54,7 @@ class Broker:
             self.logs,
             ReplicaFetcherManager(1, None),
             LeadershipListener(lambda *_: None, lambda partition, _epoch: self.resigned.append(partition)),
+            lambda _topic: None,
         )
         self.announced = 0
         self.failing_announcements = 0

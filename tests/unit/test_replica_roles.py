@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,8 +105,12 @@ class Broker:
             submit_isr_change=self.changes.append,
         )
         self.fetchers = ReplicaFetcherManager(1, self._make_fetcher)
-        listener = LeadershipListener(lambda *_: None, lambda *_: None)
-        self.leadership = Leadership(self.replicas, self.logs, self.fetchers, listener)
+        self.resigned: list[tuple[TopicPartition, int | None]] = []
+        listener = LeadershipListener(lambda *_: None, lambda *row: self.resigned.append(row))
+        self.present_topic_id: uuid.UUID | None = None
+        self.leadership = Leadership(
+            self.replicas, self.logs, self.fetchers, listener, lambda _topic: self.present_topic_id
+        )
 
     def _make_fetcher(self, leader: int, number: int) -> ReplicaFetcher:
         return ReplicaFetcher(
@@ -206,3 +211,51 @@ def test_a_broker_that_stops_does_not_follow_what_it_was_taken_out_of(broker: Br
     assert broker.asked.get(timeout=60) == [1]
     assert not broker.replicas.partition(tp(0)).is_leader
     wait_until(lambda: broker.fetchers.partition_count == 1)
+
+
+NEW_TOPIC_ID = uuid.UUID(int=10)
+
+
+def of_new_topic(number: int, leader: int) -> PartitionState:
+    return replace(state(number, leader, 0, (ME, OTHER)), topic_id=NEW_TOPIC_ID)
+
+
+def test_a_replica_of_a_topic_that_is_no_more_gives_place_to_the_new_topics(broker: Broker) -> None:
+    """It led in a later epoch, of which the new topic's leader knows nothing."""
+    broker.leadership.apply(1, [state(0, ME, 7, (ME,)), state(1, OTHER, 7, (OTHER, ME))])
+    broker.produce(0)
+    assert broker.asked.get(timeout=60) == [1]
+    broker.present_topic_id = NEW_TOPIC_ID
+    results = broker.leadership.apply(2, [of_new_topic(0, ME), of_new_topic(1, ME)])
+    assert set(results.values()) == {Errors.NONE}
+    for number in (0, 1):
+        partition = broker.replicas.partition(tp(number))
+        assert partition.is_leader
+        assert partition.topic_id == NEW_TOPIC_ID
+        assert partition.log.topic_id == NEW_TOPIC_ID
+        assert partition.log.log_end_offset == 0
+    assert broker.resigned[-2:] == [(tp(0), None), (tp(1), None)]
+    assert broker.fetchers.partition_count == 0
+
+
+def test_a_log_of_a_topic_that_is_no_more_gives_place_to_the_new_topics(broker: Broker) -> None:
+    """It was found at the start, and nobody has spoken of it since."""
+    broker.logs.get_or_create(tp(0), TOPIC_ID)
+    broker.present_topic_id = NEW_TOPIC_ID
+    assert broker.leadership.apply(2, [of_new_topic(0, ME)]) == {tp(0): Errors.NONE}
+    assert broker.replicas.partition(tp(0)).log.topic_id == NEW_TOPIC_ID
+
+
+@pytest.mark.parametrize("present", [TOPIC_ID, None, uuid.UUID(int=11)])
+def test_a_replica_is_not_deleted_on_a_controllers_word_alone(
+    broker: Broker, present: uuid.UUID | None
+) -> None:
+    broker.leadership.apply(1, [state(0, ME, 7, (ME, OTHER))])
+    broker.logs.get_or_create(tp(1), TOPIC_ID)
+    broker.produce(0)
+    broker.present_topic_id = present
+    results = broker.leadership.apply(2, [of_new_topic(0, ME), of_new_topic(1, ME)])
+    assert set(results.values()) == {Errors.INCONSISTENT_TOPIC_ID}
+    assert broker.replicas.partition(tp(0)).leader_epoch == 7
+    assert broker.logs.get(tp(0)).log_end_offset == 1
+    assert broker.logs.get(tp(1)).topic_id == TOPIC_ID
