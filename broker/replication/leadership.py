@@ -84,6 +84,15 @@ class Leadership:
             )
         self.controller_epoch = controller_epoch
 
+    def expect_controller(self, controller_epoch: int) -> None:
+        """Takes no orders of controllers before this one, though none has been heard yet.
+
+        What this broker knew, it forgets when it ends. A controller that was replaced meanwhile, and does not know it,
+        could else delete what the next one has put here.
+        """
+        with self._lock:
+            self.controller_epoch = max(self.controller_epoch, controller_epoch)
+
     def apply(self, controller_epoch: int, states: Sequence[PartitionState]) -> dict[TopicPartition, Errors]:
         """Makes this broker leader or follower of each partition; the error per partition."""
         leftovers = self._leftovers(states)

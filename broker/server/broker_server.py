@@ -357,6 +357,10 @@ class BrokerServer:
         ]
 
     def _on_registered(self, broker_epoch: int) -> None:
+        """Raises StoreError. The controller's requests are heard only from here on, so none comes too early."""
+        controller = self.store.controller_epoch()
+        if controller is not None:
+            self.replication.leadership.expect_controller(controller[0])
         self.controller.broker_epoch = broker_epoch
         _log.info("broker_registered", broker_id=self.broker_id, broker_epoch=broker_epoch)
 

@@ -65,11 +65,11 @@ class Membership:
         on_registered: Callable[[int], None],
         cancel: threading.Event,
     ) -> Healthcheck:
-        """What registers this process; not started. ``on_registered`` is told the epoch when it counts here."""
+        """What registers this process; not started. ``on_registered`` is told the epoch before requests may carry it."""
 
         def note(broker_epoch: int) -> None:
-            self.note_registration(broker_epoch)
             on_registered(broker_epoch)
+            self.note_registration(broker_epoch)
 
         return Healthcheck(
             store,

@@ -245,6 +245,9 @@ class ModelCluster(Traffic):
         """A new session: a new broker epoch."""
         self.store.unregister_broker(broker.broker_id)
         broker.epoch = self.store.register_broker(registration(broker.broker_id))
+        controller = self.store.controller_epoch()
+        if controller is not None:
+            broker.leadership.expect_controller(controller[0])
 
     def expire_session(self, broker: ModelBroker) -> None:
         """ZooKeeper has not heard of it for too long, dead or not."""

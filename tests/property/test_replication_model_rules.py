@@ -66,6 +66,30 @@ def deletion_ordered_by_a_controller_of_old(cluster: ModelCluster) -> None:
     cluster.deliver_all(first)
 
 
+def deletion_that_waited_for_a_broker(cluster: ModelCluster) -> None:
+    """A controller waits for a broker, to delete a topic there, and is replaced. The next one deletes the topic, which
+    is made anew; the broker starts once more, and the first one to give it orders is the one that still waits.
+    """
+    two = cluster.brokers[2]
+    first = cluster.office
+    assert first is not None
+    cluster.fail_over(two)
+    cluster.delete_topic()
+    cluster.govern_undisturbed()
+    cluster.elect_controller(3)
+    cluster.settle()
+    cluster.create_topic()
+    cluster.produce(cluster.brokers[1], -1, 2)
+    cluster.commit()
+    cluster.check()
+    assert cluster.ledger.acknowledged
+    cluster.kill(two)
+    cluster.restart(two)
+    cluster.run_events(first)
+    assert first.channels.queues[2]
+    cluster.deliver_all(first)
+
+
 def follower_behind_a_leader_that_does_not_know_what_is_committed(cluster: ModelCluster) -> None:
     """The next leader has not heard how far its predecessor had committed; a follower stands at what it does know."""
     one, two, three = cluster.brokers.values()
@@ -145,6 +169,7 @@ STORIES: dict[str, Callable[[ModelCluster], None]] = {
     "high-watermark-by-leader-alone": unreplicated_append,
     "skip-truncation": old_leader_with_a_tail_of_its_own,
     "ignore-stale-controller-epoch": deletion_ordered_by_a_controller_of_old,
+    "forget-controller-epoch": deletion_that_waited_for_a_broker,
     "join-isr-before-epoch-start": follower_behind_a_leader_that_does_not_know_what_is_committed,
     "shrink-counts-at-once": shrink_that_the_controller_has_not_seen,
     "elect-out-of-isr": isr_that_died_while_another_lives,

@@ -92,6 +92,13 @@ def _any_controller_epoch(_original: Any) -> Any:
     return check_controller_epoch
 
 
+def _no_controller_expected(_original: Any) -> Any:
+    def expect_controller(_self: Leadership, _controller_epoch: int) -> None:
+        return
+
+    return expect_controller
+
+
 def _join_at_the_mark(_original: Any) -> Any:
     def may_join(follower: ReplicaState, high_watermark: int, _leader_epoch_start_offset: int) -> bool:
         return follower.log_end_offset >= high_watermark
@@ -156,6 +163,11 @@ _ALL = (
         "ignore-stale-controller-epoch",
         "a request of a controller that has been replaced is refused whole",
         (Patch(Leadership, "check_controller_epoch", _any_controller_epoch),),
+    ),
+    Mutation(
+        "forget-controller-epoch",
+        "a broker that starts takes no orders of a controller that was replaced before",
+        (Patch(Leadership, "expect_controller", _no_controller_expected),),
     ),
     Mutation(
         "join-isr-before-epoch-start",

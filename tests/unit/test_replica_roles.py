@@ -15,7 +15,7 @@ from broker.config.log_config import LogConfig
 from broker.log.log_manager import LogManager
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.errors import Errors
+from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.produce_messages import PartitionResponse
 from broker.record.batch import Record, build_batch
 from broker.replication.broker_channel import ChannelError
@@ -23,7 +23,7 @@ from broker.replication.cluster_view import BrokerAddress
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.fetcher import FetcherSettings, ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
-from broker.replication.leadership import Leadership, LeadershipListener
+from broker.replication.leadership import Leadership, LeadershipListener, StopState
 from broker.replication.replica_manager import ReplicaManager
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
@@ -259,3 +259,17 @@ def test_a_replica_is_not_deleted_on_a_controllers_word_alone(
     assert broker.replicas.partition(tp(0)).leader_epoch == 7
     assert broker.logs.get(tp(0)).log_end_offset == 1
     assert broker.logs.get(tp(1)).topic_id == TOPIC_ID
+
+
+def test_a_broker_that_starts_knows_which_controllers_were_replaced_before(broker: Broker) -> None:
+    broker.logs.get_or_create(tp(0), TOPIC_ID)
+    broker.leadership.expect_controller(5)
+    deletion = StopState(tp(0), -2, delete=True)
+    with pytest.raises(KafkaError) as refused:
+        broker.leadership.stop(4, [deletion])
+    assert refused.value.error_code is Errors.STALE_CONTROLLER_EPOCH
+    broker.leadership.expect_controller(3)
+    with pytest.raises(KafkaError):
+        broker.leadership.apply(4, [state(0, ME, 7, (ME, OTHER))])
+    assert broker.logs.get(tp(0)) is not None
+    assert broker.leadership.stop(5, [deletion]) == {tp(0): Errors.NONE}
