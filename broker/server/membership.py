@@ -65,7 +65,7 @@ class Membership:
         on_registered: Callable[[int], None],
         cancel: threading.Event,
     ) -> Healthcheck:
-        """What registers this process; not started. ``on_registered`` is told the epoch before requests may carry it."""
+        """What registers this process; not started. ``on_registered`` hears the epoch before requests may carry it."""
 
         def note(broker_epoch: int) -> None:
             on_registered(broker_epoch)
