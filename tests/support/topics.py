@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -80,13 +80,20 @@ def record_count(bootstrap: str, topic: str) -> int:
 
 def end_offsets(consumer: Consumer, topic: str) -> dict[int, int]:
     """Each partition's end (its high watermark)."""
-    ends: dict[int, int] = {}
-    for partition in consumer.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic].partitions:
-        found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=CALL_TIMEOUT_S)
-        if found is None:
-            raise KafkaException(f"no watermark of {topic}-{partition}")
-        ends[partition] = found[1]
-    return ends
+    partitions = consumer.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic].partitions
+    return {
+        partition: _high_watermark(consumer, TopicPartition(topic, partition)) for partition in partitions
+    }
+
+
+def _high_watermark(consumer: Consumer, partition: TopicPartition) -> int:
+    """A new leader does not tell it before its followers have confirmed it (OFFSET_NOT_AVAILABLE, KIP-207)."""
+    _, high = wait_until(
+        lambda: consumer.get_watermark_offsets(partition, timeout=CALL_TIMEOUT_S),
+        timeout=CALL_TIMEOUT_S,
+        what=f"the high watermark of {partition}",
+    )
+    return high
 
 
 def _admin(bootstrap: str) -> AdminClient:
