@@ -77,6 +77,9 @@ class BrokerProcess(abc.ABC):
         self.wait_ready()
         return self
 
+    def prepare(self) -> None:  # noqa: B027 - most have nothing to do
+        """Does what an operator does once before the first start; ``start`` does it when it was not done."""
+
     def start_nowait(self) -> None:
         """Starts the process and returns at once."""
         self._prepare()

@@ -1,7 +1,8 @@
-"""Apache Kafka 3.9.1's own jars: the peer of the tests and the benchmark, and Kafka's command-line tools.
+"""Apache Kafka's own jars: the peer of the tests and the benchmark, and Kafka's command-line tools.
 
-The jars are obtained once by ``mvn`` (whatever repository this machine's Maven is set up for) into a cache that
-all checkouts share: ``$LANDLINE_CACHE`` or /var/cache/landline, below it ``kafka/3.9.1``. The cache is built
+Everything is 3.9.1, the last with ZooKeeper, unless a version is named: the benchmark runs 4.1 as well. The jars
+are obtained once by ``mvn`` (whatever repository this machine's Maven is set up for) into a cache that all
+checkouts share: ``$LANDLINE_CACHE`` or /var/cache/landline, below it ``kafka/<version>``. The cache is built
 aside and renamed into place under a lock, so that parallel test runs and interrupted downloads do no harm.
 Starting brokers is left to ``kafka_broker``.
 """
@@ -15,22 +16,18 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 KAFKA_VERSION = "3.9.1"
+KRAFT_VERSION = "4.1.1"
 SCALA_VERSION = "2.13"
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 DEBIAN_PACKAGES = {"java": "default-jre-headless", "mvn": "maven"}
 DOWNLOAD_TIMEOUT_S = 540
 TOOL_TIMEOUT_S = 180
 TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-
-_ARTIFACTS = (
-    ("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION),
-    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-    ("org.slf4j", "slf4j-reload4j", "1.7.36"),
-)
 
 _LOG4J = """\
 log4j.rootLogger=${landline.log.level}, out
@@ -39,6 +36,33 @@ log4j.appender.out.target=${landline.log.target}
 log4j.appender.out.layout=org.apache.log4j.PatternLayout
 log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
 """
+_LOG4J2 = """\
+rootLogger.level=${sys:landline.log.level}
+rootLogger.appenderRef.out.ref=out
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=[%d] %p %m (%c)%n
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Logging:
+    """What a version of Kafka logs with: an artifact, and its configuration beside the jars."""
+
+    group: str
+    name: str
+    version: str
+    file_name: str
+    content: str
+
+
+_LOGGING = {
+    KAFKA_VERSION: _Logging("org.slf4j", "slf4j-reload4j", "1.7.36", "log4j.properties", _LOG4J),
+    KRAFT_VERSION: _Logging(
+        "org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3", "log4j2.properties", _LOG4J2
+    ),
+}
 
 
 class KafkaDistUnavailableError(RuntimeError):
@@ -51,32 +75,36 @@ def cache_dir() -> Path:
 
 
 @cache
-def jar_dir() -> Path:
+def jar_dir(version: str = KAFKA_VERSION) -> Path:
     """Returns the directory of Kafka's jars, obtaining them first when the cache lacks them.
 
     Raises ``KafkaDistUnavailableError`` when java or mvn is missing, or the download fails.
     """
-    _require("java")
-    target = cache_dir() / "kafka" / KAFKA_VERSION
+    _require("java", version)
+    target = cache_dir() / "kafka" / version
     if not target.is_dir():
-        with _locked(target.parent / f"{KAFKA_VERSION}.lock"):
+        with _locked(target.parent / f"{version}.lock"):
             if not target.is_dir():
-                _download_into(target)
+                _download_into(target, version)
     return target
 
 
-def classpath() -> str:
+def classpath(version: str = KAFKA_VERSION) -> str:
     """Returns the value of java's ``-cp`` for Kafka's server and tools, with a log4j configuration in it."""
-    return f"{jar_dir()}:{jar_dir()}/*"
+    return f"{jar_dir(version)}:{jar_dir(version)}/*"
 
 
 def java_command(
-    main_class: str, *args: str, jvm: Sequence[str] = (), log_target: str = "System.out"
+    main_class: str,
+    *args: str,
+    jvm: Sequence[str] = (),
+    log_target: str = "System.out",
+    version: str = KAFKA_VERSION,
 ) -> list[str]:
     """Returns the command line that runs ``main_class``; ``jvm`` holds its flags, such as ``-Xmx256m``."""
     level = "INFO" if log_target == "System.out" else "WARN"
     log_flags = [f"-Dlandline.log.level={level}", f"-Dlandline.log.target={log_target}"]
-    return ["java", *jvm, *log_flags, "-cp", classpath(), main_class, *args]
+    return ["java", *jvm, *log_flags, "-cp", classpath(version), main_class, *args]
 
 
 def run_tool(
@@ -95,10 +123,10 @@ def dump_log_segments(files: Sequence[Path], *flags: str) -> subprocess.Complete
     return run_tool("kafka.tools.DumpLogSegments", "--files", joined, *flags)
 
 
-def _require(program: str) -> None:
+def _require(program: str, version: str) -> None:
     if shutil.which(program) is None:
         raise KafkaDistUnavailableError(
-            f"Apache Kafka {KAFKA_VERSION} needs {program}: apt-get install {' '.join(DEBIAN_PACKAGES.values())}"
+            f"Apache Kafka {version} needs {program}: apt-get install {' '.join(DEBIAN_PACKAGES.values())}"
         )
 
 
@@ -116,12 +144,12 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _download_into(target: Path) -> None:
-    _require("mvn")
+def _download_into(target: Path, version: str) -> None:
+    _require("mvn", version)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=target.parent) as building:
         jars = Path(building) / "jars"
         pom = Path(building) / "pom.xml"
-        pom.write_text(_pom())
+        pom.write_text(_pom(version))
         command = [
             "mvn",
             "-q",
@@ -136,10 +164,9 @@ def _download_into(target: Path) -> None:
             command, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False
         )
         if done.returncode != 0:
-            raise KafkaDistUnavailableError(
-                f"mvn could not get Kafka {KAFKA_VERSION}: {_first_error(done.stdout)}"
-            )
-        (jars / "log4j.properties").write_text(_LOG4J)
+            raise KafkaDistUnavailableError(f"mvn could not get Kafka {version}: {_first_error(done.stdout)}")
+        logging = _LOGGING[version]
+        (jars / logging.file_name).write_text(logging.content)
         jars.rename(target)
 
 
@@ -148,10 +175,16 @@ def _first_error(output: str) -> str:
     return errors[0] if errors else output[-300:]
 
 
-def _pom() -> str:
+def _pom(version: str) -> str:
+    logging = _LOGGING[version]
+    artifacts = (
+        ("org.apache.kafka", f"kafka_{SCALA_VERSION}", version),
+        ("org.apache.kafka", "kafka-tools", version),
+        (logging.group, logging.name, logging.version),
+    )
     dependencies = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
-        for group, name, version in _ARTIFACTS
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{release}</version></dependency>"
+        for group, name, release in artifacts
     )
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
