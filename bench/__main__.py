@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import click
@@ -19,16 +20,19 @@ from rich.progress import (
 )
 
 from bench import machine, plot, report
-from bench.loads import FULL, LOADS, QUICK
+from bench.report import Report, Section
 from bench.results import compare
-from bench.session import Session, metrics
+from bench.session import MAX_REPEATS, Session
+from bench.suites import SUITES
 from bench.targets import Target
+from bench.workload import Stage, Suite
 from tests.support import kafka_dist
 from tests.support.zookeeper import ZooKeeperServer
 
 DEFAULT_OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
-STEPS_PER_VISIT = 2 + len(LOADS)
-NAMES = {"landline": Target.LANDLINE, "kafka": Target.KAFKA}
+NAMES = {"landline": Target.LANDLINE, "kafka": Target.KAFKA, "kraft": Target.KRAFT}
+QUICK_SCALE = 1 / 8
+STEM = "report"
 
 
 @click.command()
@@ -36,37 +40,80 @@ NAMES = {"landline": Target.LANDLINE, "kafka": Target.KAFKA}
     "--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Rounds over all targets."
 )
 @click.option(
-    "--quick", is_flag=True, help="One sixth of the load: a check that it works, not a measurement."
+    "--suite",
+    "names",
+    type=click.Choice([suite.name for suite in SUITES]),
+    multiple=True,
+    help="Only this one; may be repeated.",
+)
+@click.option(
+    "--target",
+    "target_names",
+    type=click.Choice(list(NAMES)),
+    multiple=True,
+    help="Only this one; may be repeated.",
+)
+@click.option(
+    "--scale",
+    type=click.FloatRange(0.01, 20),
+    default=1.0,
+    show_default=True,
+    help="How much load, how long.",
+)
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="An eighth of the load, nothing repeated: a check that it works, no measurement.",
 )
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_OUT, help="Report directory."
 )
-@click.option(
-    "--target", "names", type=click.Choice(list(NAMES)), multiple=True, help="Only this one; may be repeated."
-)
 @click.option("--work-dir", type=click.Path(file_okay=False, path_type=Path), help="Where log dirs are put.")
-def main(rounds: int, quick: bool, out: Path, names: tuple[str, ...], work_dir: Path | None) -> None:
-    """Measure Landline beside Apache Kafka 3.9.1: start-up, memory, throughput, CPU seconds per GiB."""
+def main(
+    rounds: int,
+    names: tuple[str, ...],
+    target_names: tuple[str, ...],
+    scale: float,
+    quick: bool,
+    out: Path,
+    work_dir: Path | None,
+) -> None:
+    """Measure Landline beside Apache Kafka 3.9.1 (ZooKeeper) and 4.1 (KRaft), in one run."""
     console = Console()
-    targets = [NAMES[name] for name in names] or list(Target)
+    targets = [NAMES[name] for name in target_names] or list(Target)
+    suites = [suite for suite in SUITES if not names or suite.name in names]
     try:
         kafka_dist.jar_dir()
+        if Target.KRAFT in targets:
+            kafka_dist.jar_dir(kafka_dist.KRAFT_VERSION)
     except kafka_dist.KafkaDistUnavailableError as error:
         sys.exit(str(error))
+    scale = scale * QUICK_SCALE if quick else scale
+    begin = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="landline-bench-", dir=work_dir) as directory,
         ZooKeeperServer(Path(directory) / "zookeeper", tick_ms=2000) as zookeeper,
         _progress(console) as progress,
     ):
-        task = progress.add_task("starting", total=rounds * len(targets) * STEPS_PER_VISIT)
+        task = progress.add_task("starting", total=rounds * sum(_steps(suites, target) for target in targets))
 
         def step(text: str) -> None:
             progress.update(task, advance=1, description=text)
             progress.refresh()
 
-        session = Session(zookeeper, Path(directory), QUICK if quick else FULL, step)
+        repeats = 0 if quick else MAX_REPEATS
+        session = Session(zookeeper, Path(directory), suites, scale, step, repeats)
         session.run(targets, rounds)
-    _publish(console, session, targets, out, {"rounds": str(rounds), "load": "quick" if quick else "full"})
+    minutes = (time.monotonic() - begin) / 60
+    facts = {"rounds": str(rounds), "scale": "quick, not a measurement" if quick else f"{scale:g}"}
+    facts |= {"duration": f"{minutes:.0f} minutes"}
+    _publish(console, session, targets, out, facts)
+
+
+def _steps(suites: list[Suite], target: Target) -> int:
+    """A workload is a step, and so is each stage's set-up."""
+    stages = {suite.stage for suite in suites} - {Stage.OWN}
+    return len(stages) + sum(target in workload.targets for suite in suites for workload in suite.workloads)
 
 
 def _progress(console: Console) -> Progress:
@@ -84,22 +131,34 @@ def _progress(console: Console) -> Progress:
 def _publish(
     console: Console, session: Session, targets: list[Target], out: Path, facts: dict[str, str]
 ) -> None:
-    names = [target.value for target in targets]
-    comparisons = compare(metrics(), session.samples, Target.LANDLINE.value, Target.KAFKA.value)
     restless = sum(not noise.settled for noise in session.noise)
     noisy = (
         f"{len(session.noise)} runs were repeated because others used the CPUs; {restless} never were quiet"
     )
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    names = [target.value for target in Target if target in targets]
+    others = [name for name in names if name != Target.LANDLINE.value]
+    sections = [
+        Section(
+            suite.title,
+            suite.note,
+            compare(
+                [metric for workload in suite.workloads for metric in workload.metrics],
+                session.samples,
+                Target.LANDLINE.value,
+                others,
+            ),
+        )
+        for suite in session.suites
+    ]
     facts = {"date": today, **facts, **machine.description(), "neighbours": noisy}
-    report.print_table(console, comparisons, names)
+    result = Report(sections, [Target.LANDLINE.value, *others], facts, session.failures)
+    report.print_tables(console, result)
     out.mkdir(parents=True, exist_ok=True)
-    stem = out / "kafka-3.9.1"
-    drawn = plot.draw(stem.with_name(stem.name + ".png"), comparisons)
-    text = report.markdown(comparisons, names, facts, f"{stem.name}.png" if drawn else None)
-    stem.with_name(stem.name + ".md").write_text(text)
-    report.write_json(stem.with_name(stem.name + ".json"), session.samples, comparisons, facts)
-    console.print(f"report: {stem}.md, .json" + (", .png" if drawn else ""))
+    drawn = plot.draw(out / f"{STEM}.png", result)
+    (out / f"{STEM}.md").write_text(report.markdown(result, f"{STEM}.png" if drawn else None))
+    report.write_json(out / f"{STEM}.json", result, session.samples)
+    console.print(f"report: {out / STEM}.md, .json" + (", .png" if drawn else ""))
 
 
 if __name__ == "__main__":

@@ -1,27 +1,22 @@
-"""The machine under the measurement: its description, who used its CPUs, and pages that were touched before.
-
-A virtual machine hands free memory back to its host; the next first write to such a page runs ten times slower and
-is billed to whoever makes it. ``touch_free_memory`` pays that before each run, for every target alike.
-"""
+"""The machine under the measurement: its description, and who used its CPUs while something ran."""
 
 from __future__ import annotations
 
-import mmap
 import os
 import platform
 import resource
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
-from tests.support.processes import MIB, CpuSeconds
+from tests.support.processes import CpuSeconds
 
-CHUNK = bytes(range(256)) * (MIB // 256)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +40,14 @@ def description() -> dict[str, str]:
     }
 
 
-def touch_free_memory(mib: int) -> None:
-    """Writes to ``mib`` MiB of fresh memory in a process that ends at once, as far as half the free memory allows."""
-    allowed = int(psutil.virtual_memory().available / MIB / 2)
-    subprocess.run([sys.executable, "-m", "bench.machine", str(min(mib, allowed))], check=True)
-
-
-def measure(work: Callable[[], None], broker_cpu: Callable[[], CpuSeconds]) -> Usage:
-    """Runs ``work`` and returns what it took of the clock and of the CPUs."""
+def measure(work: Callable[[], T], broker_cpu: Callable[[], CpuSeconds]) -> tuple[T, Usage]:
+    """Runs ``work``; returns its result, and what it took of the clock and of the CPUs."""
     busy, own, broker, start = _busy_seconds(), _own_seconds(), broker_cpu(), time.perf_counter()
-    work()
+    result = work()
     seconds = time.perf_counter() - start
     broker_used, own_used = broker_cpu() - broker, _own_seconds() - own
     foreign = _busy_seconds() - busy - broker_used.total - own_used.total
-    return Usage(seconds, broker_used, own_used, max(0.0, foreign) / seconds)
+    return result, Usage(seconds, broker_used, own_used, max(0.0, foreign) / seconds)
 
 
 def _busy_seconds() -> float:
@@ -82,13 +71,3 @@ def _cpu_model() -> str:
 def _java_version() -> str:
     done = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
     return done.stderr.splitlines()[0] if done.stderr else "none"
-
-
-def _touch(mib: int) -> None:
-    with mmap.mmap(-1, max(1, mib) * MIB) as memory:
-        for _ in range(mib):
-            memory.write(CHUNK)
-
-
-if __name__ == "__main__":
-    _touch(int(sys.argv[1]))

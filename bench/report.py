@@ -1,84 +1,193 @@
-"""Shows comparisons: a coloured table for the terminal, Markdown and JSON for docs/benchmarks."""
+"""Shows comparisons: coloured tables for the terminal, Markdown and JSON for docs/benchmarks."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.results import Comparison, Sample, Spread, Verdict
+from bench.results import Better, Comparison, Failure, Goal, GoalState, Sample, Spread, Verdict
 
 COLOURS = {Verdict.AHEAD: "green", Verdict.TIE: "yellow", Verdict.BEHIND: "red"}
+GOAL_COLOURS = {GoalState.MET: "green", GoalState.LEVEL: "yellow", GoalState.MISSED: "red"}
 NOTES = """\
-Figures are median (least to greatest) over the rounds. *Advantage* is how many times better Landline is, round by
-round, whichever way is better for the figure; between 0.8 and 1.25 it is a tie. Both brokers run one at a time with
-their default settings, single node, 3 partitions, 1 KiB records, acks=all; targets are interleaved and their order
-is swapped each round, an unmeasured warm-up comes first, pages are touched before each run, and runs that neighbours
-disturbed are repeated. Starting on an empty directory needs no ZooKeeper for Landline; Kafka's is already up.
+Figures are median (least to greatest) over the rounds. *Ahead of* a target is how many times better Landline is,
+round by round, whichever way is better for the figure; between 0.8 and 1.25 it is a tie. All run one at a time with
+their default settings; how they are kept alike is in [README.md](README.md).
 """
 
 
-def table(comparisons: Sequence[Comparison], targets: Sequence[str]) -> Table:
-    """The terminal's table."""
-    shown = Table(title="Landline beside Apache Kafka", header_style="bold cyan", row_styles=("", "dim"))
-    shown.add_column("figure", min_width=24)
-    shown.add_column("unit")
-    for target in targets:
-        shown.add_column(target, justify="right")
-    shown.add_column("advantage", justify="right")
-    shown.add_column("goal", justify="right")
-    for each in (each for each in comparisons if not each.metric.detail):
-        cells = [_spread(each.spreads.get(target)) for target in targets]
-        shown.add_row(each.metric.title, each.metric.unit, *cells, _coloured(each), _goal(each))
-    return shown
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A suite's comparisons under its title."""
+
+    title: str
+    note: str
+    comparisons: Sequence[Comparison]
 
 
-def print_table(console: Console, comparisons: Sequence[Comparison], targets: Sequence[str]) -> None:
-    """Prints the table."""
-    console.print(table(comparisons, targets))
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that is told of a run. ``targets``: Landline first, then who it is compared with."""
+
+    sections: Sequence[Section]
+    targets: Sequence[str]
+    facts: Mapping[str, str]
+    failures: Sequence[Failure]
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """Of all sections."""
+        return [each for section in self.sections for each in section.comparisons]
+
+    @property
+    def others(self) -> Sequence[str]:
+        """All targets but Landline."""
+        return self.targets[1:]
 
 
-def markdown(
-    comparisons: Sequence[Comparison], targets: Sequence[str], facts: Mapping[str, str], plot: str | None
-) -> str:
+def print_tables(console: Console, report: Report) -> None:
+    """Prints a table for each suite, and what failed."""
+    for section in report.sections:
+        console.print(_table(section, report))
+    for failure in report.failures:
+        console.print(f"[red]failed[/]: {_failure(failure)}", highlight=False)
+
+
+def markdown(report: Report, plot: str | None) -> str:
     """The report as Markdown."""
-    lines = ["# Landline beside Apache Kafka 3.9.1", "", NOTES]
-    lines += [f"- {key}: {value}" for key, value in facts.items()]
-    lines += ["", f"| figure | unit | {' | '.join(targets)} | advantage | verdict | goal |"]
-    lines += [f"|---|---|{'---|' * len(targets)}---|---|---|"]
-    for each in comparisons:
-        cells = " | ".join(_spread(each.spreads.get(target)) for target in targets)
-        verdict = each.verdict.value if each.verdict else ""
-        advantage = _spread(each.advantage)
-        lines.append(
-            f"| {each.metric.title} | {each.metric.unit} | {cells} | {advantage} | {verdict} | {_plain_goal(each)} |"
-        )
+    lines = ["# Landline beside Apache Kafka", "", NOTES]
+    lines += [f"- {key}: {value}" for key, value in report.facts.items()]
     if plot:
-        lines += ["", f"![Advantage by figure]({plot})"]
+        lines += ["", f"![How many times better, by figure]({plot})"]
+    lines += _goals(report)
+    for section in report.sections:
+        lines += _section(section, report)
+    lines += _details(report)
+    if report.failures:
+        lines += ["", "## What failed", "", *[f"- {_failure(failure)}" for failure in report.failures]]
     return "\n".join(lines) + "\n"
 
 
-def write_json(
-    path: Path, samples: Sequence[Sample], comparisons: Sequence[Comparison], facts: Mapping[str, str]
-) -> None:
+def write_json(path: Path, report: Report, samples: Sequence[Sample]) -> None:
     """Writes every sample, so that others can do their own sums."""
     summary = [
         {
+            "suite": section.title,
             "metric": each.metric.key,
+            "title": each.metric.title,
             "unit": each.metric.unit,
+            "better": each.metric.better.value,
             "spreads": {target: asdict(spread) for target, spread in each.spreads.items()},
-            "advantage": asdict(each.advantage) if each.advantage else None,
+            "advantages": {target: asdict(spread) for target, spread in each.advantages.items()},
             "verdict": each.verdict.value if each.verdict else None,
-            "goal_met": each.goal_met,
+            "goal": asdict(each.metric.goal) if each.metric.goal else None,
+            "goal_state": each.goal.value if each.goal else None,
         }
-        for each in comparisons
+        for section in report.sections
+        for each in section.comparisons
     ]
-    content = {"facts": dict(facts), "samples": [asdict(sample) for sample in samples], "summary": summary}
+    content = {
+        "facts": dict(report.facts),
+        "summary": summary,
+        "failures": [asdict(failure) for failure in report.failures],
+        "samples": [asdict(sample) for sample in samples],
+    }
     path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def goal_text(goal: Goal, better: Better) -> str:
+    """What is asked for, in a few words."""
+    if goal.times is not None:
+        return "not behind" if goal.times == 1 else f"{goal.times:g} times better"
+    assert goal.value is not None
+    return f"{'at most' if better is Better.LOWER else 'at least'} {goal.value:g}"
+
+
+def _table(section: Section, report: Report) -> Table:
+    shown = Table(title=section.title, header_style="bold cyan", row_styles=("", "dim"))
+    shown.add_column("figure", min_width=24)
+    shown.add_column("unit")
+    for name in [*report.targets, *[f"ahead of {other}" for other in report.others], "goal"]:
+        shown.add_column(name, justify="right")
+    for each in (each for each in section.comparisons if not each.metric.detail):
+        cells = [_cell(each, target, report) for target in report.targets]
+        ahead = [_coloured(each, other) for other in report.others]
+        shown.add_row(each.metric.title, each.metric.unit, *cells, *ahead, _goal_cell(each, coloured=True))
+    return shown
+
+
+def _goals(report: Report) -> list[str]:
+    judged = [each for each in report.comparisons if each.goal is not None]
+    if not judged:
+        return []
+    first = report.others[0] if report.others else ""
+    lines = [
+        "",
+        "## The goals",
+        "",
+        f"| figure | asked for | measured | ahead of {first} | |",
+        "|---|---|---|---|---|",
+    ]
+    for each in judged:
+        assert each.metric.goal is not None
+        assert each.goal is not None
+        asked = goal_text(each.metric.goal, each.metric.better)
+        measured = f"{_spread(each.spreads.get(report.targets[0]))} {each.metric.unit}"
+        state = each.goal.value if each.goal is not GoalState.MISSED else f"**{each.goal.value}**"
+        lines.append(
+            f"| {each.metric.title} | {asked} | {measured} | {_spread(each.advantages.get(first))} | {state} |"
+        )
+    return lines
+
+
+def _section(section: Section, report: Report) -> list[str]:
+    lines = ["", f"## {section.title}", ""]
+    if section.note:
+        lines += [section.note, ""]
+    return [*lines, *_rows([each for each in section.comparisons if not each.metric.detail], report)]
+
+
+def _details(report: Report) -> list[str]:
+    details = [each for each in report.comparisons if each.metric.detail]
+    if not details:
+        return []
+    return [
+        "",
+        "## Details",
+        "",
+        "User and system CPU apart, the far percentiles, and what was measured beside.",
+        "",
+        *_rows(details, report),
+    ]
+
+
+def _rows(comparisons: Sequence[Comparison], report: Report) -> list[str]:
+    heads = [*report.targets, *[f"ahead of {other}" for other in report.others]]
+    lines = [f"| figure | unit | {' | '.join(heads)} | |", "|---" * (len(heads) + 3) + "|"]
+    for each in comparisons:
+        cells = [_cell(each, target, report) for target in report.targets]
+        cells += [_spread(each.advantages.get(other)) for other in report.others]
+        verdict = each.verdict.value if each.verdict else ""
+        lines.append(f"| {each.metric.title} | {each.metric.unit} | {' | '.join(cells)} | {verdict} |")
+    return lines
+
+
+def _cell(each: Comparison, target: str, report: Report) -> str:
+    if spread := each.spreads.get(target):
+        return _spread(spread)
+    failed = any(
+        failure.target == target and each.metric.key in failure.metrics for failure in report.failures
+    )
+    return "failed" if failed else ""
+
+
+def _failure(failure: Failure) -> str:
+    return f"{failure.workload}, {failure.target}, round {failure.round_number + 1}: {failure.reason}"
 
 
 def _spread(spread: Spread | None) -> str:
@@ -95,19 +204,14 @@ def _number(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def _coloured(each: Comparison) -> str:
-    if each.verdict is None:
+def _coloured(each: Comparison, other: str) -> str:
+    if other not in each.advantages or each.verdict is None:
+        return _spread(each.advantages.get(other))
+    return f"[{COLOURS[each.verdict]}]{_spread(each.advantages[other])}[/]"
+
+
+def _goal_cell(each: Comparison, *, coloured: bool) -> str:
+    if each.goal is None or each.metric.goal is None:
         return ""
-    return f"[{COLOURS[each.verdict]}]{_spread(each.advantage)} {each.verdict.value}[/]"
-
-
-def _plain_goal(each: Comparison) -> str:
-    if each.goal_met is None:
-        return ""
-    sign = "met" if each.goal_met else "missed"
-    return f"{sign} (under {each.metric.goal:g})"
-
-
-def _goal(each: Comparison) -> str:
-    colour = "green" if each.goal_met else "red"
-    return f"[{colour}]{_plain_goal(each)}[/]" if each.goal_met is not None else ""
+    text = f"{each.goal.value}: {goal_text(each.metric.goal, each.metric.better)}"
+    return f"[{GOAL_COLOURS[each.goal]}]{text}[/]" if coloured else text

@@ -19,25 +19,38 @@ class Better(enum.Enum):
 
 
 class Verdict(enum.Enum):
-    """How the first target stands to the second."""
+    """How the first target stands to another."""
 
     AHEAD = "ahead"
     TIE = "tie"
     BEHIND = "behind"
 
 
+class GoalState(enum.Enum):
+    """What became of a goal. LEVEL: a tie where not to be behind was asked for."""
+
+    MET = "met"
+    LEVEL = "met (a tie)"
+    MISSED = "missed"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What Landline promises of a figure: a ``value`` in its unit, or to be ``times`` better than Kafka 3.9.1."""
+
+    value: float | None = None
+    times: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure that every target has; ``goal`` is Landline's own promise in the same unit.
-
-    A ``detail`` is in the written reports only.
-    """
+    """One figure that every target has. A ``detail`` stands in a table at the report's end."""
 
     key: str
     title: str
     unit: str
     better: Better
-    goal: float | None = None
+    goal: Goal | None = None
     detail: bool = False
 
 
@@ -52,6 +65,17 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """A workload that one target did not get through in one round."""
+
+    workload: str
+    metrics: tuple[str, ...]
+    target: str
+    round_number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Spread:
     """Least, middle and greatest of a figure over the rounds."""
 
@@ -63,36 +87,35 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One metric of all targets. ``advantage`` says how many times better ours is, whichever way is better."""
+    """One metric of all targets. ``advantages`` say how many times better ours is than each other target's."""
 
     metric: Metric
     spreads: dict[str, Spread]
-    advantage: Spread | None
+    advantages: dict[str, Spread]
     verdict: Verdict | None
-    goal_met: bool | None
+    goal: GoalState | None
 
 
-def compare(metrics: Iterable[Metric], samples: Sequence[Sample], ours: str, theirs: str) -> list[Comparison]:
-    """Returns one comparison per metric that has samples."""
-    return [
-        _comparison(metric, found, ours, theirs)
-        for metric in metrics
-        if (found := [sample for sample in samples if sample.metric == metric.key])
-    ]
+def compare(
+    metrics: Iterable[Metric], samples: Sequence[Sample], ours: str, theirs: Sequence[str]
+) -> list[Comparison]:
+    """Returns one comparison per metric; verdicts and goals are against the first of ``theirs``."""
+    by_metric: dict[str, list[Sample]] = {}
+    for sample in samples:
+        by_metric.setdefault(sample.metric, []).append(sample)
+    return [_comparison(metric, by_metric.get(metric.key, []), ours, theirs) for metric in metrics]
 
 
-def _comparison(metric: Metric, samples: Sequence[Sample], ours: str, theirs: str) -> Comparison:
+def _comparison(metric: Metric, samples: Sequence[Sample], ours: str, theirs: Sequence[str]) -> Comparison:
     spreads = {
         target: _spread([sample.value for sample in samples if sample.target == target])
         for target in dict.fromkeys(sample.target for sample in samples)
     }
-    advantages = _advantages(metric, samples, ours, theirs)
-    advantage = _spread(advantages) if advantages else None
-    goal_met = None
-    if metric.goal is not None and ours in spreads:
-        median = spreads[ours].median
-        goal_met = median <= metric.goal if metric.better is Better.LOWER else median >= metric.goal
-    return Comparison(metric, spreads, advantage, _verdict(advantage), goal_met)
+    advantages = {
+        their: _spread(found) for their in theirs if (found := _advantages(metric, samples, ours, their))
+    }
+    first = advantages.get(theirs[0]) if theirs else None
+    return Comparison(metric, spreads, advantages, _verdict(first), _goal(metric, spreads.get(ours), first))
 
 
 def _advantages(metric: Metric, samples: Sequence[Sample], ours: str, theirs: str) -> list[float]:
@@ -115,3 +138,20 @@ def _verdict(advantage: Spread | None) -> Verdict | None:
     if advantage.median > TIE_HIGH:
         return Verdict.AHEAD
     return Verdict.BEHIND if advantage.median < TIE_LOW else Verdict.TIE
+
+
+def _goal(metric: Metric, ours: Spread | None, advantage: Spread | None) -> GoalState | None:
+    if metric.goal is None:
+        return None
+    if metric.goal.times is not None:
+        if advantage is None:
+            return None
+        if advantage.median >= metric.goal.times:
+            return GoalState.MET
+        level = metric.goal.times == 1 and advantage.median >= TIE_LOW
+        return GoalState.LEVEL if level else GoalState.MISSED
+    if ours is None or metric.goal.value is None:
+        return None
+    lower = metric.better is Better.LOWER
+    met = ours.median <= metric.goal.value if lower else ours.median >= metric.goal.value
+    return GoalState.MET if met else GoalState.MISSED

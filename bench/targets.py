@@ -1,41 +1,109 @@
-"""The two brokers that are compared, each as its operator would start it: default settings, default JVM flags."""
+"""Who is compared, each as its operator would start it: default settings, default JVM flags."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from tests.support.brokers import BrokerProcess
 from tests.support.kafka_broker import DEFAULT_JVM, KafkaBroker
+from tests.support.kafka_dist import KAFKA_VERSION, KRAFT_VERSION
+from tests.support.kraft_broker import KraftBroker, new_cluster_id
 from tests.support.landline_broker import LandlineBroker, LandlineStandalone
+from tests.support.ports import free_port
+from tests.support.zookeeper import ZooKeeperServer
 
-# The same for both: one broker cannot hold three replicas of the internal topics, and deleted topics must give
-# their pages back before the next run.
-CONFIG: dict[str, object] = {
+# The same for all. The tests' settings go back to the defaults; a group's first rebalance waits for nobody, and one
+# broker cannot hold three replicas of the internal topics.
+CONFIG: Mapping[str, object] = {
     "auto.create.topics.enable": "false",
-    "log.segment.delete.delay.ms": 1000,
+    "controlled.shutdown.retry.backoff.ms": 5000,
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 50,
     "offsets.topic.replication.factor": 1,
-    "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 50,
+    "transaction.state.log.replication.factor": 1,
+    "zookeeper.session.timeout.ms": 18000,
 }
+# Deleted topics must give their pages back before the next run.
+QUICK_DELETES: Mapping[str, object] = {"log.segment.delete.delay.ms": 100}
 
 
 class Target(enum.Enum):
     """Who is measured; the value is the name in the report."""
 
     LANDLINE = "Landline"
-    KAFKA = "Apache Kafka 3.9.1"
+    KAFKA = f"Apache Kafka {KAFKA_VERSION}"
+    KRAFT = f"Apache Kafka {KRAFT_VERSION}"
+
+    @property
+    def needs_zookeeper(self) -> bool:
+        """Whether its clusters meet in ZooKeeper."""
+        return self is not Target.KRAFT
 
 
-def zookeeper_broker(target: Target, zk_connect: str, log_dir: Path) -> BrokerProcess:
-    """Returns the target's broker for a ZooKeeper that is up, not started."""
-    if target is Target.LANDLINE:
-        return LandlineBroker(1, zk_connect, log_dir, CONFIG)
-    return KafkaBroker(1, zk_connect, log_dir, CONFIG, jvm=DEFAULT_JVM)
+class Factory:
+    """Makes one target's brokers: clusters on chroots (or quorums) of their own, below directories of the caller."""
 
+    def __init__(self, target: Target, zookeeper: ZooKeeperServer) -> None:
+        self.target = target
+        self._zookeeper = zookeeper
+        self._chroots: dict[BrokerProcess, str] = {}
 
-def simplest_broker(target: Target, zk_connect: str, data_dir: Path) -> BrokerProcess:
-    """Returns the least that serves on an empty directory: Landline needs no ZooKeeper, Kafka 3.9 does."""
-    if target is Target.LANDLINE:
-        return LandlineStandalone(data_dir, CONFIG)
-    return zookeeper_broker(target, zk_connect, data_dir)
+    def brokers(
+        self, directory: Path, count: int = 1, config: Mapping[str, object] = QUICK_DELETES
+    ) -> list[BrokerProcess]:
+        """Returns the brokers of a new cluster, prepared as an operator does, not started."""
+        settings = {**CONFIG, **config}
+        made: list[BrokerProcess]
+        if self.target is Target.KRAFT:
+            voters = {node: free_port() for node in range(1, count + 1)}
+            cluster_id = new_cluster_id()
+            settings = {key: value for key, value in settings.items() if not key.startswith("zookeeper.")}
+            made = [
+                KraftBroker(node, voters, cluster_id, directory / str(node), settings, jvm=DEFAULT_JVM)
+                for node in voters
+            ]
+        else:
+            chroot = self._zookeeper.chroot("bench")
+            made = [
+                self._zookeeper_broker(number, chroot, directory / str(number), settings)
+                for number in range(1, count + 1)
+            ]
+            self._chroots.update(dict.fromkeys(made, chroot))
+        for broker in made:
+            broker.prepare()
+        return made
+
+    def simplest(self, directory: Path) -> BrokerProcess:
+        """Returns the least that serves on an empty directory: Landline needs no ZooKeeper."""
+        if self.target is Target.LANDLINE:
+            return LandlineStandalone(directory / "data", dict(CONFIG))
+        return self.brokers(directory)[0]
+
+    def forget_session(self, broker: BrokerProcess) -> None:
+        """Deletes the znodes of a killed broker's session, which would keep it from starting anew until it ended."""
+        if broker not in self._chroots:
+            return
+        client = KazooClient(self._chroots[broker])
+        client.start()
+        try:
+            for path in (f"/brokers/ids/{broker.broker_id}", "/controller"):
+                with suppress(NoNodeError):
+                    client.delete(path)
+        finally:
+            client.stop()
+            client.close()
+
+    def _zookeeper_broker(
+        self, number: int, zk_connect: str, log_dir: Path, settings: dict[str, object]
+    ) -> BrokerProcess:
+        if self.target is Target.LANDLINE:
+            return LandlineBroker(number, zk_connect, log_dir, settings)
+        return KafkaBroker(number, zk_connect, log_dir, settings, jvm=DEFAULT_JVM)

@@ -1,0 +1,126 @@
+"""Sockets to a broker, with a buffer that answers are received into."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from collections.abc import Iterator
+
+from bench.client.requests import RawClientError, metadata_request, read_leaders
+from tests.support.brokers import HOST
+
+SOCKET_TIMEOUT_S = 60.0
+LENGTH = struct.Struct(">i")
+METADATA_ROOM = 1 << 20
+
+
+class Connection:
+    """A blocking connection: ``send`` and ``receive`` whole frames."""
+
+    def __init__(self, port: int, buffer_bytes: int = 4096, host: str = HOST) -> None:
+        self._socket = _connect(host, port)
+        self._buffer = memoryview(bytearray(buffer_bytes))
+
+    def send(self, request: bytes) -> None:
+        """Sends a whole request."""
+        self._socket.sendall(request)
+
+    def receive(self) -> memoryview:
+        """Receives one answer, without its length; valid until the next one."""
+        self._receive_into(self._buffer[: LENGTH.size])
+        answer = self._buffer[: _checked_size(self._buffer, 0)]
+        self._receive_into(answer)
+        return answer
+
+    def ask(self, request: bytes) -> memoryview:
+        """Sends a request and receives its answer."""
+        self.send(request)
+        return self.receive()
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+    def _receive_into(self, view: memoryview) -> None:
+        done = 0
+        while done < len(view):
+            count = self._socket.recv_into(view[done:])
+            if count == 0:
+                raise RawClientError("the broker closed the connection")
+            done += count
+
+
+class ReadyConnection:
+    """A connection for an event loop: ``answers`` takes what has come, without waiting."""
+
+    def __init__(self, port: int, buffer_bytes: int = 4096, host: str = HOST) -> None:
+        self._socket = _connect(host, port)
+        self._socket.setblocking(False)
+        self._buffer = memoryview(bytearray(buffer_bytes))
+        self._filled = 0
+
+    def fileno(self) -> int:
+        """For ``select``."""
+        return self._socket.fileno()
+
+    def send(self, request: bytes) -> None:
+        """Sends a whole request; waits when the socket is full."""
+        rest = memoryview(request)
+        while rest:
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except BlockingIOError:
+                _await_writable(self._socket)
+
+    def answers(self) -> Iterator[memoryview]:
+        """Receives once; yields each answer that is whole, valid until the next step."""
+        try:
+            count = self._socket.recv_into(self._buffer[self._filled :])
+        except BlockingIOError:
+            return
+        if count == 0:
+            raise RawClientError("the broker closed the connection")
+        self._filled += count
+        at = 0
+        while self._filled - at >= LENGTH.size:
+            size = _checked_size(self._buffer, at)
+            if self._filled - at < LENGTH.size + size:
+                break
+            at += LENGTH.size + size
+            yield self._buffer[at - size : at]
+        rest = self._filled - at
+        if at and rest:
+            self._buffer[:rest] = bytes(self._buffer[at : self._filled])
+        self._filled = rest
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+
+def leaders(port: int, topic: str) -> dict[int, int]:
+    """Asks the broker at ``port`` for the port of each partition's leader."""
+    connection = Connection(port, METADATA_ROOM)
+    try:
+        return read_leaders(bytes(connection.ask(metadata_request(topic))))
+    finally:
+        connection.close()
+
+
+def _connect(host: str, port: int) -> socket.socket:
+    connected = socket.create_connection((host, port), timeout=SOCKET_TIMEOUT_S)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
+
+
+def _checked_size(buffer: memoryview, at: int) -> int:
+    (size,) = LENGTH.unpack_from(buffer, at)
+    if not 0 < size <= len(buffer) - LENGTH.size:
+        raise RawClientError(f"an answer of {size} bytes, there is room for {len(buffer)}")
+    return int(size)
+
+
+def _await_writable(waiting: socket.socket) -> None:
+    if not select.select([], [waiting], [], SOCKET_TIMEOUT_S)[1]:
+        raise RawClientError(f"the broker took nothing for {SOCKET_TIMEOUT_S:.0f} s")

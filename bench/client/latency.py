@@ -1,0 +1,101 @@
+"""End to end at a fixed rate: one record a request, from the moment it should be sent until a waiting fetch has it.
+
+The clock is read in nanoseconds, and times count from the schedule: a broker that stalls is charged for all that
+waited. One thread does both sides, so no hand-off of ours is in the times.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from dataclasses import dataclass
+
+from bench.client.batches import Batch
+from bench.client.connection import ReadyConnection
+from bench.client.requests import (
+    RawClientError,
+    batch_offsets,
+    check_produced,
+    fetch_request,
+    produce_request,
+    produced_error_at,
+    read_fetched,
+)
+
+FETCH_BYTES = 1 << 20
+GRACE_S = 30.0
+US_PER_S = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class EndToEnd:
+    """Times in microseconds: until the produce was acknowledged, and until the record was read."""
+
+    acked_us: list[float]
+    read_us: list[float]
+
+
+def end_to_end(
+    port: int, topic: str, batch: Batch, per_second: int, seconds: float, acks: int = -1
+) -> EndToEnd:
+    """Writes ``batch`` (of one record) to partition 0 of the empty ``topic`` at a fixed rate, and reads it."""
+    return _EndToEnd(port, topic, batch, per_second, int(per_second * seconds), acks).run()
+
+
+class _EndToEnd:
+    """One run. A record's offset is its number: the topic was empty."""
+
+    def __init__(self, port: int, topic: str, batch: Batch, per_second: int, count: int, acks: int) -> None:
+        self._topic = topic
+        self._request = produce_request(topic, 0, batch, acks)
+        self._error_at = produced_error_at(topic)
+        self._interval = 1.0 / per_second
+        self._count = count
+        self._writer = ReadyConnection(port)
+        self._reader = ReadyConnection(port, FETCH_BYTES + 65536)
+        self._acked: list[float] = []
+        self._read: list[float] = []
+        self._start = 0.0
+
+    def run(self) -> EndToEnd:
+        try:
+            self._reader.send(fetch_request(self._topic, 0, 0, FETCH_BYTES))
+            self._start = time.perf_counter()
+            self._loop()
+        finally:
+            self._writer.close()
+            self._reader.close()
+        return EndToEnd(self._acked, self._read)
+
+    def _loop(self) -> None:
+        sent = 0
+        deadline = self._start + self._count * self._interval + GRACE_S
+        while len(self._read) < self._count or len(self._acked) < self._count:
+            now = time.perf_counter()
+            if sent < self._count and self._due(sent) <= now:
+                self._writer.send(self._request)
+                sent += 1
+                continue
+            wait = self._due(sent) - now if sent < self._count else deadline - now
+            if now > deadline:
+                raise RawClientError(f"{len(self._read)} of {self._count} records were read in time")
+            ready, _, _ = select.select([self._reader, self._writer], [], [], max(0.0, wait))
+            if self._reader in ready:
+                self._receive_records()
+            if self._writer in ready:
+                self._receive_acks()
+
+    def _due(self, number: int) -> float:
+        return self._start + number * self._interval
+
+    def _receive_records(self) -> None:
+        for answer in self._reader.answers():
+            now = time.perf_counter()
+            offsets = batch_offsets(answer, read_fetched(answer, self._topic))
+            self._read += [(now - self._due(offset)) * US_PER_S for offset in offsets]
+            self._reader.send(fetch_request(self._topic, 0, len(self._read), FETCH_BYTES))
+
+    def _receive_acks(self) -> None:
+        for answer in self._writer.answers():
+            self._acked.append((time.perf_counter() - self._due(len(self._acked))) * US_PER_S)
+            check_produced(answer, self._error_at)

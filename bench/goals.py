@@ -1,0 +1,22 @@
+"""What Landline promises, each figure's goal under one name; all "times" are against Kafka 3.9.1 in the same run."""
+
+from __future__ import annotations
+
+from bench.results import Goal
+
+NOT_BELOW = Goal(times=1)
+AHEAD = Goal(times=1.25)
+CPU_16_KIB = Goal(times=3)
+CPU_128_KIB = Goal(times=2)
+RATE_16_KIB = Goal(times=3)
+RATE_128_KIB = Goal(times=2)
+SENDFILE_SHARE = Goal(value=0.9)
+REPLICATED_CPU = Goal(times=2)
+LATENCY_P50 = Goal(times=1.25)
+LATENCY_P99 = Goal(times=2)
+START = Goal(times=8)
+START_TO_ANSWER_S = Goal(value=0.5)
+RSS_IDLE = Goal(times=8)
+RSS_LOADED = Goal(times=15)
+FSYNC = Goal(times=2)
+MANY_PARTITIONS = Goal(times=1)

@@ -1,0 +1,37 @@
+"""All suites, in the order in which a visit runs them: memory after all that loads the same broker, failover last."""
+
+from __future__ import annotations
+
+from bench.suites import (
+    clients,
+    compression,
+    consume,
+    durability,
+    groups,
+    latency,
+    memory,
+    partitions,
+    replication,
+    requests,
+    scaling,
+    startup,
+    throughput,
+)
+from bench.workload import Suite
+
+SUITES: tuple[Suite, ...] = (
+    startup.SUITE,
+    throughput.SUITE,
+    clients.SUITE,
+    requests.SUITE,
+    latency.SUITE,
+    consume.SUITE,
+    durability.SUITE,
+    compression.SUITE,
+    groups.SUITE,
+    memory.SUITE,
+    partitions.SUITE,
+    replication.SUITE,
+    replication.FAILOVER_SUITE,
+    scaling.SUITE,
+)

@@ -1,0 +1,55 @@
+"""End-to-end latency at a fixed rate, from the moment a record should be sent until a waiting fetch has it."""
+
+from __future__ import annotations
+
+from bench import goals
+from bench.client.batches import encode_batch
+from bench.client.latency import end_to_end
+from bench.percentiles import summarise
+from bench.results import Better, Goal, Metric
+from bench.visit import Visit
+from bench.workload import Stage, Suite, Values, Workload
+
+PER_SECOND = 500
+SECONDS = 10.0
+WARM_UP_S = 2.0
+
+
+def latency_workload(
+    key: str, title: str, replicas: int, goal_p50: Goal | None = None, goal_p99: Goal | None = None
+) -> Workload:
+    """Records of 1 KiB, acks=all, on one partition of so many replicas; the first seconds are not counted."""
+    batch = encode_batch(1)
+
+    def run(visit: Visit) -> Values:
+        warm = visit.fresh_topic(1, replicas)
+        end_to_end(visit.leaders(warm)[0], warm, batch, PER_SECOND, visit.seconds(WARM_UP_S))
+        topic = visit.fresh_topic(1, replicas)
+        port = visit.leaders(topic)[0]
+        found, _ = visit.measure(lambda: end_to_end(port, topic, batch, PER_SECOND, visit.seconds(SECONDS)))
+        read, acked = summarise(found.read_us), summarise(found.acked_us)
+        return {
+            f"{key}.p50": read.p50,
+            f"{key}.p99": read.p99,
+            f"{key}.p999": read.p999,
+            f"{key}.acked_p50": acked.p50,
+            f"{key}.acked_p99": acked.p99,
+        }
+
+    metrics = (
+        Metric(f"{key}.p50", f"{title}: p50", "µs", Better.LOWER, goal_p50),
+        Metric(f"{key}.p99", f"{title}: p99", "µs", Better.LOWER, goal_p99),
+        Metric(f"{key}.p999", f"{title}: p99.9", "µs", Better.LOWER),
+        Metric(f"{key}.acked_p50", f"{title}, acknowledged: p50", "µs", Better.LOWER),
+        Metric(f"{key}.acked_p99", f"{title}, acknowledged: p99", "µs", Better.LOWER),
+    )
+    return Workload(title, metrics, run)
+
+
+SUITE = Suite(
+    "latency",
+    "End-to-end latency",
+    Stage.ONE,
+    (latency_workload("latency", "end to end", 1, goals.LATENCY_P50, goals.LATENCY_P99),),
+    f"{PER_SECOND} records of 1 KiB a second, acks=all, one partition; one thread writes and reads.",
+)

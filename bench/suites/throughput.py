@@ -1,0 +1,87 @@
+"""How much moves: prepared batches of three sizes in, 1 MiB fetches out beside a bare sendfile loop."""
+
+from __future__ import annotations
+
+from bench import goals
+from bench.client import transfer
+from bench.client.batches import encode_batch
+from bench.client.ceiling import sendfile_rate
+from bench.pages import touch_free_memory
+from bench.results import Better, Goal, Metric
+from bench.visit import IN_FLIGHT, Visit
+from bench.workload import Stage, Suite, Values, Workload, rate_metrics, rate_values
+from tests.support.processes import MIB
+
+KIB = 1024
+FETCH_BYTES = MIB
+HOT_MIB = 1024
+SHARED = "bench-hot"
+ACKS = {1: "1", -1: "all"}
+
+
+def _produce(kib: int, acks: int, mib: int, rate: Goal | None, cpu: Goal | None) -> Workload:
+    key = f"produce_{kib}k_acks_{ACKS[acks]}"
+    title = (
+        f"produce {kib} KiB batches, acks={ACKS[acks]}"
+        if kib < 1024
+        else f"produce 1 MiB batches, acks={ACKS[acks]}"
+    )
+    batch = encode_batch(kib * KIB)
+
+    def run(visit: Visit) -> Values:
+        size = visit.mib(mib)
+        topic = visit.fresh_topic()
+        leaders = visit.leaders(topic)
+        touch_free_memory(size)
+        moved, usage = visit.measure(
+            lambda: transfer.produce(leaders, topic, batch, size * MIB, IN_FLIGHT, acks)
+        )
+        return rate_values(key, moved, usage)
+
+    return Workload(title, rate_metrics(key, title, rate, cpu), run)
+
+
+def _fetch(visit: Visit) -> Values:
+    batch = encode_batch(128 * KIB)
+    topic = visit.filled_topic(batch, visit.mib(HOT_MIB), kept=SHARED)
+    leaders = visit.leaders(topic)
+    size = visit.mib(3072) * MIB
+    moved, usage = visit.measure(lambda: transfer.fetch(leaders, topic, batch, size, FETCH_BYTES))
+    values = dict(rate_values("fetch_1m", moved, usage))
+    answer_bytes = FETCH_BYTES // len(batch.data) * len(batch.data)
+    ceiling = sendfile_rate(visit.segment_files(topic)[0], answer_bytes, size) / MIB
+    values["fetch_1m.ceiling"] = ceiling
+    values["fetch_1m.share"] = values["fetch_1m.rate"] / ceiling
+    return values
+
+
+FETCH = Workload(
+    "fetch 1 MiB",
+    (
+        *rate_metrics("fetch_1m", "fetch 1 MiB"),
+        Metric("fetch_1m.ceiling", "bare sendfile loop beside it", "MiB/s", Better.HIGHER, detail=True),
+        Metric(
+            "fetch_1m.share",
+            "fetch 1 MiB to a bare sendfile loop",
+            "ratio",
+            Better.HIGHER,
+            goals.SENDFILE_SHARE,
+        ),
+    ),
+    _fetch,
+)
+SUITE = Suite(
+    "throughput",
+    "Throughput, raw client",
+    Stage.ONE,
+    (
+        _produce(16, -1, 512, goals.RATE_16_KIB, goals.CPU_16_KIB),
+        _produce(16, 1, 512, None, None),
+        _produce(128, -1, 1024, goals.RATE_128_KIB, goals.CPU_128_KIB),
+        _produce(128, 1, 1024, None, None),
+        _produce(1024, -1, 1024, None, None),
+        _produce(1024, 1, 1024, None, None),
+        FETCH,
+    ),
+    "Prepared batches of 1 KiB records, 3 partitions, a connection each, 5 requests in flight; fetches one in flight.",
+)

@@ -1,0 +1,167 @@
+"""One visit of one target: its brokers, its topics, and what a run took. All that workloads get."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from bench import machine, pages
+from bench.client.batches import Batch
+from bench.client.connection import leaders
+from bench.client.transfer import produce
+from bench.machine import Usage
+from bench.targets import Factory, Target
+from tests.support.brokers import BrokerProcess
+from tests.support.processes import MIB, CpuSeconds
+from tests.support.topics import create_topic, delete_topics
+from tests.support.wait import wait_until
+
+T = TypeVar("T")
+GIB = 1024 * MIB
+PARTITIONS = 3
+IN_FLIGHT = 5
+LEAST_MIB = 16
+DELETION_TIMEOUT_S = 30.0
+
+
+class Visit:
+    """What a workload works with. ``foreign_cores`` is the greatest of its measured runs since ``begin``."""
+
+    def __init__(self, factory: Factory, directory: Path, scale: float, lines: Path) -> None:
+        self.factory = factory
+        self.scale = scale
+        self.lines = lines
+        self.brokers: Sequence[BrokerProcess] = ()
+        self.idle_rss_mib = 0.0
+        self.foreign_cores = 0.0
+        self._directory = directory
+        self._topics: list[str] = []
+        self._kept: dict[str, int] = {}
+        self._numbers = itertools.count(1)
+
+    @property
+    def target(self) -> Target:
+        """Who is visited."""
+        return self.factory.target
+
+    @property
+    def broker(self) -> BrokerProcess:
+        """The first broker of the stage."""
+        return self.brokers[0]
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers' addresses."""
+        return ",".join(broker.bootstrap for broker in self.brokers)
+
+    def mib(self, full: int) -> int:
+        """How many MiB a load of ``full`` MiB moves at this scale."""
+        return max(LEAST_MIB, round(full * self.scale))
+
+    def seconds(self, full: float) -> float:
+        """How long a load of ``full`` seconds lasts at this scale."""
+        return max(1.0, full * self.scale)
+
+    def begin(self, brokers: Sequence[BrokerProcess]) -> None:
+        """A stage of these brokers begins: there are no topics yet."""
+        self.brokers = brokers
+        self._topics, self._kept = [], {}
+
+    def measure(
+        self, work: Callable[[], T], brokers: Sequence[BrokerProcess] | None = None
+    ) -> tuple[T, Usage]:
+        """Runs ``work``; returns its result and what it took, with the CPU of all brokers summed."""
+        result, usage = machine.measure(work, lambda: _cpu_of(self.brokers if brokers is None else brokers))
+        self.foreign_cores = max(self.foreign_cores, usage.foreign_cores)
+        return result, usage
+
+    def fresh_topic(
+        self, partitions: int = PARTITIONS, replicas: int = 1, config: dict[str, str] | None = None
+    ) -> str:
+        """Creates a topic that is deleted when the workload ends."""
+        topic = f"bench-{next(self._numbers)}"
+        self._topics.append(topic)
+        create_topic(self.bootstrap, topic, partitions, replicas, config)
+        return topic
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Each partition's leader, by its port."""
+        return leaders(self.broker.port, topic)
+
+    def filled_topic(self, batch: Batch, mib: int, *, kept: str = "") -> str:
+        """Creates a topic and fills it with copies of ``batch``, unmeasured.
+
+        ``kept``: workloads that name the same share one topic, which stays until the stage ends.
+        """
+        if kept and self._kept.get(kept, 0) >= mib:
+            return kept
+        topic = kept or self.fresh_topic()
+        if kept:
+            if kept in self._kept:
+                delete_topics(self.bootstrap, [kept])
+            create_topic(self.bootstrap, kept, PARTITIONS)
+            self._kept[kept] = mib
+        pages.touch_free_memory(mib)
+        produce(self.leaders(topic), topic, batch, mib * MIB, IN_FLIGHT)
+        return topic
+
+    def segment_files(self, topic: str, broker: BrokerProcess | None = None) -> list[Path]:
+        """The segments of a topic on one broker's disk."""
+        return sorted((broker or self.broker).log_dir.glob(f"{topic}-*/*.log"))
+
+    def tidy(self) -> None:
+        """Deletes what the workload created and waits until its pages are free."""
+        topics, self._topics = self._topics, []
+        if topics and all(broker.process.running for broker in self.brokers):
+            delete_topics(self.bootstrap, topics)
+            wait_until(lambda: not self._leftovers(topics), DELETION_TIMEOUT_S, what="topics are deleted")
+
+    @contextmanager
+    def new_brokers(
+        self, count: int = 1, config: Mapping[str, object] | None = None
+    ) -> Iterator[list[BrokerProcess]]:
+        """Brokers of the workload's own, prepared and not started; killed in the end, their directory removed."""
+        with self.new_directory() as directory:
+            brokers = self.factory.brokers(directory, count, config or {})
+            with killed_in_the_end(brokers):
+                yield brokers
+
+    @contextmanager
+    def new_directory(self) -> Iterator[Path]:
+        """An empty directory, removed in the end."""
+        directory = self._directory / f"own-{next(self._numbers)}"
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _leftovers(self, topics: Sequence[str]) -> list[Path]:
+        """A deleted partition's directory is renamed to <topic>-<partition>.<id>-delete, and goes a moment later."""
+        return [
+            path for broker in self.brokers for topic in topics for path in broker.log_dir.glob(f"{topic}-*")
+        ]
+
+
+@contextmanager
+def killed_in_the_end(brokers: Sequence[BrokerProcess]) -> Iterator[None]:
+    """Kafka without peers wastes ten seconds on its controlled shutdown, so all are killed."""
+    try:
+        yield
+    finally:
+        for broker in brokers:
+            broker.kill()
+
+
+def pause(seconds: float) -> None:
+    """Lets a broker come to rest, or be idle for as long as its idleness is measured."""
+    time.sleep(seconds)
+
+
+def _cpu_of(brokers: Sequence[BrokerProcess]) -> CpuSeconds:
+    parts = [broker.cpu_seconds() for broker in brokers]
+    return CpuSeconds(sum(part.user for part in parts), sum(part.system for part in parts))

@@ -1,0 +1,68 @@
+"""What a suite is made of: workloads, the figures each gives, and the brokers that they want to find."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bench.machine import Usage
+from bench.results import Better, Goal, Metric
+from bench.targets import Target
+from bench.visit import GIB, Visit
+
+Values = Mapping[str, float]
+"""Figures by their metrics' keys."""
+
+
+class Stage(enum.Enum):
+    """Which brokers stand there when a workload begins."""
+
+    OWN = "none: the workload starts its own"
+    ONE = "one broker, warm"
+    THREE = "three brokers, warm"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One thing that is done to every target. ``repeats``: a run that neighbours disturbed is done again."""
+
+    title: str
+    metrics: tuple[Metric, ...]
+    run: Callable[[Visit], Values]
+    repeats: bool = True
+    targets: frozenset[Target] = frozenset(Target)
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Workloads of one concern, which one option of the command names."""
+
+    name: str
+    title: str
+    stage: Stage
+    workloads: tuple[Workload, ...]
+    note: str = ""
+
+
+def rate_metrics(
+    key: str, title: str, rate_goal: Goal | None = None, cpu_goal: Goal | None = None
+) -> tuple[Metric, ...]:
+    """The four figures of a load that moves bytes."""
+    return (
+        Metric(f"{key}.rate", title, "MiB/s", Better.HIGHER, rate_goal),
+        Metric(f"{key}.cpu", f"{title}: broker CPU", "CPU s/GiB", Better.LOWER, cpu_goal),
+        Metric(f"{key}.user", f"{title}: broker CPU, user", "CPU s/GiB", Better.LOWER, detail=True),
+        Metric(f"{key}.system", f"{title}: broker CPU, system", "CPU s/GiB", Better.LOWER, detail=True),
+    )
+
+
+def rate_values(key: str, moved_bytes: float, usage: Usage, mib_per_s: float | None = None) -> Values:
+    """The values of ``rate_metrics``; a tool's own ``mib_per_s`` leaves its start out."""
+    gib = moved_bytes / GIB
+    return {
+        f"{key}.rate": mib_per_s if mib_per_s is not None else gib * 1024 / usage.seconds,
+        f"{key}.cpu": usage.broker.total / gib,
+        f"{key}.user": usage.broker.user / gib,
+        f"{key}.system": usage.broker.system / gib,
+    }
