@@ -1,4 +1,4 @@
-"""The benchmark's raw client writes what librdkafka reads, and every load runs against both brokers."""
+"""The benchmark: its raw client writes what librdkafka reads, and every suite runs against every target."""
 
 from __future__ import annotations
 
@@ -7,21 +7,35 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from bench import loads, raw
-from bench.loads import LOADS, PARTITIONS
-from tests.support.brokers import HOST
+from bench.client import transfer
+from bench.client.batches import encode_batch
+from bench.client.connection import leaders
+from bench.client.requests import RawClientError
+from bench.session import Session
+from bench.suites import SUITES
+from bench.targets import Target
+from bench.workload import Stage
+from tests.support.brokers import unused_port
+from tests.support.kraft_broker import KraftBroker, new_cluster_id
 from tests.support.peers import Peer
 from tests.support.processes import MIB
 from tests.support.topics import create_topic, record_count
+from tests.support.zookeeper import ZooKeeperServer
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+PARTITIONS = 3
+TINY = 0.01
+# The others start brokers again and again, which takes minutes; what they call is in these too.
+SHORT_SUITES = [suite for suite in SUITES if suite.stage is Stage.ONE]
 
 
 def test_raw_batches_are_records_to_other_clients(peer: Peer) -> None:
-    batch = raw.encode_batch(16 * 1024)
+    batch = encode_batch(16 * 1024)
     with peer.cluster() as cluster:
         create_topic(cluster.bootstrap, "raw", PARTITIONS)
-        written = raw.produce(HOST, cluster.brokers[1].port, "raw", PARTITIONS, batch, MIB, in_flight=5)
+        ports = leaders(cluster.brokers[1].port, "raw")
+        written = transfer.produce(ports, "raw", batch, MIB, in_flight=5)
         assert record_count(cluster.bootstrap, "raw") == written // len(batch.data) * batch.records
         consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "check.crcs": True})
         consumer.assign([TopicPartition("raw", 1, 0)])
@@ -32,22 +46,33 @@ def test_raw_batches_are_records_to_other_clients(peer: Peer) -> None:
         assert message.value() == bytes(range(256)) * 4
 
 
-def test_every_load_moves_its_bytes(peer: Peer, tmp_path: Path) -> None:
-    lines = tmp_path / "lines"
-    loads.write_lines(lines, 4)
-    with peer.cluster() as cluster:
-        for load in LOADS:
-            if load.fills:
-                create_topic(cluster.bootstrap, load.topic, PARTITIONS)
-            moved = load.run(cluster.brokers[1].port, 4, lines)
-            assert 3.9 * MIB <= moved <= 8 * MIB, load.key
-        assert record_count(cluster.bootstrap, "lines") == 4 * 1024
-
-
 def test_an_error_code_ends_a_load(peer: Peer) -> None:
     with peer.cluster() as cluster:
-        port = cluster.brokers[1].port
-        with pytest.raises(raw.RawClientError, match="error code 3"):
-            raw.produce(HOST, port, "absent", 1, raw.encode_batch(2048), MIB, in_flight=1)
-        with pytest.raises(raw.RawClientError, match="error codes 0 and 3"):
-            raw.fetch(HOST, port, "absent", 1, raw.encode_batch(2048), MIB, MIB)
+        ports = {0: cluster.brokers[1].port}
+        with pytest.raises(RawClientError, match="error code 3"):
+            transfer.produce(ports, "absent", encode_batch(2048), MIB, in_flight=1)
+        with pytest.raises(RawClientError, match="error codes 0 and 3"):
+            transfer.fetch(ports, "absent", encode_batch(2048), MIB, MIB)
+
+
+@pytest.mark.parametrize("target", [Target.LANDLINE, Target.KAFKA], ids=lambda target: target.name.lower())
+def test_every_workload_on_one_broker_gives_all_its_figures(
+    target: Target, zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    steps: list[str] = []
+    session = Session(zookeeper, tmp_path, SHORT_SUITES, TINY, steps.append, repeats=0)
+    session.run([target], rounds=1)
+    assert session.failures == []
+    wanted = {
+        metric.key for suite in SHORT_SUITES for workload in suite.workloads for metric in workload.metrics
+    }
+    assert {sample.metric for sample in session.samples} == wanted
+    assert len(steps) == 1 + sum(len(suite.workloads) for suite in SHORT_SUITES)
+
+
+def test_a_kraft_node_keeps_its_data_over_a_kill(tmp_path: Path) -> None:
+    with KraftBroker(1, {1: unused_port()}, new_cluster_id(), tmp_path / "node") as broker:
+        create_topic(broker.bootstrap, "kept", 2)
+        broker.kill()
+        broker.start()
+        assert sorted(leaders(broker.port, "kept")) == [0, 1]
