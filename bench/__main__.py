@@ -98,8 +98,11 @@ def main(
         task = progress.add_task("starting", total=rounds * sum(_steps(suites, target) for target in targets))
 
         def step(text: str) -> None:
-            progress.update(task, advance=1, description=text)
-            progress.refresh()
+            if console.is_terminal:
+                progress.update(task, advance=1, description=text)
+                progress.refresh()
+            else:
+                console.print(text, highlight=False)
 
         repeats = 0 if quick else MAX_REPEATS
         session = Session(zookeeper, Path(directory), suites, scale, step, repeats)
