@@ -155,7 +155,7 @@ def _publish(
         for suite in session.suites
     ]
     facts = {"date": today, **facts, **machine.description(), "neighbours": noisy}
-    result = Report(sections, [Target.LANDLINE.value, *others], facts, session.failures)
+    result = Report(sections, [Target.LANDLINE.value, *others], facts, session.failures, session.seconds)
     report.print_tables(console, result)
     out.mkdir(parents=True, exist_ok=True)
     drawn = plot.draw(out / f"{STEM}.png", result)

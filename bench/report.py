@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -38,6 +38,8 @@ class Report:
     targets: Sequence[str]
     facts: Mapping[str, str]
     failures: Sequence[Failure]
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """How long each workload took in all."""
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -94,6 +96,7 @@ def write_json(path: Path, report: Report, samples: Sequence[Sample]) -> None:
     content = {
         "facts": dict(report.facts),
         "summary": summary,
+        "seconds": {title: round(seconds, 1) for title, seconds in report.seconds.items()},
         "failures": [asdict(failure) for failure in report.failures],
         "samples": [asdict(sample) for sample in samples],
     }

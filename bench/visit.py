@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from bench import machine, pages
 from bench.client.batches import Batch
-from bench.client.connection import leaders
+from bench.client.connection import serving_leaders
 from bench.client.transfer import produce
 from bench.machine import Usage
 from bench.targets import Factory, Target
@@ -27,6 +27,7 @@ PARTITIONS = 3
 IN_FLIGHT = 5
 LEAST_MIB = 16
 DELETION_TIMEOUT_S = 30.0
+LEADERS_TIMEOUT_S = 60.0
 
 
 class Visit:
@@ -42,6 +43,7 @@ class Visit:
         self._directory = directory
         self._topics: list[str] = []
         self._kept: dict[str, int] = {}
+        self._leaders: dict[str, dict[int, int]] = {}
         self._numbers = itertools.count(1)
 
     @property
@@ -86,12 +88,12 @@ class Visit:
         """Creates a topic that is deleted when the workload ends."""
         topic = f"bench-{next(self._numbers)}"
         self._topics.append(topic)
-        create_topic(self.bootstrap, topic, partitions, replicas, config)
+        self._create(topic, partitions, replicas, config)
         return topic
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Each partition's leader, by its port."""
-        return leaders(self.broker.port, topic)
+        return self._leaders[topic]
 
     def filled_topic(self, batch: Batch, mib: int, *, kept: str = "") -> str:
         """Creates a topic and fills it with copies of ``batch``, unmeasured.
@@ -104,7 +106,7 @@ class Visit:
         if kept:
             if kept in self._kept:
                 delete_topics(self.bootstrap, [kept])
-            create_topic(self.bootstrap, kept, PARTITIONS)
+            self._create(kept, PARTITIONS, 1, None)
             self._kept[kept] = mib
         pages.touch_free_memory(mib)
         produce(self.leaders(topic), topic, batch, mib * MIB, IN_FLIGHT)
@@ -140,6 +142,10 @@ class Visit:
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
+    def _create(self, topic: str, partitions: int, replicas: int, config: dict[str, str] | None) -> None:
+        create_topic(self.bootstrap, topic, partitions, replicas, config)
+        self._leaders[topic] = await_leaders(self.broker, topic, partitions)
+
     def _leftovers(self, topics: Sequence[str]) -> list[Path]:
         """A deleted partition's directory is renamed to <topic>-<partition>.<id>-delete, and goes a moment later."""
         return [
@@ -155,6 +161,15 @@ def killed_in_the_end(brokers: Sequence[BrokerProcess]) -> Iterator[None]:
     finally:
         for broker in brokers:
             broker.kill()
+
+
+def await_leaders(broker: BrokerProcess, topic: str, partitions: int) -> dict[int, int]:
+    """Waits until every partition's leader serves it; returns their ports."""
+    found = wait_until(
+        lambda: serving_leaders(broker.port, topic, partitions), LEADERS_TIMEOUT_S, what=f"{topic} is served"
+    )
+    assert found is not None
+    return found
 
 
 def pause(seconds: float) -> None:

@@ -7,7 +7,13 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from bench.client.requests import RawClientError, metadata_request, read_leaders
+from bench.client.requests import (
+    RawClientError,
+    end_offset_error,
+    end_offset_request,
+    metadata_request,
+    read_leaders,
+)
 from tests.support.brokers import HOST
 
 SOCKET_TIMEOUT_S = 60.0
@@ -106,6 +112,23 @@ def leaders(port: int, topic: str) -> dict[int, int]:
         return read_leaders(bytes(connection.ask(metadata_request(topic))))
     finally:
         connection.close()
+
+
+def serving_leaders(port: int, topic: str, partitions: int) -> dict[int, int] | None:
+    """The leaders of all partitions, or None while one is unknown or does not serve yet, as after a creation."""
+    found = leaders(port, topic)
+    if len(found) < partitions:
+        return None
+    for leader in set(found.values()):
+        connection = Connection(leader)
+        try:
+            for partition in (partition for partition, at in found.items() if at == leader):
+                answer = connection.ask(end_offset_request(topic, partition))
+                if end_offset_error(answer, topic) != 0:
+                    return None
+        finally:
+            connection.close()
+    return found
 
 
 def _connect(host: str, port: int) -> socket.socket:

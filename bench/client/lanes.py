@@ -73,28 +73,31 @@ class FetchLane(Lane):
 
 
 class ScanLane(Lane):
-    """Reads a partition from its beginning to its end, once. ``moved`` counts the bytes."""
+    """Reads partitions from their beginning to their end, one after the other, once. ``moved`` counts the bytes.
+
+    The log must hold nothing but batches of ``batch_bytes`` with ``records`` each: offsets are counted.
+    """
 
     def __init__(
-        self, port: int, topic: str, partition: int, max_bytes: int, batch_bytes: int, records: int
+        self, port: int, topic: str, partitions: int, max_bytes: int, batch_bytes: int, records: int
     ) -> None:
         super().__init__(port, b"", in_flight=1, room=max_bytes + batch_bytes + 65536)
-        self._topic, self._partition, self._max_bytes = topic, partition, max_bytes
+        self._topic, self._partitions, self._max_bytes = topic, partitions, max_bytes
         self._batch_bytes, self._records = batch_bytes, records
-        self._offset = 0
-        self._end: int | None = None
+        self._partition = self._offset = 0
         self.moved = 0
 
     def next_request(self) -> bytes | None:
-        if self._end is not None and self._offset >= self._end:
+        if self._partition == self._partitions:
             return None
         return fetch_request(self._topic, self._partition, self._offset, self._max_bytes)
 
     def answered(self, answer: memoryview) -> None:
         fetched = read_fetched(answer, self._topic)
-        self._end = fetched.high_watermark
         self._offset += fetched.size // self._batch_bytes * self._records
         self.moved += fetched.size
+        if self._offset >= fetched.high_watermark:
+            self._partition, self._offset = self._partition + 1, 0
 
 
 @dataclass(slots=True)

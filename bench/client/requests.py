@@ -1,6 +1,7 @@
 """Whole requests as bytes, and what is read of their answers.
 
-Produce v7, Fetch v11, CreateTopics v2 and Metadata v1 have no flexible fields, and every broker of today has them.
+Produce v7, Fetch v11, ListOffsets v1, CreateTopics v2 and Metadata v1 have no flexible fields, and every broker of
+today has them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from tests.support.wire import METADATA, framed
 
 PRODUCE, PRODUCE_VERSION = 0, 7
 FETCH, FETCH_VERSION = 1, 11
+LIST_OFFSETS, LIST_OFFSETS_VERSION = 2, 1
 METADATA_VERSION = 1
 CREATE_TOPICS, CREATE_TOPICS_VERSION = 19, 2
 CLIENT_ID = b"bench"
@@ -148,6 +150,18 @@ def create_topic_request(topic: str, partitions: int) -> bytes:
     """A topic of one replica."""
     body = struct.pack(">i", 1) + string(topic) + struct.pack(">ihii", partitions, 1, 0, 0)
     return request(CREATE_TOPICS, CREATE_TOPICS_VERSION, body + struct.pack(">ib", REQUEST_TIMEOUT_MS, 0))
+
+
+def end_offset_request(topic: str, partition: int) -> bytes:
+    """Asks for one partition's end."""
+    body = struct.pack(">ii", -1, 1) + string(topic) + struct.pack(">iiq", 1, partition, -1)
+    return request(LIST_OFFSETS, LIST_OFFSETS_VERSION, body)
+
+
+def end_offset_error(answer: memoryview, topic: str) -> int:
+    """The error code of the answer of ``end_offset_request``."""
+    (error_code,) = struct.unpack_from(">h", answer, 4 + 4 + len(string(topic)) + 4 + 4)
+    return int(error_code)
 
 
 def metadata_request(topic: str) -> bytes:

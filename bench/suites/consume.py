@@ -14,7 +14,7 @@ from bench.workload import Stage, Suite, Values, Workload, rate_metrics, rate_va
 from tests.support.processes import MIB
 
 COLD_MIB = 768
-HOT_LANES, HOT_INTERVAL_S, HOT_BYTES = 6, 0.01, 64 * KIB
+HOT_LANES, HOT_INTERVAL_S, HOT_BYTES = 6, 0.005, 64 * KIB
 MOST_SECONDS = 60.0
 
 
@@ -47,7 +47,7 @@ def _cold_beside_hot(visit: Visit) -> Values:
     hot = visit.filled_topic(batch, visit.mib(HOT_MIB), kept=SHARED)
     port = visit.broker.port
     drop_from_cache(visit.segment_files(cold))
-    scan = ScanLane(port, cold, 0, FETCH_BYTES, len(batch.data), batch.records)
+    scan = ScanLane(port, cold, PARTITIONS, FETCH_BYTES, len(batch.data), batch.records)
     readers = [
         FetchLane(port, hot, number % PARTITIONS, HOT_BYTES, HOT_INTERVAL_S) for number in range(HOT_LANES)
     ]

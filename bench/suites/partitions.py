@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from bench import goals
+from bench.machine import run_seconds
 from bench.results import Better, Metric
 from bench.visit import Visit, pause
 from bench.workload import Stage, Suite, Values, Workload
@@ -26,10 +27,12 @@ def _many(visit: Visit) -> Values:
         created_s = time.perf_counter() - start
         created_cpu = (broker.cpu_seconds() - before).total
         pause(SETTLE_S)
+        busy = run_seconds(broker.process.pid)
         _, usage = visit.measure(lambda: pause(IDLE_S), brokers)
+        busy = run_seconds(broker.process.pid) - busy
         return {
             "partitions.rss": broker.rss_mb(),
-            "partitions.idle": usage.broker.total / usage.seconds * 100,
+            "partitions.idle": busy / usage.seconds * 100,
             "partitions.create": created_s,
             "partitions.create_cpu": created_cpu,
         }

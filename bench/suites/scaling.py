@@ -10,11 +10,10 @@ from typing import Self
 
 from bench.client import transfer
 from bench.client.batches import Batch, encode_batch
-from bench.client.connection import leaders
 from bench.pages import touch_free_memory
 from bench.results import Better, Metric
 from bench.targets import Target
-from bench.visit import IN_FLIGHT, Visit
+from bench.visit import IN_FLIGHT, Visit, await_leaders
 from bench.workload import Stage, Suite, Values, Workload
 from tests.support.processes import MIB
 from tests.support.topics import create_topic
@@ -37,7 +36,7 @@ def _measure(visit: Visit, brokers_count: int, key: str) -> Values:
         bootstrap = brokers[0].bootstrap
         for topic, mib in (("warm", WARM_UP_MIB), ("load", LOAD_MIB)):
             create_topic(bootstrap, topic, PARTITIONS)
-            ports = leaders(brokers[0].port, topic)
+            ports = await_leaders(brokers[0], topic, PARTITIONS)
             size = visit.mib(mib)
             touch_free_memory(size)
             with Clients(ports, topic, batch, size * MIB) as clients:

@@ -97,4 +97,4 @@ def _high_watermark(consumer: Consumer, partition: TopicPartition) -> int:
 
 
 def _admin(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap})
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
