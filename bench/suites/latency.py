@@ -11,6 +11,7 @@ from bench.visit import Visit
 from bench.workload import Stage, Suite, Values, Workload
 
 PER_SECOND = 500
+REPLICATED_PER_SECOND = 200
 SECONDS = 10.0
 WARM_UP_S = 2.0
 
@@ -20,13 +21,14 @@ def latency_workload(
 ) -> Workload:
     """Records of 1 KiB, acks=all, on one partition of so many replicas; the first seconds are not counted."""
     batch = encode_batch(1)
+    rate = PER_SECOND if replicas == 1 else REPLICATED_PER_SECOND
 
     def run(visit: Visit) -> Values:
         warm = visit.fresh_topic(1, replicas)
-        end_to_end(visit.leaders(warm)[0], warm, batch, PER_SECOND, visit.seconds(WARM_UP_S))
+        end_to_end(visit.leaders(warm)[0], warm, batch, rate, visit.seconds(WARM_UP_S))
         topic = visit.fresh_topic(1, replicas)
         port = visit.leaders(topic)[0]
-        found, _ = visit.measure(lambda: end_to_end(port, topic, batch, PER_SECOND, visit.seconds(SECONDS)))
+        found, _ = visit.measure(lambda: end_to_end(port, topic, batch, rate, visit.seconds(SECONDS)))
         read, acked = summarise(found.read_us), summarise(found.acked_us)
         return {
             f"{key}.p50": read.p50,

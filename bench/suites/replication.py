@@ -11,7 +11,7 @@ from bench.client.connection import Connection, leaders
 from bench.client.requests import RawClientError, check_produced, produce_request, produced_error_at
 from bench.pages import touch_free_memory
 from bench.results import Better, Goal, Metric
-from bench.suites.latency import PER_SECOND, latency_workload
+from bench.suites.latency import REPLICATED_PER_SECOND, latency_workload
 from bench.visit import IN_FLIGHT, Visit, pause
 from bench.workload import Stage, Suite, Values, Workload, rate_metrics, rate_values
 from tests.support.processes import MIB
@@ -78,7 +78,7 @@ SUITE = Suite(
         _produce(128, 384, goals.REPLICATED_CPU),
         latency_workload("latency_rf3", "end to end, RF 3", REPLICAS),
     ),
-    f"acks=all, 3 partitions, the CPU of all three brokers summed; latency at {PER_SECOND} records a second.",
+    f"acks=all, 3 partitions, CPU summed over the brokers; latency at {REPLICATED_PER_SECOND} records a second.",
 )
 FAILOVER_SUITE = Suite(
     "failover",
