@@ -28,6 +28,14 @@ class Usage:
     client: CpuSeconds
     foreign_cores: float
 
+    def __add__(self, other: Usage) -> Usage:
+        """Both runs as if they were one."""
+        seconds = self.seconds + other.seconds
+        foreign = self.foreign_cores * self.seconds + other.foreign_cores * other.seconds
+        return Usage(
+            seconds, _sum(self.broker, other.broker), _sum(self.client, other.client), foreign / seconds
+        )
+
 
 def description() -> dict[str, str]:
     """CPU, memory, kernel and Python, for the report's head."""
@@ -54,6 +62,10 @@ def run_seconds(pid: int) -> float:
     """CPU seconds of a process's living threads, to the nanosecond where ``cpu_seconds`` counts hundredths."""
     files = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(file.read_text().split()[0]) for file in files) / 1e9
+
+
+def _sum(one: CpuSeconds, other: CpuSeconds) -> CpuSeconds:
+    return CpuSeconds(one.user + other.user, one.system + other.system)
 
 
 def _busy_seconds() -> float:

@@ -59,34 +59,51 @@ def _server(file: Path, answer_bytes: int) -> Iterator[int]:
 
 
 def serve(pipe: Pipe, file: Path, answer_bytes: int) -> None:
-    """The server's process: one thread, one epoll, until it is killed. The file is read round and round."""
+    """The server's process: one thread, one epoll, sockets that do not block, until it is killed."""
     listener = socket.create_server((HOST, 0))
     pipe.send(listener.getsockname()[1])
     fd = os.open(file, os.O_RDONLY)
-    last = os.fstat(fd).st_size - answer_bytes
-    clients: dict[int, socket.socket] = {}
-    places: dict[int, int] = {}
+    clients: dict[int, _Client] = {}
     poll = select.epoll()
-    poll.register(listener.fileno(), select.EPOLLIN)
+    poll.register(listener, select.EPOLLIN)
     while True:
         for ready, _ in poll.poll():
             if ready == listener.fileno():
-                client, _ = listener.accept()
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                clients[client.fileno()] = client
-                places[client.fileno()] = 0
-                poll.register(client.fileno(), select.EPOLLIN)
-            elif not clients[ready].recv(len(REQUEST)):
+                client = _Client(listener.accept()[0], fd, answer_bytes)
+                clients[client.socket.fileno()] = client
+                poll.register(client.socket, select.EPOLLIN)
+            elif (wanted := clients[ready].go_on()) is None:
                 poll.unregister(ready)
-                clients.pop(ready).close()
+                clients.pop(ready).socket.close()
             else:
-                places[ready] = _answer(clients[ready], fd, places[ready], answer_bytes, last)
+                poll.modify(ready, wanted)
 
 
-def _answer(client: socket.socket, fd: int, place: int, size: int, last: int) -> int:
-    client.send(struct.pack(">i", size), socket.MSG_MORE)
-    start = place if place <= last else 0
-    done = 0
-    while done < size:
-        done += os.sendfile(client.fileno(), fd, start + done, size - done)
-    return start + size
+class _Client:
+    """One connection: where it is in the file, which is read round and round, and what is left of an answer."""
+
+    def __init__(self, connected: socket.socket, fd: int, size: int) -> None:
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = connected
+        self._fd, self._size = fd, size
+        self._last = os.fstat(fd).st_size - size
+        self._place = self._left = 0
+
+    def go_on(self) -> int | None:
+        """Takes a request, or sends more of an answer; returns what to wait for, None when the client is gone."""
+        if self._left == 0:
+            if not self.socket.recv(len(REQUEST)):
+                return None
+            self.socket.send(struct.pack(">i", self._size), socket.MSG_MORE)
+            self._left = self._size
+            if self._place > self._last:
+                self._place = 0
+        try:
+            while self._left:
+                sent = os.sendfile(self.socket.fileno(), self._fd, self._place, self._left)
+                self._place += sent
+                self._left -= sent
+        except BlockingIOError:
+            return select.EPOLLOUT
+        return select.EPOLLIN
