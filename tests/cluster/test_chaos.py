@@ -19,7 +19,7 @@ from tests.chaos.scenarios import Step, steps
 from tests.chaos.walk import Walk
 from tests.support.lab_cluster import LAB_ENV
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 SEED = 4
 ROUNDS = 12

@@ -14,7 +14,7 @@ import pytest
 from tests.support.faults import FaultRun, Scenario
 from tests.support.lab_cluster import LabTarget, running_cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 SCENARIO = Scenario(records=100_000, records_per_s=1_200, partitions=6, result_timeout_s=420)
 

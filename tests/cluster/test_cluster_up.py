@@ -15,7 +15,7 @@ from tests.support.deploying import changed, make
 from tests.support.lab_cluster import LAB_ENV, running_cluster
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def settings(**properties):

@@ -15,7 +15,7 @@ from tools.inventory import Inventory
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
 ]
 
 

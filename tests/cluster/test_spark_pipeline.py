@@ -28,7 +28,7 @@ from tests.support.lab_cluster import LAB_ENV, running_cluster
 from tests.support.processes import ManagedProcess
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 FAB = Path(sys.executable).with_name("fab")
