@@ -163,11 +163,10 @@ def _deregister(options: Any) -> int:
 
 
 def _logging() -> Any:
-    """structlog, set up, without what a development environment adds to its start."""
-    from broker.utils.lean_import import without
+    """structlog, set up."""
+    from broker.utils.lean_import import import_lean
 
-    with without("rich"):
-        import structlog
+    structlog = import_lean("structlog")
     from broker.utils.logging_setup import configure_logging
 
     configure_logging()
@@ -251,6 +250,10 @@ def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]
     log = _logging().get_logger("broker")
     for warning in config.warnings:
         log.warning("config_warning", message=warning)
+    from broker.utils.lean_import import import_lean
+
+    for library in ("crc32c",) if store_path is not None else ("crc32c", "kazoo.client"):
+        import_lean(library)  # while this is the only thread, and before the broker's modules import it whole
     from broker.server.broker_server import BrokerServer, StartupCancelled, StartupError
     from broker.server.daemon import Daemon, StartupErrors
     from broker.utils.systemd import Notifier

@@ -23,7 +23,7 @@ from broker.protocol.api_keys import APIS
 from broker.protocol.errors import ProtocolError
 from broker.protocol.lengths import Check, element_type, length_check
 from broker.protocol.unknown_tags import without_unknown_tags
-from broker.utils.lean_import import without
+from broker.utils.lean_import import import_lean
 
 Kind = Literal["request", "response"]
 Fields = Mapping[str, Any]
@@ -91,8 +91,7 @@ def _entity_type(api_key: int, version: int, kind: Kind) -> Any:
 
 @cache
 def _kio_serial() -> Any:
-    with without("hypothesis"):  # late: a broker's first answer does not need it
-        return import_module("kio.serial")
+    return import_lean("kio.serial")  # late: a broker's first answer does not need it
 
 
 @cache

@@ -20,6 +20,7 @@ import structlog
 
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
+from broker.utils.lean_import import import_lean
 
 _log = structlog.get_logger(__name__)
 MAX_CONNECTIONS: Final = 16
@@ -159,6 +160,7 @@ class HttpEndpoint:
             ).start()
 
     def _serve(self, connection: socket.socket, address: Any) -> None:
+        import_lean("http.server")  # nothing else here imports ssl but the exposition, which comes after it
         from broker.server.http_handler import serve_connection
 
         try:
