@@ -20,6 +20,7 @@ from rich.progress import (
 )
 
 from bench import machine, plot, report
+from bench.bytecode import compile_broker
 from bench.report import Report, Section
 from bench.results import compare
 from bench.session import MAX_REPEATS, Session
@@ -88,6 +89,8 @@ def main(
             kafka_dist.jar_dir(kafka_dist.KRAFT_VERSION)
     except kafka_dist.KafkaDistUnavailableError as error:
         sys.exit(str(error))
+    if Target.LANDLINE in targets:
+        compile_broker()
     scale = scale * QUICK_SCALE if quick else scale
     begin = time.monotonic()
     with (
