@@ -1,0 +1,101 @@
+"""Consumer groups: a commit of ten partitions, and the heartbeat, which is the smallest request of all."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from bench.guard.stage import Stage, StageError, encode
+from bench.guard.workloads.workload import Workload, await_leader, create_topic
+from broker.protocol.api_keys import ApiKey
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
+
+_SESSION_MS = 1_800_000
+
+
+class _OfGroup(Workload):
+    """Makes the offsets topic, and a group that has the workload's name."""
+
+    _request: bytes
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage)
+        stage.wait_until(self._is_coordinated, "no group coordinator")
+        await_leader(stage, TopicPartition(GROUP_METADATA_TOPIC, 0))
+
+    def _is_coordinated(self) -> bool:
+        """Whether the offsets topic is there, which the first question makes, and its groups are loaded."""
+        describe = {"groups": [self.name], "include_authorized_operations": False}
+        try:
+            self.stage.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [self.name]})
+            self.stage.ask(ApiKey.DESCRIBE_GROUPS, 5, describe)
+        except StageError:
+            return False
+        return True
+
+    def request(self) -> int:
+        return self.stage.exchange(self.client, self._request)
+
+
+class OffsetCommit(_OfGroup):
+    """Ten offsets of a group without members; the answer waits for the offsets topic's append."""
+
+    name = "offset-commit"
+    api_key: ClassVar = ApiKey.OFFSET_COMMIT
+    version: ClassVar = 9
+    moving_share = 0.2
+    per_slice = 4
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage)
+        create_topic(stage, self.name, 10)
+        partitions = [
+            {
+                "partition_index": number,
+                "committed_offset": 1_000 + number,
+                "committed_leader_epoch": 0,
+                "committed_metadata": "",
+            }
+            for number in range(10)
+        ]
+        fields = {
+            "group_id": self.name,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": [{"name": self.name, "partitions": partitions}],
+        }
+        self._request = encode(self.api_key, self.version, fields)
+
+
+class GroupHeartbeat(_OfGroup):
+    """A member of a stable group says that it lives."""
+
+    name = "heartbeat"
+    api_key: ClassVar = ApiKey.HEARTBEAT
+    version: ClassVar = 4
+    moving_share = 0.3
+    per_slice = 30
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage)
+        join = {
+            "group_id": self.name,
+            "session_timeout": _SESSION_MS,
+            "rebalance_timeout": _SESSION_MS,
+            "member_id": "",
+            "group_instance_id": "one",
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b""}],
+            "reason": None,
+        }
+        joined = stage.ask(ApiKey.JOIN_GROUP, 9, join)
+        me = {
+            "group_id": self.name,
+            "generation_id": joined.generation_id,
+            "member_id": joined.member_id,
+            "group_instance_id": "one",
+        }
+        assignments = [{"member_id": joined.member_id, "assignment": b"all"}]
+        sync = {**me, "protocol_type": "consumer", "protocol_name": "range", "assignments": assignments}
+        stage.ask(ApiKey.SYNC_GROUP, 5, sync)
+        self._request = encode(self.api_key, self.version, me)
