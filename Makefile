@@ -24,6 +24,8 @@ SEED ?=
 CHAOS_ARGS ?=
 # More arguments of pytest, for example TEST_ARGS="-k isr -x".
 TEST_ARGS ?=
+# More arguments of `python -m bench.guard`, for example PERF_ARGS="--only fetch-1m".
+PERF_ARGS ?=
 
 BIN := $(CURDIR)/.venv/bin
 PY := $(BIN)/python
@@ -171,6 +173,14 @@ chaos-mixed: setup ## Landline and Apache Kafka 3.9.1 in one cluster, at length:
 bench: setup ## Start-up, memory, throughput, CPU per GiB, beside Apache Kafka in the same run
 	@scripts/apt-ensure $(TEST_PACKAGES)
 	@$(PY) -m bench $(BENCH_ARGS)
+
+.PHONY: perf-check
+perf-check: setup ## CPU per request of ten workloads against bench/guard/baseline.json (PERF_ARGS="--profile fetch-1m")
+	@PYTHONHASHSEED=0 $(PY) -m bench.guard $(PERF_ARGS)
+
+.PHONY: perf-baseline
+perf-baseline: setup ## Write bench/guard/baseline.json anew: to be committed with the reason
+	@PYTHONHASHSEED=0 $(PY) -m bench.guard --update
 
 .PHONY: docs
 docs: setup ## Write the generated documentation: the roles' variables

@@ -1,0 +1,112 @@
+"""``python -m bench.guard``: measures, compares, prints. Exits 1 on a regression, 2 when none could be looked for.
+
+See docs/benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.guard import table, verdict
+from bench.guard.measure import Cost, measure
+from bench.guard.profiling import profile
+from bench.guard.reference import Reference
+from bench.guard.stage import Stage, StageError, data_parent, staged_broker
+from bench.guard.workloads import all_workloads
+from bench.guard.workloads.workload import Workload
+from broker.utils.logging_setup import configure_logging
+
+_BUDGET_S: Final = 18.0
+_FEW_BUDGET_S: Final = 6.0
+_BASELINE_RUNS: Final = 3
+_BASELINE_BUDGET_S: Final = 40.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and gives its exit code."""
+    options = _parser().parse_args(argv)
+    configure_logging({"LANDLINE_LOG_LEVEL": "warning"})
+    if options.profile:
+        with staged_broker() as stage:
+            profile(stage, _chosen(stage, [options.profile])[0])
+        return 0
+    try:
+        return _write_baseline() if options.update else _check(options.only)
+    except StageError as error:
+        print(f"perf-check: nothing was judged: {error}")
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.guard", description=__doc__)
+    parser.add_argument("--update", action="store_true", help="write a new baseline instead of comparing")
+    parser.add_argument("--only", action="append", metavar="WORKLOAD", help="this one alone; repeatable")
+    parser.add_argument("--profile", metavar="WORKLOAD", help="show where its time goes, and compare nothing")
+    return parser
+
+
+def _check(only: Sequence[str] | None) -> int:
+    committed = verdict.load()
+    baseline = committed.seen_from(_cpu_model(), platform.python_version())
+    findings = verdict.settle(_measured, baseline, only)
+    print(table.render(findings, baseline, colour=sys.stdout.isatty()))
+    for line in table.advice(findings, foreign=baseline is not committed):
+        print(line)
+    return int(any(finding.verdict.fails for finding in findings))
+
+
+def _write_baseline() -> int:
+    runs = [_measured(None, _BASELINE_BUDGET_S) for _ in range(_BASELINE_RUNS)]
+    costs = {name: [run[name] for run in runs] for name in runs[0]}
+    baseline = verdict.renewed(verdict.load(), costs, _cpu_model(), platform.python_version())
+    verdict.save(baseline)
+    print(table.render(verdict.judge_all(costs, baseline), baseline, colour=sys.stdout.isatty()))
+    print(f"written: {verdict.BASELINE_PATH}")
+    return 0
+
+
+def _measured(only: Sequence[str] | None, budget_s: float | None = None) -> Mapping[str, Cost]:
+    """On a broker of its own."""
+    if budget_s is None:
+        budget_s = _BUDGET_S if only is None else _FEW_BUDGET_S
+    with staged_broker() as stage, Reference(data_parent()) as reference:
+        workloads = _chosen(stage, only)
+        return measure(workloads, reference, budget_s=budget_s, progress=_show)
+
+
+def _chosen(stage: Stage, only: Sequence[str] | None) -> list[Workload]:
+    workloads = list(all_workloads(stage))
+    if only is None:
+        return workloads
+    unknown = set(only) - {workload.name for workload in workloads}
+    if unknown:
+        names = ", ".join(workload.name for workload in workloads)
+        raise SystemExit(f"perf-check: no workload {', '.join(sorted(unknown))}; there are {names}")
+    return [workload for workload in workloads if workload.name in only]
+
+
+def _show(share: float) -> None:
+    if sys.stderr.isatty():
+        print(
+            f"\r{'█' * int(30 * share):░<30} {share:4.0%}",
+            end="\r\033[K" if share >= 1 else "",
+            file=sys.stderr,
+        )
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
