@@ -13,7 +13,7 @@ from typing import Final
 from bench.guard.measure import Cost
 
 BASELINE_PATH: Final = Path(__file__).with_name("baseline.json")
-DEFAULT_TOLERANCE: Final = 0.12
+DEFAULT_TOLERANCE: Final = 0.2
 _RETRIES: Final = 2
 _ABROAD: Final = 2
 
