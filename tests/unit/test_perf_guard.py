@@ -156,4 +156,4 @@ def test_a_yardstick_is_blended_of_both_loops() -> None:
 def test_the_committed_baseline_tolerates_less_than_a_third_more() -> None:
     committed = verdict.load()
     assert len(committed.workloads) == 10
-    assert all(0 < expected.tolerance <= 0.2 for expected in committed.workloads.values())
+    assert all(0 < expected.tolerance <= 0.25 for expected in committed.workloads.values())
