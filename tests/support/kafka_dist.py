@@ -27,6 +27,8 @@ COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-depende
 DEBIAN_PACKAGES = {"java": "default-jre-headless", "mvn": "maven"}
 DOWNLOAD_TIMEOUT_S = 540
 TOOL_TIMEOUT_S = 180
+ARGUMENT_CHARS = 100_000
+"""Of one argument; Linux takes 128 KiB."""
 TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 _LOG4J = """\
@@ -118,9 +120,32 @@ def run_tool(
 
 
 def dump_log_segments(files: Sequence[Path], *flags: str) -> subprocess.CompletedProcess[str]:
-    """Runs Kafka's DumpLogSegments over segment, index or snapshot files of one log dir."""
-    joined = ",".join(str(file) for file in files)
-    return run_tool("kafka.tools.DumpLogSegments", "--files", joined, *flags)
+    """Runs Kafka's DumpLogSegments over segment, index or snapshot files, as often as their names need; the texts of
+    all runs and the worst exit code.
+    """
+    runs = [
+        run_tool("kafka.tools.DumpLogSegments", "--files", joined, *flags)
+        for joined in _joined([str(file) for file in files])
+    ]
+    return subprocess.CompletedProcess(
+        ["DumpLogSegments", *flags],
+        max(run.returncode for run in runs),
+        "".join(run.stdout for run in runs),
+        "".join(run.stderr for run in runs),
+    )
+
+
+def _joined(names: Sequence[str]) -> list[str]:
+    """Names with commas between, in as few strings as Linux takes as arguments; one at least."""
+    strings: list[list[str]] = [[]]
+    size = 0
+    for name in names:
+        size += 1 + len(name)
+        if size > ARGUMENT_CHARS:
+            strings.append([])
+            size = len(name)
+        strings[-1].append(name)
+    return [",".join(each) for each in strings]
 
 
 def _require(program: str, version: str) -> None:
