@@ -36,7 +36,7 @@ def draw(path: Path, rows: Sequence[Row]) -> None:
     axes.set_yticks(range(len(rows)), [row.fault for row in rows])
     axes.invert_yaxis()
     axes.set_xlabel("longest time without an acknowledgement, s (red: the goal)")
-    axes.legend(loc="lower right", fontsize=8)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     plt.close(figure)
