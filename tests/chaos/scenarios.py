@@ -105,7 +105,7 @@ LONG_SCENARIOS: Sequence[Scenario] = (
     Scenario("isolated", Role.LEADER, (30.0, 30.0)),
     Scenario("low bandwidth", Role.FOLLOWER, (30.0, 30.0), heals_within_s=90.0),
 )
-"""Faults as long as an operator would see them; too long for a walk, run by ``python -m tests.chaos suite``."""
+"""Faults as long as an operator would see them; dealt too with ``--long``."""
 
 
 def steps(
