@@ -100,12 +100,15 @@ def _show(share: float) -> None:
 
 
 def _cpu_model() -> str:
+    """Name, family and model: the name alone is shared by processors of several generations."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    if "model name" not in fields:
+        return platform.machine()
+    return f"{fields['model name']}, family {fields.get('cpu family')}, model {fields.get('model')}"
 
 
 if __name__ == "__main__":
