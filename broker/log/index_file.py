@@ -26,8 +26,8 @@ _PENDING_ENTRIES = 64
 
 
 class IndexFile:
-    """Entries of one ``struct``. Appends and truncation belong to the log's lock; reads may race with
-    them.
+    """Entries of one ``struct``. Appends and truncation belong to the log's lock, and the descriptor with them; reads
+    may race with them.
     """
 
     def __init__(self, path: Path, entry: Struct, max_bytes: int) -> None:
@@ -65,7 +65,7 @@ class IndexFile:
         return bool(self._state[1])
 
     def entry(self, number: int) -> tuple[int, int]:
-        """Entry ``number``, counted from 0. Raises IndexError or struct.error when there is none."""
+        """Entry ``number``, counted from 0. Raises IndexError or struct.error when there is none, OSError."""
         stored, pending = self._state
         if number >= stored:
             first, second = self._entry.unpack_from(pending, (number - stored) * self._size)
@@ -170,11 +170,20 @@ class IndexFile:
     def _mapped(self, entries: int) -> mmap.mmap:
         mapped = self._map
         if mapped is None or len(mapped) < entries * self._size:
-            fd = self._open()
-            mapped = self._map = mmap.mmap(fd, os.fstat(fd).st_size, prot=mmap.PROT_READ)
-            if not self._preallocated:
-                self._close_fd()
+            mapped = self._map = self._map_file(entries)
         return mapped
+
+    def _map_file(self, entries: int) -> mmap.mmap:
+        # Through a descriptor of its own. The index's belongs to the log's lock, and a look-up that closed it would
+        # have the next write go to whatever file got its number.
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            if size < entries * self._size:
+                raise IndexError(f"{self.path} has {size} bytes, not {entries} entries: it was truncated meanwhile")
+            return mmap.mmap(fd, size, prot=mmap.PROT_READ)
+        finally:
+            os.close(fd)
 
     def _open(self) -> int:
         if self._fd < 0:

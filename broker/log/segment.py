@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -22,6 +23,7 @@ DELETED_SUFFIX = ".deleted"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 INT32_MAX = (1 << 31) - 1
 _SCAN_BYTES = 8192
+_opening = threading.Lock()
 
 # (base offset, last offset, bytes, max timestamp) of a batch that is appended
 AppendedBatch = tuple[int, int, int, int]
@@ -116,9 +118,15 @@ class Segment:
     @property
     def file(self) -> SegmentFile:
         file = self._file
-        if file is None:
-            file = self._file = SegmentFile(self.path(LOG_SUFFIX), "r+")
-        return file
+        return self._open_file() if file is None else file
+
+    def _open_file(self) -> SegmentFile:
+        # Once only: had two threads opened it, the one file would close as the other replaced it, and its number be
+        # another file's by the time that its finder reads or writes there.
+        with _opening:
+            if self._file is None:
+                self._file = SegmentFile(self.path(LOG_SUFFIX), "r+")
+            return self._file
 
     # -- appending ---------------------------------------------------------------------------------
 

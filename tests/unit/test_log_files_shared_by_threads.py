@@ -1,0 +1,70 @@
+"""Descriptors of a log's files, used by threads side by side."""
+
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from broker.log.index_file import IndexFile
+from broker.log.segment import Segment
+
+ENTRY = struct.Struct(">ii")
+READERS = 3
+
+
+@pytest.fixture
+def threads_that_alternate() -> Iterator[ThreadPoolExecutor]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(READERS) as pool:
+            yield pool
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_look_ups_do_not_disturb_the_writer_of_an_index(
+    tmp_path: Path, threads_that_alternate: ThreadPoolExecutor
+) -> None:
+    index = IndexFile(tmp_path / "0.index", ENTRY, max_bytes=80_000)
+    index.append(0, 0)
+    index.trim()
+    stop = threading.Event()
+
+    def look_up() -> int:
+        found = 0
+        while not stop.is_set():
+            entry = index.last_at_most(0, 1_000_000)
+            assert entry is not None and entry[0] == entry[1]
+            found += 1
+        return found
+
+    readers = [threads_that_alternate.submit(look_up) for _ in range(READERS)]
+    try:
+        for number in range(1, 3000):
+            index.append(number, number)
+            index.trim()
+    finally:
+        stop.set()
+    assert all(reader.result() > 0 for reader in readers)
+    assert list(index) == [(number, number) for number in range(3000)]
+
+
+def test_a_segment_opens_its_file_once_however_many_ask(
+    tmp_path: Path, threads_that_alternate: ThreadPoolExecutor
+) -> None:
+    Segment.create(tmp_path, 0, 1024, 0)
+    for _ in range(300):
+        segment = Segment.open(tmp_path, 0, 1024)
+        start = threading.Barrier(READERS)
+
+        def number_of_its_file(segment: Segment = segment, start: threading.Barrier = start) -> int:
+            start.wait(10)
+            return id(segment.file)
+
+        asked = [threads_that_alternate.submit(number_of_its_file) for _ in range(READERS)]
+        assert {future.result() for future in asked} == {id(segment.file)}
