@@ -78,6 +78,7 @@ class _StagedServer(BrokerServer):
         return SteppedProcessor(
             0,
             self._apis.dispatch,
+            self.replica_manager.settle,
             max_frame_bytes=self.config.int("socket.request.max.bytes"),
             idle_ms=-1,
             quotas=ConnectionQuotas(1 << 10, 1 << 10, {}),

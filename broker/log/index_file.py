@@ -180,7 +180,9 @@ class IndexFile:
         try:
             size = os.fstat(fd).st_size
             if size < entries * self._size:
-                raise IndexError(f"{self.path} has {size} bytes, not {entries} entries: it was truncated meanwhile")
+                raise IndexError(
+                    f"{self.path} has {size} bytes, not {entries} entries: it was truncated meanwhile"
+                )
             return mmap.mmap(fd, size, prot=mmap.PROT_READ)
         finally:
             os.close(fd)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from functools import partial
+from typing import Protocol
 
 import structlog
 
@@ -46,15 +47,32 @@ class Verdict(Enum):
 Dispatch = Callable[[Request], Verdict]
 
 
+class Guest(Protocol):
+    """A connection that is not a client's, served by a Processor's loop as long as it wants to be.
+
+    Its methods run on the Processor's thread, must not raise and must not block.
+    """
+
+    def fileno(self) -> int: ...
+
+    def on_ready(self) -> bool:
+        """Something can be read, or the peer is gone. False: the guest wants to leave."""
+
+    def on_left(self) -> None:
+        """Its socket is the loop's no more: it wanted to leave, or the loop has ended. The last call."""
+
+
 class Processor:
-    """``dispatch`` must not raise and must not block. Everything but :meth:`adopt`, :meth:`stop` and the completion
-    of requests runs on the Processor's thread.
+    """``dispatch`` must not raise and must not block. Everything but :meth:`adopt`, :meth:`invite`, :meth:`stop` and
+    the completion of requests runs on the Processor's thread. ``settle`` is called after each turn's events, for what
+    they put off.
     """
 
     def __init__(
         self,
         index: int,
         dispatch: Dispatch,
+        settle: Callable[[], None],
         *,
         max_frame_bytes: int,
         idle_ms: int,
@@ -65,6 +83,7 @@ class Processor:
         self.idle_ns = 0  # time spent waiting, for NetworkProcessorAvgIdlePercent
         self.times = RequestTimes()
         self._dispatch = dispatch
+        self._settle = settle
         self._max_frame_bytes = max_frame_bytes
         self._idle_ms = idle_ms
         self._quotas = quotas
@@ -75,9 +94,11 @@ class Processor:
         self._shared = bytearray(_SHARED_BUFFER)
         self._connections: dict[int, Connection] = {}
         self._arrived: deque[tuple[socket.socket, ConnectionInfo]] = deque()
+        self._guests: dict[int, Guest] = {}
+        self._invited: deque[Guest] = deque()
         self._answered: deque[Connection] = deque()
         self._stalled: deque[tuple[Connection, Request]] = deque()
-        self._stopping = False
+        self._stopping = self._ended = False
         self._next_sweep_ms = 0
         self._thread_id = 0
         self._thread = threading.Thread(target=self._run, name=f"network-thread-{index}", daemon=True)
@@ -89,6 +110,10 @@ class Processor:
     def connection_count(self) -> int:
         return len(self._connections) + len(self._arrived)
 
+    @property
+    def guest_count(self) -> int:
+        return len(self._guests) + len(self._invited)
+
     def start(self) -> None:
         self._thread.start()
 
@@ -96,6 +121,13 @@ class Processor:
         """Takes over an accepted, non-blocking socket. From the acceptor's thread."""
         self._arrived.append((sock, info))
         self._wake()
+
+    def invite(self, guest: Guest) -> None:
+        """Serves ``guest`` from now on; one that comes too late has left at once. From any thread."""
+        self._invited.append(guest)
+        self._wake()
+        if self._ended:
+            self._see_guests_off()
 
     def stop(self) -> None:
         """Closes every connection and joins the thread."""
@@ -119,6 +151,8 @@ class Processor:
                 _log.exception("processor_turn_failed", processor=self.index)
         for connection in list(self._connections.values()):
             self._close(connection)
+        self._ended = True
+        self._see_guests_off()
         for sock, info in self._arrived:
             sock.close()
             self._quotas.remove(info.client_address)
@@ -142,12 +176,18 @@ class Processor:
             connection = self._connections.get(fd)
             if connection is not None:
                 self._serve(connection, mask, now_ms)
+            elif fd in self._guests:
+                self._serve_guest(fd)
+        if self._invited:
+            self._register_invited()
         if self._arrived:
             self._register_arrived(now_ms)
         if self._stalled:
             self._retry_stalled()
+        self._settle()
         if self._answered:
             self._flush_answered()
+            self._settle()  # the connection may have gone on with requests that waited
         if now_ms >= self._next_sweep_ms:
             self._sweep(now_ms)
 
@@ -281,6 +321,28 @@ class Processor:
             connection.events = select.EPOLLIN
             self._connections[connection.fd] = connection
             self._epoll.register(connection.fd, select.EPOLLIN)
+
+    def _register_invited(self) -> None:
+        while self._invited:
+            guest = self._invited.popleft()
+            fd = guest.fileno()
+            self._guests[fd] = guest
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def _serve_guest(self, fd: int) -> None:
+        guest = self._guests[fd]
+        if not guest.on_ready():
+            del self._guests[fd]
+            self._epoll.unregister(fd)
+            guest.on_left()
+
+    def _see_guests_off(self) -> None:
+        for guest in self._guests.values():
+            guest.on_left()
+        self._guests.clear()
+        while self._invited:
+            with suppress(IndexError):  # another thread was first
+                self._invited.popleft().on_left()
 
     def _close(self, connection: Connection) -> None:
         fd, connection.fd = connection.fd, -1

@@ -7,12 +7,12 @@ taken first and nothing is accepted until :meth:`SocketServer.start`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from broker.config.endpoint import Endpoint
 from broker.network.acceptor import Acceptor
 from broker.network.connection_quotas import ConnectionQuotas
-from broker.network.processor import Dispatch, Processor
+from broker.network.processor import Dispatch, Guest, Processor
 from broker.network.request_times import total_times
 
 
@@ -63,13 +63,14 @@ class SocketServer:
             self.stop()
             raise
 
-    def start(self, dispatch: Dispatch) -> None:
+    def start(self, dispatch: Dispatch, settle: Callable[[], None] = lambda: None) -> None:
         """Starts the Processors, then accepts."""
         self._started_ns = time.monotonic_ns()
         for index in range(self._num_processors):
             processor = Processor(
                 index,
                 dispatch,
+                settle,
                 max_frame_bytes=self._max_frame_bytes,
                 idle_ms=self._idle_ms,
                 quotas=self.quotas,
@@ -85,6 +86,13 @@ class SocketServer:
             acceptor.stop()
         for processor in self._processors:
             processor.stop()
+
+    def invite(self, guest: Guest) -> bool:
+        """Has the Processor with the fewest guests serve ``guest``; False when none runs."""
+        if not self._processors:
+            return False
+        min(self._processors, key=lambda processor: processor.guest_count).invite(guest)
+        return True
 
     def slowest_loop_ms(self) -> int:
         """How long ago the Processor that is furthest behind last turned its loop: the watchdog's measure."""

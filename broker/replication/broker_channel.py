@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from broker.protocol import codec, framing
@@ -46,12 +46,13 @@ class BrokerChannel:
         self.port = port
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_ms / 1000
-        self._request_timeout_s = request_timeout_ms / 1000
+        self.request_timeout_s = request_timeout_ms / 1000
         self._receive_buffer_bytes = receive_buffer_bytes
         self._max_response_bytes = max_response_bytes
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()
         self._closed = False
+        self._lent = False
         self._correlation_id = 0
         self._buffer = bytearray(16 * 1024)
 
@@ -67,20 +68,67 @@ class BrokerChannel:
         self, api_key: int, version: int, body: Sequence[bytes | bytearray | memoryview]
     ) -> memoryview:
         """Sends body bytes and returns the response's body, valid until the next request."""
-        self._correlation_id += 1
-        size = sum(len(part) for part in body)
-        prefix = framing.request_prefix(api_key, version, self._correlation_id, self._client_id, size)
+        request = self.frame_request(api_key, version, body)
         try:
             connection = self._connected()
-            connection.sendall(b"".join((prefix, *body)))
-            frame = self._receive_frame(connection)
+            connection.sendall(request)
+            return self.body_of(api_key, version, self._receive_frame(connection))
         except OSError as error:
             self._disconnect()
             raise self._error(error) from error
         except ChannelError:
             self._disconnect()
             raise
+
+    def frame_request(
+        self, api_key: int, version: int, body: Sequence[bytes | bytearray | memoryview]
+    ) -> bytes:
+        """The next request as it goes over the wire."""
+        self._correlation_id += 1
+        size = sum(len(part) for part in body)
+        prefix = framing.request_prefix(api_key, version, self._correlation_id, self._client_id, size)
+        return b"".join((prefix, *body))
+
+    def body_of(self, api_key: int, version: int, frame: memoryview) -> memoryview:
+        """The body of the answer to the latest request. Raises ChannelError when ``frame`` answers another."""
+        (correlation_id,) = framing.INT32.unpack_from(frame)
+        if correlation_id != self._correlation_id:
+            raise ChannelError(
+                f"broker at {self.host}:{self.port} answered request {correlation_id}, not {self._correlation_id}"
+            )
         return frame[framing.response_body_offset(api_key, version, frame) :]
+
+    def size_of(self, announced: bytearray) -> int:
+        """The size of the answer that begins in ``announced``, without these 4 bytes. Raises ChannelError."""
+        (size,) = framing.INT32.unpack_from(announced)
+        if size < 4 or size > self._max_response_bytes:
+            raise ChannelError(f"broker at {self.host}:{self.port} announced an answer of {size} bytes")
+        return int(size)
+
+    @contextmanager
+    def lent(self) -> Iterator[socket.socket]:
+        """The connection, non-blocking, for somebody else to serve it within the block; only shut down meanwhile, never
+        closed. An error in the block ends it. Raises ChannelError.
+        """
+        try:
+            connection = self._connected()
+            with self._lock:
+                self._lent = True
+            try:
+                connection.setblocking(False)
+                yield connection
+                connection.settimeout(self.request_timeout_s)
+            finally:
+                with self._lock:
+                    self._lent = False
+        except OSError as error:
+            self._disconnect()
+            raise self._error(error) from error
+        except ChannelError:
+            self._disconnect()
+            raise
+        if self._closed:
+            self._disconnect()
 
     def connect(self) -> None:
         """Connects where there is no connection, so that the next request is sent at once."""
@@ -96,7 +144,12 @@ class BrokerChannel:
     def close(self) -> None:
         """Ends the connection and interrupts a request under way; later requests are refused."""
         self._closed = True
-        self._disconnect()
+        with self._lock:
+            lent = self._lent
+        if lent:
+            self.interrupt()
+        else:
+            self._disconnect()
 
     def interrupt(self) -> None:
         """Makes a request under way fail; the next one connects anew.
@@ -119,7 +172,7 @@ class BrokerChannel:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._receive_buffer_bytes > 0:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
-        connection.settimeout(self._request_timeout_s)
+        connection.settimeout(self.request_timeout_s)
         with self._lock:
             self._socket = connection
         if self._closed:  # closed while it connected
@@ -136,18 +189,11 @@ class BrokerChannel:
 
     def _receive_frame(self, connection: socket.socket) -> memoryview:
         self._receive_exactly(connection, memoryview(self._buffer)[:4])
-        (size,) = framing.INT32.unpack_from(self._buffer)
-        if size < 4 or size > self._max_response_bytes:
-            raise ChannelError(f"broker at {self.host}:{self.port} announced an answer of {size} bytes")
+        size = self.size_of(self._buffer)
         if size > len(self._buffer):
             self._buffer = bytearray(size + size // 4)
         frame = memoryview(self._buffer)[:size]
         self._receive_exactly(connection, frame)
-        (correlation_id,) = framing.INT32.unpack_from(frame)
-        if correlation_id != self._correlation_id:
-            raise ChannelError(
-                f"broker at {self.host}:{self.port} answered request {correlation_id}, not {self._correlation_id}"
-            )
         return frame
 
     def _receive_exactly(self, connection: socket.socket, target: memoryview) -> None:

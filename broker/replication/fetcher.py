@@ -1,6 +1,8 @@
 """A follower: one thread that fetches what this broker follows at one leader, appends it, and truncates where the logs
 part. Kafka's ReplicaFetcherThread; which partition has which fetcher is `fetcher_manager`'s part.
 
+The thread connects, and sees to what goes wrong. While all goes well the conversation is a guest of a Processor's loop.
+
 A fetch is long-polled, so that a record travels at once; record bytes go from the receive buffer to the file. A fetch
 that waits when partitions are added is given up and sent anew: else their new leader would wait for
 replica.fetch.wait.max.ms until it hears of this follower, and every acks=all producer with it.
@@ -9,24 +11,27 @@ replica.fetch.wait.max.ms until it hears of this follower, and every acks=all pr
 from __future__ import annotations
 
 import threading
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
-from broker.cluster.partition import Partition
+from broker.config.log_config import LONG_MAX
+from broker.network.processor import Guest
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
 from broker.protocol.fetch_messages import (
+    ReceivedFetch,
     ReceivedPartition,
-    WantedPartition,
     encode_follower_fetch,
     parse_fetch_response,
 )
 from broker.replication.broker_channel import BrokerChannel, ChannelError, RefusedError
 from broker.replication.cluster_view import BrokerAddress
-from broker.replication.follower_session import FollowerSession, Key
+from broker.replication.fetch_guest import FetchGuest
+from broker.replication.follower_fetch import Followed, FollowerFetch
+from broker.replication.follower_session import Key, NextFetch
 from broker.replication.truncation import truncation_offset
 from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
@@ -51,18 +56,8 @@ class FetcherSettings:
     backoff_ms: int = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """A partition to fetch and the leader epoch it is followed in; not before ``not_before_ms``."""
-
-    partition: Partition
-    topic_id: uuid.UUID
-    leader_epoch: int
-    not_before_ms: int = 0
-
-
-# Where each log ended when it was asked for: an answer to an older question is not taken.
-Asked = Mapping[Key, tuple[Followed, int]]
+# Has a Processor serve a guest; False when none can.
+Invite = Callable[[Guest], bool]
 
 
 class ReplicaFetcher:
@@ -80,6 +75,7 @@ class ReplicaFetcher:
         on_appended: Callable[[TopicPartition], None],
         on_reached: Callable[[], None],
         on_refused: Callable[[], None],
+        invite: Invite = lambda _guest: False,
     ) -> None:
         self._name = name
         self._broker_id = broker_id
@@ -91,16 +87,20 @@ class ReplicaFetcher:
         self._on_appended = on_appended
         self._on_reached = on_reached
         self._on_refused = on_refused
-        self._followed: dict[tuple[uuid.UUID, int], Followed] = {}
+        self._invite = invite
+        self._followed: dict[Key, Followed] = {}
         self._changed = threading.Condition()
         self._stopped = False
         self._channel: BrokerChannel | None = None
         self._connected_to: BrokerAddress | None = None
-        self._session = FollowerSession()
+        self._fetch = FollowerFetch()
         self._begin_anew = False
         self._asking = False
         self._given_up = False
         self._reachable = True
+        self._untaken: ReceivedFetch | None = None
+        self._delayed = self._removed = False
+        self._next_look_ms = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def __len__(self) -> int:
@@ -112,7 +112,7 @@ class ReplicaFetcher:
     def add(self, followed: Iterable[Followed]) -> None:
         with self._changed:
             for item in followed:
-                self._followed[item.topic_id, item.partition.topic_partition.partition] = item
+                self._followed[item.key] = item
             # What the leader told of these before was told to another role.
             self._begin_anew = True
             if self._asking and self._channel is not None:
@@ -125,6 +125,7 @@ class ReplicaFetcher:
             for key, item in list(self._followed.items()):
                 if item.partition.topic_partition in topic_partitions:
                     del self._followed[key]
+                    self._removed = True
 
     def stop(self) -> None:
         with self._changed:
@@ -143,15 +144,17 @@ class ReplicaFetcher:
             if not ready:
                 continue
             try:
-                self._fetch(ready)
+                self._fetch_once(ready)
                 if not self._reachable:
                     self._reachable = True
                     self._on_reached()
+                if self._may_be_guest(ready):
+                    self._fetch_as_guest(ready)
             except (ChannelError, ProtocolError) as error:
                 if not self._given_up:
                     self._on_unreachable(error)
             except Exception:
-                self._session.reset()
+                self._fetch.reset()
                 _log.exception("fetcher_failed", fetcher=self._name)
                 self._pause(self._settings.backoff_ms)
 
@@ -165,13 +168,13 @@ class ReplicaFetcher:
                 self._changed.wait(min(waits) / 1000 if waits else None)
             if self._begin_anew:
                 self._begin_anew = False
-                self._session.reset()
+                self._fetch.reset()
             self._asking = bool(ready)
             self._given_up = False
             return ready
 
     def _on_unreachable(self, error: Exception) -> None:
-        self._session.reset()
+        self._fetch.reset()
         if isinstance(error, RefusedError):
             self._on_refused()
         first, self._reachable = self._reachable, False
@@ -192,59 +195,81 @@ class ReplicaFetcher:
         if self._channel is None or address != self._connected_to:
             if self._channel is not None:
                 self._channel.close()
-            self._session = FollowerSession()
+            self._fetch = FollowerFetch()
             self._channel = self._make_channel(address, self._name)
             self._connected_to = address
         return self._channel
 
-    def _fetch(self, ready: list[Followed]) -> None:
+    def _fetch_once(self, ready: Sequence[Followed]) -> None:
         channel = self._channel_now()
         channel.connect()
         if self._given_up:  # meanwhile partitions were added
             return
-        asked = self._ask(ready)
-        body = self._request(asked)
-        self._receive(asked, channel.request_raw(ApiKey.FETCH, FETCH_VERSION, (body,)))
+        body = self._encoded(self._fetch.ask(ready))
+        self._accept(parse_fetch_response(channel.request_raw(ApiKey.FETCH, FETCH_VERSION, (body,))))
 
-    @staticmethod
-    def _ask(ready: list[Followed]) -> Asked:
-        return {
-            (item.topic_id, item.partition.topic_partition.partition): (
-                item,
-                item.partition.log.log_end_offset,
-            )
-            for item in ready
-        }
+    # -- on a Processor's loop, while all goes well ----------------------------------------------------------------
 
-    def _receive(self, asked: Asked, body: memoryview) -> None:
-        """Takes an answer, but for what is followed anew since, or whose log has moved."""
-        response = parse_fetch_response(body)
-        if not self._session.answered(response.error, response.session_id):
-            return
-        if response.error:
-            raise ChannelError(f"leader answered the fetch with {Errors(response.error).name}")
-        for received in response.partitions:
-            key = (received.topic_id, received.index)
-            followed, offset = asked.get(key, (None, -1))
-            if (
-                followed is not None
-                and self._followed.get(key) is followed
-                and followed.partition.log.log_end_offset == offset
-            ):
-                self._take(followed, received)
-            else:
-                # The leader believes that this was heard: from a full request it begins anew.
-                self._session.reset()
+    def _may_be_guest(self, ready: Sequence[Followed]) -> bool:
+        """Not while a partition waits out an error, nor where an append waits for the disk."""
+        return (
+            not self._stopped
+            and self._address() == self._connected_to
+            and len(ready) == len(self._followed)
+            and all(item.partition.log.config.flush_messages == LONG_MAX for item in ready)
+        )
 
-    def _request(self, asked: Asked) -> bytes:
-        wanted = {}
-        for key, (item, offset) in asked.items():
-            log = item.partition.log
-            wanted[key] = WantedPartition(
-                key[1], item.leader_epoch, offset, log.leader_epochs.latest_epoch, log.log_start_offset
-            )
+    def _fetch_as_guest(self, ready: Sequence[Followed]) -> None:
+        """Fetches until there is something for this thread to do: see :meth:`_go_on`."""
+        channel = self._channel_now()
+        self._delayed = False
+        with channel.lent() as connection:
+            guest = FetchGuest(connection, channel, partial(self._go_on, channel))
+            if not self._invite(guest):
+                return
+            try:
+                guest.send(self._framed(channel, self._look_at(ready)))
+            except BaseException:
+                guest.hang_up()
+                raise
+            finally:
+                guest.wait(channel.request_timeout_s)
+        response, self._untaken = self._untaken, None
+        if response is not None:
+            self._accept(response)
+
+    def _go_on(self, channel: BrokerChannel, frame: memoryview) -> bytes | None:
+        """Takes an answer and gives the next request. None when taking it may need the leader or the disk, or when
+        there is something new to follow.
+        """
+        response = parse_fetch_response(channel.body_of(ApiKey.FETCH, FETCH_VERSION, frame))
+        if self._stopped or self._begin_anew or _is_trouble(response):
+            self._untaken = response
+            return None
+        self._accept(response)
+        fetch = None if self._delayed else self._next(response)
+        return None if fetch is None else self._framed(channel, fetch)
+
+    def _next(self, response: ReceivedFetch) -> NextFetch | None:
+        if self._fetch.is_open and not self._removed and self._clock.monotonic_ms() < self._next_look_ms:
+            return self._fetch.ask_on(response)
+        with self._changed:
+            followed = list(self._followed.values())
+        return self._look_at(followed) if self._may_be_guest(followed) else None
+
+    def _look_at(self, followed: Iterable[Followed]) -> NextFetch:
+        """Once in a while: retention may have moved a log's start."""
+        self._removed = False
+        self._next_look_ms = self._clock.monotonic_ms() + self._settings.wait_max_ms
+        return self._fetch.ask(followed)
+
+    def _framed(self, channel: BrokerChannel, fetch: NextFetch) -> bytes:
+        return channel.frame_request(ApiKey.FETCH, FETCH_VERSION, (self._encoded(fetch),))
+
+    # -- requests and answers --------------------------------------------------------------------------------------
+
+    def _encoded(self, fetch: NextFetch) -> bytes:
         settings = self._settings
-        fetch = self._session.next(wanted)
         return encode_follower_fetch(
             self._broker_id,
             self._broker_epoch(),
@@ -257,6 +282,17 @@ class ReplicaFetcher:
             session_epoch=fetch.epoch,
             forgotten=fetch.forgotten,
         )
+
+    def _accept(self, response: ReceivedFetch) -> None:
+        """Takes an answer, but for what no longer fits."""
+        if not self._fetch.answered(response):
+            return
+        if response.error:
+            raise ChannelError(f"leader answered the fetch with {Errors(response.error).name}")
+        for received in response.partitions:
+            followed = self._fetch.meant(received, self._followed)
+            if followed is not None:
+                self._take(followed, received)
 
     def _take(self, followed: Followed, received: ReceivedPartition) -> None:
         topic_partition = followed.partition.topic_partition
@@ -286,13 +322,13 @@ class ReplicaFetcher:
             self._delay(followed, error.error_code)
 
     def _delay(self, followed: Followed, error: Errors) -> None:
-        self._session.reset()
+        self._fetch.reset()
+        self._delayed = True
         delay_ms = _SOON_MS if error in _SOON else self._settings.backoff_ms
-        key = (followed.topic_id, followed.partition.topic_partition.partition)
         with self._changed:
-            if self._followed.get(key) is followed:
+            if self._followed.get(followed.key) is followed:
                 until_ms = self._clock.monotonic_ms() + min(delay_ms, self._settings.backoff_ms)
-                self._followed[key] = replace(followed, not_before_ms=until_ms)
+                self._followed[followed.key] = replace(followed, not_before_ms=until_ms)
 
     def _truncate(self, followed: Followed, leader_epoch: int, leader_end_offset: int) -> None:
         partition = followed.partition
@@ -356,3 +392,9 @@ class ReplicaFetcher:
         if answer.error_code:
             raise KafkaError(Errors(int(answer.error_code)), "the leader's offsets cannot be had")
         return int(answer.offset)
+
+
+def _is_trouble(response: ReceivedFetch) -> bool:
+    return bool(response.error) or any(
+        received.error or received.diverging is not None for received in response.partitions
+    )

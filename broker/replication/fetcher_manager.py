@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
-from broker.replication.fetcher import Followed, ReplicaFetcher
+from broker.replication.fetcher import ReplicaFetcher
+from broker.replication.follower_fetch import Followed
 from broker.utils.topic_partition import TopicPartition
 
 

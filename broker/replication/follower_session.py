@@ -51,6 +51,21 @@ class FollowerSession:
             forgotten.setdefault(topic_id, []).append(index)
         return NextFetch(self._id, self._epoch, list(changed.items()), list(forgotten.items()))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the leader knows what was asked last."""
+        return self._epoch > 0
+
+    def go_on(self, changed: Mapping[Key, WantedPartition]) -> NextFetch:
+        """As :meth:`next`, of an open session in which nothing but ``changed`` may differ from what was asked last."""
+        known = self._sent = self._known
+        topics: dict[uuid.UUID, list[WantedPartition]] = {}
+        for key, partition in changed.items():
+            if known.get(key) != partition:
+                known[key] = partition
+                topics.setdefault(key[0], []).append(partition)
+        return NextFetch(self._id, self._epoch, list(topics.items()), ())
+
     def answered(self, error: int, session_id: int) -> bool:
         """Whether the answer may be read; False when only the session ended, and a full request is next.
 

@@ -17,8 +17,8 @@ from broker.cluster.partition_state import PartitionState
 from broker.log.log import Log
 from broker.log.log_manager import LogManager
 from broker.protocol.errors import Errors, KafkaError
-from broker.replication.fetcher import Followed
 from broker.replication.fetcher_manager import ReplicaFetcherManager
+from broker.replication.follower_fetch import Followed
 from broker.replication.replica_manager import ReplicaManager
 from broker.utils.topic_partition import TopicPartition
 

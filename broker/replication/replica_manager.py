@@ -7,6 +7,7 @@ of leader (all of them).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,6 +77,8 @@ class ReplicaManager:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: frozenset[TopicPartition] = frozenset()
         self._group_commit = GroupCommit(self._on_synced)
+        # By thread: whose waiting requests are to be looked at, and whether the high watermark moved.
+        self._put_off: dict[int, dict[TopicPartition, bool]] = {}
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -212,10 +215,7 @@ class ReplicaManager:
         if not info.duplicate:
             self.traffic.messages_in += info.record_count
             self.traffic.bytes_in += info.size_bytes
-        if advanced:
-            self.wake(topic_partition)
-        else:
-            self.fetch_purgatory.check_and_complete(topic_partition)
+        self._wake(topic_partition, mark_moved=advanced)
         pending[topic_partition] = awaited
         if partition.log.flush_due:
             unsynced.append(partition)
@@ -369,8 +369,28 @@ class ReplicaManager:
 
     def wake(self, topic_partition: TopicPartition) -> None:
         """The high watermark moved."""
-        self.produce_purgatory.check_and_complete(topic_partition)
+        self._wake(topic_partition, mark_moved=True)
+
+    def _wake(self, topic_partition: TopicPartition, *, mark_moved: bool) -> None:
+        due = self._put_off.get(threading.get_ident())
+        if due is None:
+            self._complete(topic_partition, mark_moved)
+        else:
+            due[topic_partition] = mark_moved or due.get(topic_partition, False)
+
+    def _complete(self, topic_partition: TopicPartition, mark_moved: bool) -> None:
+        if mark_moved:
+            self.produce_purgatory.check_and_complete(topic_partition)
         self.fetch_purgatory.check_and_complete(topic_partition)
+
+    def settle(self) -> None:
+        """Completes what this thread put off since its last call. With its first call a thread begins to put off: so a
+        Processor's turn gives a waiting follower all that was appended in it with one answer, not with one each.
+        """
+        due = self._put_off.setdefault(threading.get_ident(), {})
+        while due:
+            topic_partition, mark_moved = due.popitem()
+            self._complete(topic_partition, mark_moved)
 
     def wake_all(self, topic_partition: TopicPartition) -> None:
         """The leader changed, or the partition is gone: whoever waits is told."""

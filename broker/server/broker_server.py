@@ -241,6 +241,7 @@ class BrokerServer:
             self._clock,
             leadership_listener(lambda: self.group_coordinator),
             self.store,
+            self._sockets.invite,
         )
         self.replica_manager = replication.replica_manager
         steps.undo_by("ReplicaManager", replication.shutdown)
@@ -308,7 +309,7 @@ class BrokerServer:
         )
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)
-        self._sockets.start(self._apis.dispatch)
+        self._sockets.start(self._apis.dispatch, self.replica_manager.settle)
         failures = LogDirFailureHandler(
             self.log_manager,
             self.replication.leadership,

@@ -13,7 +13,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.log.log_manager import LogManager
 from broker.protocol.errors import Errors
 from broker.replication.alter_partition_manager import AlterPartitionManager
-from broker.replication.fetcher import ReplicaFetcher
+from broker.replication.fetcher import Invite, ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership, LeadershipListener
@@ -44,7 +44,9 @@ class ReplicationService:
         clock: Clock,
         listener: LeadershipListener,
         store: ClusterStore,
+        invite: Invite,
     ) -> None:
+        self._invite = invite
         self._config = config
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -107,6 +109,7 @@ class ReplicationService:
             self.replica_manager.wake,
             partial(self.gone_brokers.forget, leader),
             partial(self.gone_brokers.note, leader),
+            self._invite,
         )
 
     def _present_topic_id(self, topic: str) -> uuid.UUID | None:

@@ -19,10 +19,11 @@ from broker.metrics.registry import Metrics
 from broker.protocol import framing
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
+from broker.protocol.fetch_messages import ReceivedFetch, parse_fetch_response
 from broker.replication.alter_partition_manager import AlterPartitionManager
 from broker.replication.broker_channel import ChannelError
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
-from broker.replication.fetcher import Asked, FetcherSettings, ReplicaFetcher
+from broker.replication.fetcher import FETCH_VERSION, FetcherSettings, ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.leadership import Leadership, LeadershipListener
 from broker.replication.replica_manager import ReplicaManager
@@ -38,7 +39,6 @@ TP = TopicPartition("t", 0)
 LISTENER = "PLAINTEXT"
 LAG_MS = 1000
 MIN_ISR = 2
-FETCH_VERSION = 17
 ALTER_PARTITION_VERSION = 3
 HANDLERS = {
     ApiKey.LEADER_AND_ISR: inter_broker.leader_and_isr,
@@ -71,6 +71,7 @@ class SteppedFetcher(ReplicaFetcher):
 
     leader: int
     waiting_for: FetchInFlight | None = None
+    _taken: ReceivedFetch | None = None
 
     def start(self) -> None:
         """No thread."""
@@ -79,22 +80,33 @@ class SteppedFetcher(ReplicaFetcher):
     def is_stopped(self) -> bool:
         return self._stopped
 
-    def ask(self, clock: Clock) -> tuple[Asked, bytes] | None:
-        """A request for everything followed, None when there is nothing. What was asked before, is given up."""
+    def ask(self, clock: Clock) -> bytes | None:
+        """The next request, None when nothing is followed. What was asked before, is given up.
+
+        As long as the threadless part of the real fetcher would go on by itself, it does.
+        """
+        answer, self._taken = self._taken, None
         if not self._followed or self._stopped:
             return None
         if self.waiting_for is not None:
-            self._session.reset()
+            self._fetch.reset()
+        elif answer is not None and not self._begin_anew and not self._delayed:
+            fetch = self._next(answer)
+            if fetch is not None:
+                return self._encoded(fetch)
         clock.now_ms = max(clock.now_ms, *(item.not_before_ms for item in self._followed.values()))
-        asked = self._ask(self._wait_for_work())
-        return asked, self._request(asked)
+        self._delayed = False
+        return self._encoded(self._look_at(self._wait_for_work()))
 
-    def receive(self, asked: Asked, frame: bytes) -> None:
+    def receive(self, frame: bytes) -> None:
         view = memoryview(frame)
+        body = view[framing.response_body_offset(ApiKey.FETCH, FETCH_VERSION, view) :]
         try:
-            self._receive(asked, view[framing.response_body_offset(ApiKey.FETCH, FETCH_VERSION, view) :])
+            response = parse_fetch_response(body)
+            self._accept(response)
+            self._taken = response
         except ChannelError:
-            self._session.reset()
+            self._fetch.reset()
 
 
 class SteppedAlterPartition(AlterPartitionManager):
@@ -138,7 +150,6 @@ class FetchInFlight:
     leader: int
     leader_life: int
     fetcher: SteppedFetcher
-    asked: Asked
     body: bytes
 
 

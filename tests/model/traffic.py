@@ -87,11 +87,11 @@ class Traffic:
     def send_fetch(self, broker: ModelBroker) -> FetchInFlight | None:
         """The next request of a follower; what it asked before, it no longer waits for."""
         fetcher = broker.fetcher
-        asked = None if fetcher is None else fetcher.ask(self.clock)
-        if fetcher is None or asked is None:
+        body = None if fetcher is None else fetcher.ask(self.clock)
+        if fetcher is None or body is None:
             return None
         leader = self.brokers[fetcher.leader]
-        flight = FetchInFlight(broker.broker_id, broker.life, leader.broker_id, leader.life, fetcher, *asked)
+        flight = FetchInFlight(broker.broker_id, broker.life, leader.broker_id, leader.life, fetcher, body)
         fetcher.waiting_for = flight
         self.messages.fetches.append(flight)
         return flight
@@ -111,7 +111,7 @@ class Traffic:
         fetcher.waiting_for = None
         if self.brokers[flight.follower].life != flight.follower_life:
             return
-        fetcher.receive(flight.asked, frame)
+        fetcher.receive(frame)
 
     def replicate(self, broker: ModelBroker) -> None:
         """One undisturbed fetch."""

@@ -33,6 +33,8 @@ class Sessions(RuleBasedStateMachine):
         self.marks: dict[Key, int] = {}
         self.heard: dict[Key, int] = {}
         self.fetched_all = True
+        self.moved: set[Key] = set()
+        self.unfollowed = False
 
     @rule(key=keys)
     def follow(self, key: Key) -> None:
@@ -45,6 +47,7 @@ class Sessions(RuleBasedStateMachine):
     def unfollow(self, key: Key) -> None:
         self.positions.pop(key, None)
         self.heard.pop(key, None)
+        self.unfollowed = True
 
     @rule(key=keys, by=st.integers(1, 3))
     def commit(self, key: Key, by: int) -> None:
@@ -56,6 +59,7 @@ class Sessions(RuleBasedStateMachine):
     def move(self, key: Key) -> None:
         if key in self.positions:
             self.positions[key] += 1
+            self.moved.add(key)
 
     @rule(slots=st.sampled_from([0, 3]))
     def resize(self, slots: int) -> None:
@@ -80,7 +84,14 @@ class Sessions(RuleBasedStateMachine):
 
     def _fetch(self, *, answer_lost: bool) -> bool:
         wanted = {key: WantedPartition(key[1], 0, at, 0, 0) for key, at in self.positions.items()}
-        request = self.session.next(wanted)
+        if (
+            self.session.is_open and not self.unfollowed
+        ):  # as the fetcher does in between its looks at everything
+            request = self.session.go_on({key: wanted[key] for key in self.moved})
+        else:
+            request = self.session.next(wanted)
+        self.moved.clear()
+        self.unfollowed = False
         rows = [
             Wanted(topic, FetchEntry(TopicPartition(str(topic), row.index), topic, row.fetch_offset, 1))
             for topic, partitions in request.topics

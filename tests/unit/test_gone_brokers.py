@@ -12,7 +12,8 @@ import pytest
 
 from broker.replication.broker_channel import BrokerChannel, RefusedError
 from broker.replication.cluster_view import BrokerAddress
-from broker.replication.fetcher import FetcherSettings, Followed, ReplicaFetcher
+from broker.replication.fetcher import FetcherSettings, ReplicaFetcher
+from broker.replication.follower_fetch import Followed
 from broker.replication.gone_brokers import WAIT_MS, GoneBrokers
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.topic_partition import TopicPartition

@@ -39,7 +39,8 @@ def test_look_ups_do_not_disturb_the_writer_of_an_index(
         found = 0
         while not stop.is_set():
             entry = index.last_at_most(0, 1_000_000)
-            assert entry is not None and entry[0] == entry[1]
+            assert entry is not None
+            assert entry[0] == entry[1]
             found += 1
         return found
 

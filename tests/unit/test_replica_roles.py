@@ -197,6 +197,23 @@ def test_an_isr_that_shrinks_after_the_append_is_told_to_the_producer(broker: Br
     assert "1 of 3 replicas are in sync (ISR [1], missing [2, 3])" in answer.message
 
 
+def test_a_turns_appends_reach_a_waiting_follower_with_one_answer(broker: Broker) -> None:
+    broker.leadership.apply(1, [state(0, ME, 1, (ME, OTHER))])
+    broker.replicas.settle()  # this thread is a Processor's from now on
+    waits = FetchParams(OTHER, 5, LONG_MS, 1, 1 << 20)
+    entry = FetchEntry(tp(0), TOPIC_ID, 0, 1 << 20, 1)
+    fetched: list[int] = []
+    broker.replicas.fetch(waits, [entry], lambda found: fetched.append(found[0][1].records.size))
+    answers = [broker.produce(0), broker.produce(0)]
+    assert fetched == []
+    broker.replicas.settle()
+    assert fetched == [broker.replicas.partition(tp(0)).log.size_bytes]
+    broker.fetched_by(OTHER, 0, 2, 1)
+    assert answers == [[], []]
+    broker.replicas.settle()
+    assert [answer.error for (answer,) in answers] == [Errors.NONE, Errors.NONE]
+
+
 def test_fetch_that_waits_is_sent_anew_when_a_partition_is_added(broker: Broker) -> None:
     broker.leadership.apply(1, [state(0, OTHER, 1, (OTHER, ME))])
     assert broker.asked.get(timeout=60) == [0]

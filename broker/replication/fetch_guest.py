@@ -1,0 +1,100 @@
+"""A follower's conversation with its leader while all goes well, on a Processor's loop instead of a thread of its own.
+
+Between threads of one Python process each system call of one hands the interpreter to another and waits to have it
+back; ADR 13 has the measurements.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from broker.replication.broker_channel import BrokerChannel, ChannelError
+
+_FIRST_BUFFER = 64 * 1024
+_LENGTH_BYTES = 4
+
+
+class FetchGuest:
+    """A :class:`broker.network.processor.Guest`. ``go_on`` takes an answer's frame, which is valid until it returns
+    bytes, and gives the next request; with None the guest leaves.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        channel: BrokerChannel,
+        go_on: Callable[[memoryview], bytes | None],
+    ) -> None:
+        self._connection = connection
+        self._channel = channel
+        self._go_on = go_on
+        self._buffer = bytearray(_FIRST_BUFFER)
+        self._filled = 0
+        self._answers = 0
+        self._error: Exception | None = None
+        self._left = threading.Event()
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def on_ready(self) -> bool:
+        try:
+            return self._receive()
+        except BlockingIOError:
+            return True
+        except Exception as error:  # the fetcher's to judge, on its own thread
+            self._error = self._error or error
+            return False
+
+    def on_left(self) -> None:
+        self._left.set()
+
+    def wait(self, timeout_s: float) -> None:
+        """Until the guest has left. Raises what made it leave; ChannelError when no answer came for ``timeout_s``."""
+        seen = -1
+        while not self._left.wait(timeout_s):
+            if self._answers == seen:
+                self._error = ChannelError(f"no answer from {self._channel} for {timeout_s:g} s")
+                self.hang_up()
+            seen = self._answers
+        if self._error is not None:
+            raise self._error
+
+    def hang_up(self) -> None:
+        """Makes the guest leave. From any thread."""
+        with suppress(OSError):  # the peer was first
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def send(self, request: bytes) -> None:
+        """Requests are small and one at a time, so the socket always has room. Raises ChannelError, OSError."""
+        sent = self._connection.send(request)
+        if sent < len(request):
+            raise ChannelError(f"{self._channel} took {sent} of a request's {len(request)} bytes")
+
+    def _receive(self) -> bool:
+        received = self._connection.recv_into(memoryview(self._buffer)[self._filled :])
+        if received == 0:
+            raise ChannelError(f"{self._channel} closed the connection")
+        self._filled += received
+        if self._filled < _LENGTH_BYTES:
+            return True
+        end = _LENGTH_BYTES + self._channel.size_of(self._buffer)
+        if self._filled < end:
+            if end > len(self._buffer):
+                self._grow(end)
+            return True
+        self._filled = 0
+        self._answers += 1
+        request = self._go_on(memoryview(self._buffer)[_LENGTH_BYTES:end])
+        if request is None:
+            return False
+        self.send(request)
+        return True
+
+    def _grow(self, size: int) -> None:
+        grown = bytearray(size + size // 4)
+        grown[: self._filled] = memoryview(self._buffer)[: self._filled]
+        self._buffer = grown

@@ -1,0 +1,88 @@
+"""What a follower asks of one leader, and which answers still count. Pure but for looking at the logs followed.
+
+A request looks either at all partitions or, where nothing else can have moved, only at those that the last answer
+brought something for: a follower of thousands of partitions asks as often as one of few.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from broker.cluster.partition import Partition
+from broker.protocol.fetch_messages import ReceivedFetch, ReceivedPartition, WantedPartition
+from broker.replication.follower_session import FollowerSession, Key, NextFetch
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A partition to fetch and the leader epoch it is followed in; not before ``not_before_ms``."""
+
+    partition: Partition
+    topic_id: uuid.UUID
+    leader_epoch: int
+    not_before_ms: int = 0
+
+    @property
+    def key(self) -> Key:
+        return self.topic_id, self.partition.topic_partition.partition
+
+
+class FollowerFetch:
+    """One request at a time: each answer is to the latest."""
+
+    def __init__(self) -> None:
+        self._session = FollowerSession()
+        # Where each log ended when it was asked for: an answer to an older question is not taken.
+        self._asked: dict[Key, tuple[Followed, int]] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether :meth:`ask_on` may be used: the leader knows what was asked last."""
+        return self._session.is_open
+
+    def reset(self) -> None:
+        """What the leader was told, or has told, counts no more."""
+        self._session.reset()
+
+    def ask(self, followed: Iterable[Followed]) -> NextFetch:
+        """The next request, for exactly ``followed``."""
+        self._asked = {item.key: (item, item.partition.log.log_end_offset) for item in followed}
+        return self._session.next({key: _wanted(*asked) for key, asked in self._asked.items()})
+
+    def ask_on(self, response: ReceivedFetch) -> NextFetch:
+        """As :meth:`ask`, for the same partitions as before, of which ``response`` alone moved any."""
+        changed = {}
+        for received in response.partitions:
+            key = (received.topic_id, received.index)
+            item = self._asked[key][0]
+            asked = self._asked[key] = (item, item.partition.log.log_end_offset)
+            changed[key] = _wanted(*asked)
+        return self._session.go_on(changed)
+
+    def answered(self, response: ReceivedFetch) -> bool:
+        """Whether the answer may be read; False when only the session ended."""
+        return self._session.answered(response.error, response.session_id)
+
+    def meant(self, received: ReceivedPartition, followed: Mapping[Key, Followed]) -> Followed | None:
+        """Whom ``received`` is for; None when it is followed anew since, or its log has moved. The leader believes then
+        that this was heard, so the next request is a full one.
+        """
+        key = (received.topic_id, received.index)
+        item, offset = self._asked.get(key, (None, -1))
+        if item is not None and followed.get(key) is item and item.partition.log.log_end_offset == offset:
+            return item
+        self._session.reset()
+        return None
+
+
+def _wanted(item: Followed, offset: int) -> WantedPartition:
+    log = item.partition.log
+    return WantedPartition(
+        item.partition.topic_partition.partition,
+        item.leader_epoch,
+        offset,
+        log.leader_epochs.latest_epoch,
+        log.log_start_offset,
+    )

@@ -1,0 +1,176 @@
+"""A follower's conversation with its leader on a Processor's loop; the leader's end of the socket is the test's."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from broker.config.endpoint import Endpoint
+from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.processor import Verdict
+from broker.network.socket_server import SocketServer
+from broker.protocol import framing
+from broker.protocol.api_keys import ApiKey
+from broker.replication.broker_channel import BrokerChannel, ChannelError
+from broker.replication.fetch_guest import FetchGuest
+from tests.support.scripted_leader import ScriptedLeader
+
+WAIT_S = 30
+REQUEST_TIMEOUT_MS = 300
+
+
+@pytest.fixture
+def loop() -> Iterator[SocketServer]:
+    server = SocketServer(
+        [Endpoint("127.0.0.1", 0, "PLAINTEXT", "PLAINTEXT")],
+        num_processors=1,
+        max_frame_bytes=1 << 20,
+        idle_ms=-1,
+        send_buffer=-1,
+        receive_buffer=-1,
+        backlog=5,
+        quotas=ConnectionQuotas(10, 10, {}),
+    )
+    server.bind()
+    server.start(lambda _request: Verdict.SERVED)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def leader() -> Iterator[ScriptedLeader]:
+    leader = ScriptedLeader()
+    yield leader
+    leader.close()
+
+
+class Follower:
+    """A thread that lends its channel to a guest, and keeps what the guest took and what it ended with."""
+
+    def __init__(self, loop: SocketServer, port: int, answers: int) -> None:
+        self.channel = BrokerChannel("127.0.0.1", port, client_id="f", request_timeout_ms=REQUEST_TIMEOUT_MS)
+        self.bodies: list[bytes] = []
+        self.error: Exception | None = None
+        self._loop, self._answers = loop, answers
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _request(self) -> bytes:
+        return self.channel.frame_request(ApiKey.FETCH, 17, (b"ask",))
+
+    def _go_on(self, frame: memoryview) -> bytes | None:
+        self.bodies.append(bytes(self.channel.body_of(ApiKey.FETCH, 17, frame)))
+        return self._request() if len(self.bodies) < self._answers else None
+
+    def _run(self) -> None:
+        try:
+            with self.channel.lent() as connection:
+                guest = FetchGuest(connection, self.channel, self._go_on)
+                assert self._loop.invite(guest)
+                guest.send(self._request())
+                guest.wait(REQUEST_TIMEOUT_MS / 1000)
+        except Exception as error:
+            self.error = error
+
+    def join(self) -> None:
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def follow(loop: SocketServer, leader: ScriptedLeader) -> Iterator[Callable[[int], Follower]]:
+    followers: list[Follower] = []
+
+    def begin(answers: int) -> Follower:
+        followers.append(Follower(loop, leader.port, answers))
+        leader.accept()
+        return followers[-1]
+
+    yield begin
+    for follower in followers:
+        follower.channel.close()
+
+
+def test_answers_are_taken_and_requests_sent_until_the_guest_has_enough(
+    leader: ScriptedLeader, follow: Callable[[int], Follower]
+) -> None:
+    follower = follow(3)
+    for body in (b"one", b"two", b"three"):
+        leader.answer(leader.request(), body)
+    follower.join()
+    assert follower.error is None
+    assert follower.bodies == [b"one", b"two", b"three"]
+
+
+def test_the_connection_is_the_threads_again_afterwards(
+    leader: ScriptedLeader, follow: Callable[[int], Follower]
+) -> None:
+    follower = follow(1)
+    leader.answer(leader.request(), b"one")
+    follower.join()
+    asked = threading.Thread(
+        target=lambda: follower.bodies.append(bytes(follower.channel.request_raw(ApiKey.FETCH, 17, (b"x",))))
+    )
+    asked.start()
+    leader.answer(leader.request(), b"two")
+    asked.join(WAIT_S)
+    assert follower.bodies == [b"one", b"two"]
+
+
+def test_a_large_answer_may_come_in_pieces(leader: ScriptedLeader, follow: Callable[[int], Follower]) -> None:
+    follower = follow(2)
+    body = bytes(range(256)) * 4096
+    data = struct.pack(">ii", 5 + len(body), leader.request()) + b"\0" + body
+    for piece in (data[:2], data[2:5], data[5:70_000], data[70_000:]):
+        leader.socket.sendall(piece)
+    leader.answer(leader.request(), b"small")
+    follower.join()
+    assert follower.error is None
+    assert follower.bodies == [body, b"small"]
+
+
+def test_a_leader_that_hangs_up_ends_it(leader: ScriptedLeader, follow: Callable[[int], Follower]) -> None:
+    follower = follow(1)
+    leader.request()
+    leader.socket.close()
+    follower.join()
+    assert isinstance(follower.error, ChannelError)
+
+
+def test_a_leader_that_is_silent_for_the_request_timeout_is_given_up(
+    leader: ScriptedLeader, follow: Callable[[int], Follower]
+) -> None:
+    follower = follow(1)
+    follower.join()
+    assert isinstance(follower.error, ChannelError)
+    assert "no answer" in str(follower.error)
+
+
+def test_an_answer_to_another_request_is_refused(
+    leader: ScriptedLeader, follow: Callable[[int], Follower]
+) -> None:
+    follower = follow(1)
+    leader.answer(leader.request() + 1, b"?")
+    follower.join()
+    assert isinstance(follower.error, ChannelError)
+
+
+def test_an_absurd_size_is_refused(leader: ScriptedLeader, follow: Callable[[int], Follower]) -> None:
+    follower = follow(1)
+    leader.socket.sendall(framing.INT32.pack(1 << 30))
+    follower.join()
+    assert isinstance(follower.error, ChannelError)
+    assert "announced" in str(follower.error)
+
+
+@pytest.mark.parametrize("end", ["close", "interrupt"])
+def test_another_thread_ends_it(leader: ScriptedLeader, follow: Callable[[int], Follower], end: str) -> None:
+    follower = follow(1)
+    leader.request()
+    getattr(follower.channel, end)()
+    follower.join()
+    assert isinstance(follower.error, ChannelError)
+    assert leader.socket.recv(1) == b""

@@ -1,0 +1,219 @@
+"""A fetcher whose conversation with its leader is a guest of a Processor's loop: what goes on there, and what comes
+back to the fetcher's own thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from broker.cluster.partition import Partition
+from broker.cluster.partition_state import PartitionState
+from broker.config.endpoint import Endpoint
+from broker.config.log_config import LogConfig
+from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.processor import Guest, Verdict
+from broker.network.socket_server import SocketServer
+from broker.protocol.errors import Errors
+from broker.protocol.fetch_messages import FetchedPartition
+from broker.replication.broker_channel import BrokerChannel
+from broker.replication.cluster_view import BrokerAddress
+from broker.replication.fetcher import FetcherSettings, ReplicaFetcher
+from broker.replication.follower_fetch import Followed
+from broker.utils.clock import SYSTEM_CLOCK
+from broker.utils.topic_partition import TopicPartition
+from tests.support.logs import TP, batch, open_log
+from tests.support.scripted_leader import ScriptedLeader
+from tests.support.wait import wait_until
+
+TOPIC_ID = UUID(int=9)
+LEADER, ME = 1, 2
+WAIT_S = 30
+LOOP = "network-thread-0"
+
+
+class Site:
+    """A follower of t-0, its loop, its leader and the leader's log."""
+
+    def __init__(self, directory: Path, config: LogConfig | None = None) -> None:
+        self.leader = ScriptedLeader()
+        self.theirs = open_log(directory / "theirs")
+        self.log = open_log(directory / "ours", config)
+        self.partition = Partition(
+            TP, self.log, broker_id=ME, max_lag_ms=60_000, clock=SYSTEM_CLOCK, alive=lambda _: True
+        )
+        state = PartitionState(TP, TOPIC_ID, 1, LEADER, 0, (LEADER, ME), 0, (LEADER, ME))
+        self.partition.make_follower(state)
+        self.followed = Followed(self.partition, TOPIC_ID, 0)
+        self.appended_on: list[str] = []
+        self.guests = 0
+        self._loop = SocketServer(
+            [Endpoint("127.0.0.1", 0, "PLAINTEXT", "PLAINTEXT")],
+            num_processors=1,
+            max_frame_bytes=1 << 20,
+            idle_ms=-1,
+            send_buffer=-1,
+            receive_buffer=-1,
+            backlog=5,
+            quotas=ConnectionQuotas(10, 10, {}),
+        )
+        self._loop.bind()
+        self._loop.start(lambda _request: Verdict.SERVED)
+        self.fetcher = ReplicaFetcher(
+            "fetcher",
+            ME,
+            lambda: 5,
+            lambda: BrokerAddress(LEADER, "127.0.0.1", self.leader.port),
+            lambda address, client_id: BrokerChannel(address.host, address.port, client_id=client_id),
+            FetcherSettings(backoff_ms=10),
+            SYSTEM_CLOCK,
+            self._on_appended,
+            lambda: None,
+            lambda: None,
+            self._invite,
+        )
+        self.fetcher.start()
+
+    def _invite(self, guest: Guest) -> bool:
+        self.guests += 1
+        return self._loop.invite(guest)
+
+    def _on_appended(self, _topic_partition: TopicPartition) -> None:
+        self.appended_on.append(threading.current_thread().name)
+
+    def follow(self) -> None:
+        self.fetcher.add((self.followed,))
+        self.leader.accept()
+
+    def send_a_record(self) -> None:
+        """The leader gets a record and answers with it."""
+        offset = self.theirs.append_as_leader(batch(b"v"), 0).first_offset
+        end = self.theirs.log_end_offset
+        read = self.theirs.read(offset, 1000, end_offset=end, min_one_batch=True)
+        self.answer(FetchedPartition(0, Errors.NONE, end, end, 0, read.region))
+
+    def answer(self, *partitions: FetchedPartition) -> None:
+        self.leader.answer_fetch(TOPIC_ID, partitions)
+
+    def has(self, records: int) -> bool:
+        return self.log.log_end_offset == records and len(self.appended_on) == records
+
+    def close(self) -> None:
+        self.fetcher.stop()
+        self.fetcher.join()
+        self._loop.stop()
+        self.leader.close()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    site.follow()
+    yield site
+    site.close()
+
+
+def test_after_the_first_answer_the_loop_takes_the_records(site: Site) -> None:
+    for _ in range(4):
+        site.send_a_record()
+    wait_until(lambda: site.has(4), WAIT_S)
+    assert site.appended_on == ["fetcher", LOOP, LOOP, LOOP]
+    assert site.log.high_watermark == 4
+    assert site.guests == 1
+
+
+def test_an_answer_without_records_changes_nothing(site: Site) -> None:
+    site.send_a_record()
+    for _ in range(3):
+        site.answer()
+    site.send_a_record()
+    wait_until(lambda: site.has(2), WAIT_S)
+    assert site.appended_on == ["fetcher", LOOP]
+
+
+def test_a_refused_partition_is_the_threads_and_goes_on_as_a_guest_later(site: Site) -> None:
+    site.send_a_record()
+    site.answer(FetchedPartition(0, Errors.UNKNOWN_LEADER_EPOCH))
+    for _ in range(3):
+        site.send_a_record()
+    wait_until(lambda: site.has(4), WAIT_S)
+    assert site.appended_on == ["fetcher", "fetcher", LOOP, LOOP]
+    assert site.guests == 2
+
+
+def test_a_log_that_parted_from_the_leaders_is_cut_by_the_thread(site: Site) -> None:
+    site.send_a_record()
+    site.send_a_record()
+    wait_until(lambda: site.has(2), WAIT_S)
+    site.theirs.truncate_to(1)
+    site.answer(FetchedPartition(0, Errors.NONE, 1, 1, 0, None, diverging=(0, 1)))
+    site.send_a_record()
+    wait_until(lambda: len(site.appended_on) == 3, WAIT_S)
+    assert site.log.log_end_offset == 2
+    assert site.appended_on[-1] == "fetcher"
+
+
+def test_a_partition_that_is_added_interrupts_the_guest(site: Site) -> None:
+    site.send_a_record()
+    wait_until(lambda: site.guests == 1, WAIT_S)
+    site.fetcher.add((replace(site.followed),))
+    site.leader.socket.close()
+    site.leader.accept()
+    site.send_a_record()
+    wait_until(lambda: site.has(2), WAIT_S)
+
+
+def test_a_removed_partition_is_forgotten_with_the_next_request(site: Site) -> None:
+    site.send_a_record()
+    wait_until(lambda: site.guests == 1, WAIT_S)
+    site.fetcher.remove(frozenset({TP}))
+    site.answer()
+    _, body = site.leader.request_and_body()
+    assert TOPIC_ID.bytes in body
+
+
+def test_records_of_a_partition_that_was_removed_meanwhile_are_not_taken(site: Site) -> None:
+    site.send_a_record()
+    wait_until(lambda: site.guests == 1, WAIT_S)
+    site.fetcher.remove(frozenset({TP}))
+    site.send_a_record()
+    site.leader.request()
+    assert site.log.log_end_offset == 1
+
+
+def test_a_leader_that_comes_back_is_followed_again(site: Site) -> None:
+    site.send_a_record()
+    site.send_a_record()
+    wait_until(lambda: site.has(2), WAIT_S)
+    site.leader.socket.close()
+    site.leader.accept()
+    site.send_a_record()
+    site.send_a_record()
+    wait_until(lambda: site.has(4), WAIT_S)
+    assert site.appended_on[2:] == ["fetcher", LOOP]
+
+
+def test_appends_that_wait_for_the_disk_stay_off_the_loop(tmp_path: Path) -> None:
+    site = Site(tmp_path, LogConfig(flush_messages=1))
+    try:
+        site.follow()
+        for _ in range(3):
+            site.send_a_record()
+        wait_until(lambda: site.has(3), WAIT_S)
+        assert set(site.appended_on) == {"fetcher"}
+    finally:
+        site.close()
+
+
+def test_a_stop_ends_the_guest_at_once(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.follow()
+    site.send_a_record()
+    wait_until(lambda: site.guests == 1, WAIT_S)
+    site.close()
+    assert site.log.log_end_offset == 1

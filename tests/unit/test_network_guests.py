@@ -1,0 +1,143 @@
+"""Guests of a Processor's loop, and what a turn puts off to its end: over real sockets."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from broker.config.endpoint import Endpoint
+from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.processor import Verdict
+from broker.network.request_channel import Request
+from broker.network.socket_server import SocketServer
+from tests.support.wait import wait_until
+
+WAIT_S = 30
+
+
+class Listener:
+    """A guest that keeps what it hears, and leaves when it hears ``bye``."""
+
+    def __init__(self, ear: socket.socket) -> None:
+        self._ear = ear
+        self.heard: list[bytes] = []
+        self.left = threading.Event()
+
+    def fileno(self) -> int:
+        return self._ear.fileno()
+
+    def on_ready(self) -> bool:
+        self.heard.append(self._ear.recv(100))
+        return self.heard[-1] not in {b"bye", b""}
+
+    def on_left(self) -> None:
+        self.left.set()
+
+
+def answer_at_once(request: Request) -> Verdict:
+    request.respond((struct.pack(">ii", 4, request.correlation_id),))
+    return Verdict.SERVED
+
+
+def make_server() -> SocketServer:
+    server = SocketServer(
+        [Endpoint("127.0.0.1", 0, "PLAINTEXT", "PLAINTEXT")],
+        num_processors=1,
+        max_frame_bytes=1 << 20,
+        idle_ms=-1,
+        send_buffer=-1,
+        receive_buffer=-1,
+        backlog=50,
+        quotas=ConnectionQuotas(100, 100, {}),
+    )
+    server.bind()
+    return server
+
+
+@pytest.fixture
+def server() -> Iterator[SocketServer]:
+    server = make_server()
+    server.start(answer_at_once)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    mouth, ear = socket.socketpair()
+    with mouth, ear:
+        ear.setblocking(False)
+        yield mouth, ear
+
+
+def test_a_guest_hears_what_comes_until_it_leaves(
+    server: SocketServer, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    mouth, ear = pair
+    guest = Listener(ear)
+    assert server.invite(guest)
+    mouth.send(b"one")
+    wait_until(lambda: guest.heard == [b"one"], WAIT_S)
+    assert not guest.left.is_set()
+    mouth.send(b"bye")
+    assert guest.left.wait(WAIT_S)
+    mouth.send(b"to nobody")
+    again = Listener(ear)
+    assert server.invite(again)
+    wait_until(lambda: again.heard == [b"to nobody"], WAIT_S)
+    assert guest.heard == [b"one", b"bye"]
+
+
+def test_a_guest_learns_that_its_peer_is_gone(
+    server: SocketServer, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    mouth, ear = pair
+    guest = Listener(ear)
+    server.invite(guest)
+    mouth.shutdown(socket.SHUT_RDWR)
+    assert guest.left.wait(WAIT_S)
+    assert guest.heard == [b""]
+
+
+def test_guests_are_seen_off_when_the_loop_ends(pair: tuple[socket.socket, socket.socket]) -> None:
+    server = make_server()
+    server.start(answer_at_once)
+    early, late = Listener(pair[1]), Listener(pair[0])
+    server.invite(early)
+    server.stop()
+    assert early.left.is_set()
+    server.invite(late)
+    assert late.left.is_set()
+
+
+def test_nobody_is_a_guest_of_a_server_that_does_not_run(pair: tuple[socket.socket, socket.socket]) -> None:
+    server = make_server()
+    assert not server.invite(Listener(pair[1]))
+    server.stop()
+
+
+def test_what_requests_put_off_is_settled_before_the_loop_waits_again() -> None:
+    events: list[object] = []
+
+    def dispatch(request: Request) -> Verdict:
+        events.append(request.correlation_id)
+        return answer_at_once(request)
+
+    server = make_server()
+    server.start(dispatch, lambda: events.append("settled"))
+    try:
+        with socket.create_connection(("127.0.0.1", server.bound_ports["PLAINTEXT"]), WAIT_S) as client:
+            payload = struct.pack(">hhih", 3, 1, 0, 1) + b"c"
+            frames = [
+                struct.pack(">i", len(payload)) + struct.pack(">hhih", 3, 1, n, 1) + b"c" for n in (1, 2)
+            ]
+            client.sendall(b"".join(frames))
+            wait_until(lambda: 2 in events and events[-1] == "settled", WAIT_S)
+    finally:
+        server.stop()
+    first = events.index(1)
+    assert events[first : first + 3] == [1, 2, "settled"]
