@@ -39,6 +39,8 @@ _log = structlog.get_logger(__name__)
 LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, MAX_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP = -1, -2, -3, -4
 _RECENT_BATCHES = 256
 _INSPECT_INLINE_BYTES = 64 * 1024
+# The kernel keeps what was written for longer than this.
+_FRESH_MS = 1_000
 
 
 def rules_of(config: LogConfig) -> BatchRules:
@@ -63,6 +65,9 @@ class Log(LocalLog):
     """Kafka's UnifiedLog. Made by :func:`broker.log.loader.load_log`; its invariants are
     :class:`broker.log.log_files.LogFiles`'.
     """
+
+    # From which position on the active segment was written lately, and since when (wall clock, ms).
+    _fresh = (0, -(1 << 62))
 
     def update_config(self, config: LogConfig) -> None:
         """Takes a changed topic config; what is on disk already stays as it is."""
@@ -208,6 +213,8 @@ class Log(LocalLog):
         if len(recent) > _RECENT_BATCHES:
             _drop_oldest(recent)
         self.log_end_offset = batches[-1][1] + 1
+        if segment.size == len(data) or not 0 <= now_ms - self._fresh[1] < _FRESH_MS:
+            self._fresh = (segment.size - len(data), now_ms)
 
     def _segment_for(self, size: int, batches: Sequence[AppendedBatch], now_ms: int) -> Segment:
         segment = self._active
@@ -363,10 +370,16 @@ class Log(LocalLog):
         view = memoryview(reader.read_region(result.region))
         return view[: sum(header.size_bytes for header in iter_batches(view))]
 
-    @staticmethod
-    def is_cached(region: FileRegion) -> bool:
-        """Whether ``region`` can be sent without waiting for the disk (its first and last page decide)."""
-        return reader.is_cached(region)
+    def is_cached(self, region: FileRegion) -> bool:
+        """Whether ``region`` can be sent without waiting for the disk: what was just written can, else its first and
+        last page decide.
+        """
+        position, since_ms = self._fresh
+        return (
+            region.position >= position
+            and region.file is self._active.file
+            and 0 <= self._clock.wall_ms() - since_ms < 2 * _FRESH_MS
+        ) or reader.is_cached(region)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record as late as ``timestamp`` (ms), or what Kafka's special timestamps ask for.

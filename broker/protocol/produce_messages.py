@@ -12,7 +12,8 @@ from struct import Struct
 from struct import error as struct_error
 
 from broker.protocol.errors import Errors, ProtocolError
-from broker.protocol.framing import read_uvarint, skip_tags, write_uvarint
+from broker.protocol.framing import write_uvarint
+from broker.protocol.readers import FlexibleReader, Reader
 
 _FLEXIBLE_FROM = 9
 _INT16 = Struct(">h")
@@ -50,7 +51,7 @@ class PartitionResponse:
 def parse_produce_request(body: memoryview, version: int) -> ProduceRequest:
     """Raises :class:`ProtocolError` when lengths do not add up; nothing is allocated by a length that a peer claims."""
     try:
-        reader = _FlexibleReader(body) if version >= _FLEXIBLE_FROM else _Reader(body)
+        reader = FlexibleReader(body) if version >= _FLEXIBLE_FROM else Reader(body)
         transactional_id = reader.nullable_string()
         acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, reader.position)
         reader.position += _ACKS_TIMEOUT.size
@@ -73,66 +74,6 @@ def parse_produce_request(body: memoryview, version: int) -> ProduceRequest:
     if reader.position != len(body):
         raise ProtocolError(f"{len(body) - reader.position} bytes left after Produce v{version}")
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
-
-
-class _Reader:
-    """Reads the old encoding: int16 string lengths, int32 array and byte lengths, no tags."""
-
-    __slots__ = ("body", "position")
-
-    def __init__(self, body: memoryview) -> None:
-        self.body = body
-        self.position = 0
-
-    def take(self, size: int) -> memoryview:
-        end = self.position + size
-        if end > len(self.body):
-            raise ProtocolError(f"{size} bytes announced where {len(self.body) - self.position} are left")
-        piece = self.body[self.position : end]
-        self.position = end
-        return piece
-
-    def nullable_string(self) -> str | None:
-        (length,) = _INT16.unpack_from(self.body, self.position)
-        self.position += 2
-        return None if length < 0 else str(self.take(length), "utf-8")
-
-    def nullable_bytes(self) -> memoryview | None:
-        (length,) = _INT32.unpack_from(self.body, self.position)
-        self.position += 4
-        return None if length < 0 else self.take(length)
-
-    def array_length(self) -> int:
-        (length,) = _INT32.unpack_from(self.body, self.position)
-        self.position += 4
-        return int(length)
-
-    def end_struct(self) -> None:
-        """No tags before version 9."""
-
-
-class _FlexibleReader(_Reader):
-    """Reads the compact encoding of KIP-482."""
-
-    __slots__ = ()
-
-    def _length(self) -> int:
-        length, self.position = read_uvarint(self.body, self.position)
-        return length - 1
-
-    def nullable_string(self) -> str | None:
-        length = self._length()
-        return None if length < 0 else str(self.take(length), "utf-8")
-
-    def nullable_bytes(self) -> memoryview | None:
-        length = self._length()
-        return None if length < 0 else self.take(length)
-
-    def array_length(self) -> int:
-        return self._length()
-
-    def end_struct(self) -> None:
-        self.position = skip_tags(self.body, self.position)
 
 
 def encode_produce_response(

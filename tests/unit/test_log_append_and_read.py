@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from broker.config.log_config import LogConfig
+from broker.log import reader as log_reader
 from broker.log.free_space import FreeSpaceFloor, check_free_space
 from broker.log.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
@@ -207,6 +208,28 @@ def test_just_written_data_is_in_the_page_cache(tmp_path):
     log = open_log(tmp_path)
     log.append_as_leader(batch(bytes(5000)), 0)
     assert log.is_cached(log.read(0, 9999, end_offset=1, min_one_batch=True).region)
+
+
+def test_the_kernel_is_not_asked_whether_it_still_has_what_was_just_written(tmp_path, monkeypatch):
+    clock = ManualClock()
+    log = open_log(tmp_path, clock=clock)
+
+    def read_at(offset):
+        return log.read(offset, 9999, end_offset=offset + 1, min_one_batch=True).region
+
+    log.append_as_leader(batch(b"old"), 0)
+    clock.now_ms += 1_500
+    log.append_as_leader(batch(b"new"), 0)
+    monkeypatch.setattr(log_reader, "is_cached", lambda _region: False)
+    assert [log.is_cached(read_at(offset)) for offset in (0, 1)] == [False, True]
+    clock.now_ms += 2_500
+    assert not log.is_cached(read_at(1))
+    clock.now_ms -= 60_000
+    assert not log.is_cached(read_at(1)), "the clock was set back"
+    clock.now_ms += 60_000
+    log.roll()
+    log.append_as_leader(batch(b"next"), 0)
+    assert [log.is_cached(read_at(offset)) for offset in (1, 2)] == [False, True]
 
 
 def test_old_offsets_are_found_over_many_segments(tmp_path):

@@ -10,18 +10,17 @@ import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from broker.network.processor import Verdict
 from broker.network.request_channel import Request
-from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition, FetchedTopic, encode_fetch_response
+from broker.protocol.fetch_requests import FetchRequest, parse_fetch_request
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.replica_manager import Fetched
 from broker.server.apis.context import ApiContext
-from broker.server.fetch_sessions import FINAL_EPOCH, NO_SESSION, Asked, Outcome, Results, TopicKey, Wanted
+from broker.server.fetch_sessions import NO_SESSION, Asked, Outcome, Results, TopicKey, Wanted
 from broker.utils.file_region import FileRegion
 from broker.utils.topic_partition import TopicPartition
 
@@ -33,9 +32,18 @@ _LONGEST_WAIT_MS = 300_000
 
 def handle(request: Request, ctx: ApiContext) -> Verdict:
     """Answers with what there is, or waits in the purgatory for ``min_bytes``."""
-    message = codec.decode(request.api_key, request.api_version, "request", request.body)
-    params = _params(message, ctx)
-    fetch = ctx.fetch_sessions.begin(_asked(message, params, request.api_version >= _TOPIC_IDS_FROM, ctx))
+    asked = parse_fetch_request(request.body, request.api_version)
+    params = _params(asked, ctx)
+    fetch = ctx.fetch_sessions.begin(
+        Asked(
+            asked.session_id,
+            asked.session_epoch,
+            list(_wanted(asked, ctx)),
+            [(key, partition) for key, partitions in asked.forgotten for partition in partitions],
+            params.from_follower,
+            request.api_version >= _TOPIC_IDS_FROM,
+        )
+    )
     if fetch.error is not Errors.NONE:
         request.respond(_frame(request, Outcome(NO_SESSION, fetch.error, [])))
         return Verdict.SERVED
@@ -62,33 +70,18 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     return Verdict.SERVED
 
 
-def _asked(message: Any, params: FetchParams, by_topic_id: bool, ctx: ApiContext) -> Asked:
-    forgotten = [
-        (codec.get(topic, "topic") or codec.get(topic, "topic_id") or ZERO_UUID, partition)
-        for topic in codec.get(message, "forgotten_topics_data", ())
-        for partition in topic.partitions
-    ]
-    return Asked(
-        codec.get(message, "session_id", NO_SESSION),
-        codec.get(message, "session_epoch", FINAL_EPOCH),
-        list(_wanted(message, ctx)),
-        forgotten,
-        params.from_follower,
-        by_topic_id,
-    )
-
-
-def _wanted(message: Any, ctx: ApiContext) -> Iterator[Wanted]:
+def _wanted(asked: FetchRequest, ctx: ApiContext) -> Iterator[Wanted]:
     """Each partition asked for; the topic's name is empty where its id is not known here."""
-    for topic in message.topics:
-        key: uuid.UUID | str | None = codec.get(topic, "topic")
-        if key is None:
-            key = topic_id = topic.topic_id or ZERO_UUID
-            name = ctx.metadata_cache.topic_name(topic_id) or ""
+    for key, partitions in asked.topics:
+        if isinstance(key, str):
+            name, topic_id = key, ZERO_UUID
         else:
-            name, topic_id = str(key), ZERO_UUID
-        for partition in topic.partitions:
-            yield Wanted(key, _entry(TopicPartition(name, partition.partition), topic_id, partition))
+            name, topic_id = ctx.metadata_cache.topic_name(key) or "", key
+        for index, epoch, offset, last_epoch, log_start, max_bytes in partitions:
+            topic_partition = TopicPartition(name, index)
+            yield Wanted(
+                key, FetchEntry(topic_partition, topic_id, offset, max_bytes, epoch, last_epoch, log_start)
+            )
 
 
 def _resolved(wanted: Wanted, ctx: ApiContext) -> Wanted:
@@ -114,27 +107,10 @@ def _refusal(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
     return Errors.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _entry(topic_partition: TopicPartition, topic_id: uuid.UUID, partition: Any) -> FetchEntry:
-    return FetchEntry(
-        topic_partition,
-        topic_id,
-        partition.fetch_offset,
-        partition.partition_max_bytes,
-        codec.get(partition, "current_leader_epoch", -1),
-        codec.get(partition, "last_fetched_epoch", -1),
-        codec.get(partition, "log_start_offset", -1),
-    )
-
-
-def _params(message: Any, ctx: ApiContext) -> FetchParams:
-    replica_state = codec.get(message, "replica_state")
-    if replica_state is None:
-        replica_id, replica_epoch = message.replica_id, -1
-    else:
-        replica_id, replica_epoch = replica_state.replica_id, replica_state.replica_epoch
-    max_bytes = min(message.max_bytes, ctx.config.int("fetch.max.bytes"))
-    max_wait_ms = min(codec.to_ms(message.max_wait), _LONGEST_WAIT_MS)
-    return FetchParams(replica_id, replica_epoch, max_wait_ms, message.min_bytes, max_bytes)
+def _params(asked: FetchRequest, ctx: ApiContext) -> FetchParams:
+    max_bytes = min(asked.max_bytes, ctx.config.int("fetch.max.bytes"))
+    max_wait_ms = min(asked.max_wait_ms, _LONGEST_WAIT_MS)
+    return FetchParams(asked.replica_id, asked.replica_epoch, max_wait_ms, asked.min_bytes, max_bytes)
 
 
 def _answer(request: Request, outcome: Outcome, ctx: ApiContext) -> None:

@@ -1,0 +1,138 @@
+"""Fetch requests by hand: a follower sends one for every few batches, a consumer for each.
+
+Layouts from Kafka 3.9's FetchRequest, versions 4 to 17.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as struct_error
+from typing import TypeVar
+
+from broker.protocol.errors import ProtocolError
+from broker.protocol.readers import FlexibleReader, Reader
+
+TopicKey = uuid.UUID | str
+Partition = TypeVar("Partition")
+# (index, current leader epoch, offset, last fetched epoch, log start offset, most bytes); -1 where a version has none.
+AskedPartition = tuple[int, int, int, int, int, int]
+
+_FLEXIBLE_FROM = 12
+_TOPIC_IDS_FROM = 13
+_REPLICA_STATE_FROM = 15
+_HEAD = Struct(">iiib")  # longest wait, least bytes, most bytes, isolation level
+_SESSION = Struct(">ii")
+_REPLICA_STATE = Struct(">iq")
+_REPLICA_STATE_TAG = 1
+_PARTITION_V4 = Struct(">iqi")
+_PARTITION_V5 = Struct(">iqqi")
+_PARTITION_V9 = Struct(">iiqqi")
+_PARTITION_V12 = Struct(">iiqiqi")
+NO_SESSION, FINAL_EPOCH = 0, -1
+
+
+@dataclass(slots=True)
+class FetchRequest:
+    """``topics`` and ``forgotten`` go by name before version 13, by topic id from then on. ``replica_id`` is -1 for
+    consumers, ``replica_epoch`` -1 where none was given; times in milliseconds.
+    """
+
+    replica_id: int
+    replica_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    topics: list[tuple[TopicKey, list[AskedPartition]]]
+    forgotten: list[tuple[TopicKey, list[int]]]
+
+
+def parse_fetch_request(body: memoryview, version: int) -> FetchRequest:
+    """What stands behind the request is ignored, as Kafka does. Raises :class:`ProtocolError` when it is cut short."""
+    try:
+        return _parse(body, version)
+    except (struct_error, IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"truncated Fetch v{version}: {error}") from error
+
+
+def _parse(body: memoryview, version: int) -> FetchRequest:
+    flexible = version >= _FLEXIBLE_FROM
+    reader = FlexibleReader(body) if flexible else Reader(body)
+    replica_id, replica_epoch = -1, -1
+    if version < _REPLICA_STATE_FROM:
+        replica_id = reader.int32()
+    wait_ms, min_bytes, max_bytes, isolation = reader.fields(_HEAD)
+    session_id, epoch = reader.fields(_SESSION) if version >= 7 else (NO_SESSION, FINAL_EPOCH)
+    key: Callable[[Reader], TopicKey] = Reader.uuid if version >= _TOPIC_IDS_FROM else Reader.string
+    topics = _topics(reader, key, _asked_partition(version))
+    forgotten = _topics(reader, key, Reader.int32) if version >= 7 else []
+    if version >= 11:
+        reader.string()  # the rack, which no choice of replica asks for here
+    if flexible:
+        for tag, position in reader.tags():
+            if tag == _REPLICA_STATE_TAG and version >= _REPLICA_STATE_FROM:
+                replica_id, replica_epoch = _REPLICA_STATE.unpack_from(body, position)
+    return FetchRequest(
+        replica_id,
+        replica_epoch,
+        wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        epoch,
+        topics,
+        forgotten,
+    )
+
+
+def _topics(
+    reader: Reader, read_key: Callable[[Reader], TopicKey], read_partition: Callable[[Reader], Partition]
+) -> list[tuple[TopicKey, list[Partition]]]:
+    topics = []
+    for _ in range(_length(reader)):
+        key = read_key(reader)
+        topics.append((key, [read_partition(reader) for _ in range(_length(reader))]))
+        reader.end_struct()
+    return topics
+
+
+def _length(reader: Reader) -> int:
+    length = reader.array_length()
+    if length < 0:
+        raise ProtocolError("null where an array must be")
+    return length
+
+
+def _asked_partition(version: int) -> Callable[[Reader], AskedPartition]:
+    if version >= _FLEXIBLE_FROM:
+        return _partition_v12
+    if version >= 9:
+        return _partition_v9
+    return _partition_v5 if version >= 5 else _partition_v4
+
+
+def _partition_v4(reader: Reader) -> AskedPartition:
+    index, offset, most = reader.fields(_PARTITION_V4)
+    return index, -1, offset, -1, -1, most
+
+
+def _partition_v5(reader: Reader) -> AskedPartition:
+    index, offset, start, most = reader.fields(_PARTITION_V5)
+    return index, -1, offset, -1, start, most
+
+
+def _partition_v9(reader: Reader) -> AskedPartition:
+    index, epoch, offset, start, most = reader.fields(_PARTITION_V9)
+    return index, epoch, offset, -1, start, most
+
+
+def _partition_v12(reader: Reader) -> AskedPartition:
+    index, epoch, offset, last_epoch, start, most = reader.fields(_PARTITION_V12)
+    reader.end_struct()
+    return index, epoch, offset, last_epoch, start, most
