@@ -15,10 +15,10 @@ SHIPPER = ROOT / "roles" / "journal_shipper" / "files" / "journal_shipper.py"
 BOOT = "333355a5c8a84b1bbfdb66e7f7ba178d"
 MACHINE = "db8f064954874867b4cb7ed3bc081f5d"
 
-# A journalctl with the options that the shipper uses, over a file of entries that grows.
+# A journalctl with the options that the shipper uses, over a file that grows. Its `tail` ends with the shipper.
 _JOURNALCTL = """\
 #!{python}
-import json, os, sys, time
+import json, os, subprocess, sys
 parent = os.getppid()
 options = dict(word.partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
 matches = dict(word.partition("=")[::2] for word in sys.argv[1:] if not word.startswith("--"))
@@ -26,22 +26,18 @@ assert options.pop("--output") == "json" and "--quiet" in options, sys.argv
 after, lines = options.get("--after-cursor"), options.get("--lines")
 with open({file!r}) as file:
     newest = file.readlines()[-1]
-    if lines == "1":
-        print(newest, end="")
-        sys.exit()
-    assert "--follow" in options and ("--no-tail" in options or lines == "0"), sys.argv
-    if "--merge" not in options:  # as journalctl: to follow is to follow this boot
-        matches["_BOOT_ID"] = json.loads(newest)["_BOOT_ID"]
-    if lines != "0":
-        file.seek(0)
-    skipping = bool(after)
-    while True:
-        line = file.readline()
-        if os.getppid() != parent:
-            sys.exit()  # the shipper was killed
-        if not line:
-            time.sleep(0.05)
-            continue
+    end = file.tell()
+if lines == "1":
+    print(newest, end="")
+    sys.exit()
+assert "--follow" in options and ("--no-tail" in options or lines == "0"), sys.argv
+if "--merge" not in options:  # as journalctl: to follow is to follow this boot
+    matches["_BOOT_ID"] = json.loads(newest)["_BOOT_ID"]
+first = end + 1 if lines == "0" else 1
+command = ["tail", "--follow", f"--bytes=+{{first}}", f"--pid={{parent}}", {file!r}]
+skipping = bool(after)
+with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tail:
+    for line in tail.stdout:
         entry = json.loads(line)
         if not skipping and all(entry[name] == value for name, value in matches.items()):
             sys.stdout.write(line)
