@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.brokers import Cluster
+from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.peers import Peer
 from tests.support.processes import ManagedProcess
 from tests.support.wait import wait_until
@@ -47,7 +48,8 @@ class Job:
         ]
 
     def process(self, *extra: str) -> ManagedProcess:
-        env = {"PYSPARK_SUBMIT_ARGS": "--driver-memory 512m --conf spark.ui.enabled=false pyspark-shell"}
+        options = f"--driver-memory 512m --driver-java-options '{' '.join(SHORT_LIVED_JVM)}'"
+        env = {"PYSPARK_SUBMIT_ARGS": f"{options} --conf spark.ui.enabled=false pyspark-shell"}
         return ManagedProcess(
             "journal_stream", lambda: [*self._command, *extra], self._log, env=env, cwd=ROOT
         )

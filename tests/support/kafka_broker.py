@@ -11,10 +11,11 @@ from pathlib import Path
 
 from tests.support import kafka_dist
 from tests.support.brokers import HOST, TEST_CONFIG, BrokerProcess, unused_port, write_properties
+from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.processes import ManagedProcess, ProcessFailedError
 
 MAIN_CLASS = "kafka.Kafka"
-SMALL_JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+SMALL_JVM = ("-Xmx384m", *SHORT_LIVED_JVM)
 # What kafka-server-start sets when the operator sets nothing (3.9.1).
 DEFAULT_JVM = (
     "-Xmx1G",

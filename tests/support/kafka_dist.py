@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tests.support.jvm import SHORT_LIVED_JVM
+
 KAFKA_VERSION = "3.9.1"
 KRAFT_VERSION = "4.1.1"
 SCALA_VERSION = "2.13"
@@ -29,7 +31,7 @@ DOWNLOAD_TIMEOUT_S = 540
 TOOL_TIMEOUT_S = 180
 ARGUMENT_CHARS = 100_000
 """Of one argument; Linux takes 128 KiB."""
-TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+TOOL_JVM = ("-Xmx256m", *SHORT_LIVED_JVM)
 
 _LOG4J = """\
 log4j.rootLogger=${landline.log.level}, out

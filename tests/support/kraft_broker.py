@@ -13,12 +13,12 @@ from pathlib import Path
 
 from tests.support import kafka_dist
 from tests.support.brokers import HOST, TEST_CONFIG, BrokerProcess, unused_port, write_properties
+from tests.support.kafka_broker import SMALL_JVM
 from tests.support.kafka_dist import KRAFT_VERSION, TOOL_JVM
 from tests.support.processes import ManagedProcess
 
 MAIN_CLASS = "kafka.Kafka"
 STORAGE_TOOL = "kafka.tools.StorageTool"
-SMALL_JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 FORMAT_TIMEOUT_S = 120.0
 
 

@@ -15,6 +15,8 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from tests.support.jvm import SHORT_LIVED_JVM
+
 SPARK_WARNINGS = [
     # py4j leaves sockets of its pool to the garbage collector.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
@@ -30,6 +32,7 @@ def local_spark(name: str, warehouse: Path, cores: int = 1) -> Iterator[SparkSes
         .appName(name)
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "512m")
+        .config("spark.driver.extraJavaOptions", " ".join(SHORT_LIVED_JVM))
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")

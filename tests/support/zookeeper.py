@@ -13,13 +13,14 @@ from types import TracebackType
 from typing import Self
 
 from tests.support import kafka_dist
+from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.ports import free_port
 from tests.support.processes import ManagedProcess
 
 DEBIAN_JAR = Path("/usr/share/java/zookeeper.jar")
 DEBIAN_LOG_JAR = Path("/usr/share/java/slf4j-simple.jar")
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-JVM_FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+JVM_FLAGS = ("-Xmx128m", *SHORT_LIVED_JVM)
 START_TIMEOUT_S = 60.0
 
 _chroot_numbers = itertools.count(1)
