@@ -24,6 +24,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from lab import Lab
+from tests.support.jvm import CHEAP_COMPILER
 from tests.support.lab_cluster import LAB_ENV, running_cluster
 from tests.support.processes import ManagedProcess
 from tests.support.wait import wait_until
@@ -137,7 +138,9 @@ class Job:
             *("--window", "10 seconds", "--watermark", "10 seconds", *extra),
         ]
         words = " ".join(f"'{argument}'" for argument in arguments)
-        conf = "spark.executor.cores=1 spark.cores.max=3"
+        # The cheap compiler alone, as in tests.support.jvm: one flag, because the string is split at blanks.
+        jvm = " ".join(f"spark.{role}.extraJavaOptions={CHEAP_COMPILER}" for role in ("driver", "executor"))
+        conf = f"spark.executor.cores=1 spark.cores.max=3 {jvm}"
         command = [str(FAB), "spark.submit", "journal_stream", f"--conf={conf}", f"--args={words}"]
         return ManagedProcess("fab spark.submit", lambda: command, self._log, cwd=ROOT)
 
