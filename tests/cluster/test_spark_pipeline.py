@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 
 from lab import Lab
+from tests.support import parquet_sink
 from tests.support.jvm import CHEAP_COMPILER
 from tests.support.lab_cluster import LAB_ENV, running_cluster
 from tests.support.processes import ManagedProcess
+from tests.support.topics import all_records, held_offsets
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -146,12 +147,7 @@ class Job:
 
     def rows(self) -> list[dict[str, Any]]:
         """The output's rows, of the files that the sink's own log lists, as Spark reads them."""
-        paths: dict[str, None] = {}
-        for log in sorted((self.output / "_spark_metadata").glob("[0-9]*")):
-            for line in log.read_text().splitlines()[1:]:
-                paths[json.loads(line)["path"].removeprefix("file://")] = None
-        columns = ["topic", "partition", "offset", "host", "message"]
-        return [row for path in paths for row in pq.ParquetFile(path).read(columns=columns).to_pylist()]
+        return parquet_sink.rows(self.output, "topic", "partition", "offset", "host", "message")
 
     def places(self) -> Counter[Place]:
         return Counter((row["topic"], row["partition"], row["offset"]) for row in self.rows())
@@ -161,11 +157,10 @@ def topic_range(bootstrap: str) -> set[Place]:
     """Every offset that the journal's topic holds now."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"test-{os.getpid()}"})
     try:
-        partitions = consumer.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
-        marks = {p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=30) for p in partitions}
+        held = held_offsets(consumer, TOPIC)
     finally:
         consumer.close()
-    return {(TOPIC, p, offset) for p, (low, high) in marks.items() for offset in range(low, high)}
+    return {(TOPIC, partition, offset) for partition, offsets in held.items() for offset in offsets}
 
 
 def active_applications(site: Site) -> int:
@@ -228,22 +223,4 @@ def entries_of(site: Site, text: str) -> set[str]:
 
 def values_of(site: Site, topic: str) -> list[dict[str, Any]]:
     """The JSON values of all records that the topic holds now."""
-    consumer = Consumer(
-        {"bootstrap.servers": site.bootstrap, "group.id": f"test-{os.getpid()}", "enable.auto.commit": False}
-    )
-    try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        marks = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30) for p in partitions}
-        consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in marks.items()])
-        wanted = sum(high - low for low, high in marks.values())
-        found: list[dict[str, Any]] = []
-
-        def complete() -> bool:
-            batch = consumer.consume(1000, timeout=1)
-            found.extend(json.loads(message.value()) for message in batch if message.error() is None)
-            return len(found) >= wanted
-
-        wait_until(complete, timeout=60, what=f"the end of {topic}")
-        return found
-    finally:
-        consumer.close()
+    return [json.loads(message.value()) for message in all_records(site.bootstrap, topic)]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -19,6 +18,7 @@ from tests.support.brokers import Cluster
 from tests.support.journal_shipper import SHIPPER, FileJournal
 from tests.support.peers import Peer
 from tests.support.processes import ManagedProcess
+from tests.support.topics import all_records
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -81,23 +81,9 @@ def shipping(cluster: Cluster, tmp_path: Path) -> Iterator[Shipping]:
 
 def shipped(cluster: Cluster) -> list[tuple[bytes, dict[str, Any]]]:
     """Key and entry of every record, in the order of the one partition that the key chooses."""
-    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "reader", "enable.auto.commit": False}
-    consumer = Consumer(settings)
-    found: list[tuple[bytes, dict[str, Any]]] = []
-    try:
-        marks = [consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=30) for p in range(3)]
-        assert sum(high > 0 for _, high in marks) <= 1
-        consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(3)])
-
-        def complete() -> bool:
-            batch = consumer.consume(1000, timeout=0.5)
-            found.extend((m.key(), json.loads(m.value())) for m in batch if m.error() is None)
-            return len(found) >= sum(high for _, high in marks)
-
-        wait_until(complete, timeout=60, what="the end of the topic")
-    finally:
-        consumer.close()
-    return found
+    found = all_records(cluster.bootstrap, TOPIC)
+    assert len({message.partition() for message in found}) <= 1
+    return [(message.key(), json.loads(message.value())) for message in found]
 
 
 def cursors(cluster: Cluster) -> list[str]:

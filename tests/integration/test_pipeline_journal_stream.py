@@ -10,18 +10,18 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support import parquet_sink
 from tests.support.brokers import Cluster
 from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.peers import Peer
 from tests.support.processes import ManagedProcess
+from tests.support.topics import all_records
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -56,20 +56,8 @@ class Job:
 
     def places(self) -> Counter[Place]:
         """Every (topic, partition, offset) of the Parquet output, by the sink's own log, as Spark reads."""
-        places: Counter[Place] = Counter()
-        for path in self.committed_files():
-            table = pq.ParquetFile(path).read(columns=["topic", "partition", "offset"])
-            places.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
-        return places
-
-    def committed_files(self) -> list[Path]:
-        """The files that ``_spark_metadata`` lists."""
-        paths: dict[str, None] = {}
-        for log in sorted((self.output / "_spark_metadata").glob("*")):
-            if log.name.split(".")[0].isdigit() and not log.name.startswith("."):
-                for line in log.read_text().splitlines()[1:]:
-                    paths[json.loads(line)["path"].removeprefix("file://")] = None
-        return [Path(path) for path in paths]
+        found = parquet_sink.rows(self.output, "topic", "partition", "offset")
+        return Counter((row["topic"], row["partition"], row["offset"]) for row in found)
 
 
 @pytest.fixture
@@ -105,41 +93,9 @@ def produce(cluster: Cluster, numbers: Sequence[int]) -> None:
     assert producer.flush(60) == 0
 
 
-def end_offsets(cluster: Cluster, topic: str) -> dict[int, int]:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "offsets"})
-    try:
-        marks = {
-            p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30) for p in range(PARTITIONS)
-        }
-        return {partition: high for partition, (_, high) in marks.items()}
-    finally:
-        consumer.close()
-
-
-def read_all(cluster: Cluster, topic: str) -> list[Any]:
-    ends = end_offsets(cluster, topic)
-    consumer = Consumer(
-        {"bootstrap.servers": cluster.bootstrap, "group.id": "reader", "enable.auto.commit": False}
-    )
-    messages: list[Any] = []
-    try:
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
-
-        def at_end() -> bool:
-            messages.extend(
-                message for message in consumer.consume(1000, timeout=0.5) if message.error() is None
-            )
-            return len(messages) >= sum(ends.values())
-
-        wait_until(at_end, timeout=60, what=f"the end of {topic}")
-    finally:
-        consumer.close()
-    return messages
-
-
 def dead_places(cluster: Cluster) -> set[Place]:
     """What the dead letters' headers name; a second copy of a letter has the key of the first."""
-    letters = {message.key(): dict(message.headers()) for message in read_all(cluster, DEAD)}
+    letters = {message.key(): dict(message.headers()) for message in all_records(cluster.bootstrap, DEAD)}
     prefix = "landline.dead-letter."
     return {
         (
@@ -174,7 +130,9 @@ def test_killed_and_restarted_job_has_every_input_once(cluster: Cluster, tmp_pat
     wait_until(lambda: not again.running, timeout=300, what=again.log_tail)
     assert again.exit_code == 0, again.log_tail()
 
-    inputs = {(TOPIC, p, offset) for p, end in end_offsets(cluster, TOPIC).items() for offset in range(end)}
+    inputs = {
+        (TOPIC, message.partition(), message.offset()) for message in all_records(cluster.bootstrap, TOPIC)
+    }
     places, dead = job.places(), dead_places(cluster)
     assert len(inputs) == 3600
     assert set(places.values()) == {1}
@@ -187,7 +145,7 @@ def test_killed_and_restarted_job_has_every_input_once(cluster: Cluster, tmp_pat
 def check_windows(cluster: Cluster) -> None:
     """Each closed window holds its hosts' entries: 60 a minute less 6 bad ones; copies of a window agree."""
     counts: dict[bytes, int] = {}
-    for message in read_all(cluster, WINDOWS):
+    for message in all_records(cluster.bootstrap, WINDOWS):
         count = json.loads(message.value())["count"]
         assert counts.setdefault(message.key(), count) == count
     per_window: Counter[str] = Counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -78,22 +79,45 @@ def record_count(bootstrap: str, topic: str) -> int:
         consumer.close()
 
 
+def all_records(bootstrap: str, topic: str) -> list[Any]:
+    """Every record that the topic holds now, as librdkafka's messages; those of a partition in their order."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": f"{topic}-reader", "enable.auto.commit": False}
+    consumer = Consumer(settings)
+    found: list[Any] = []
+    try:
+        held = held_offsets(consumer, topic)
+        consumer.assign([TopicPartition(topic, partition, each.start) for partition, each in held.items()])
+
+        def complete() -> bool:
+            batch = consumer.consume(1000, timeout=0.5)
+            found.extend(message for message in batch if message.error() is None)
+            return len(found) >= sum(map(len, held.values()))
+
+        wait_until(complete, timeout=2 * CALL_TIMEOUT_S, what=f"the end of {topic}")
+    finally:
+        consumer.close()
+    return found
+
+
 def end_offsets(consumer: Consumer, topic: str) -> dict[int, int]:
     """Each partition's end (its high watermark)."""
+    return {partition: each.stop for partition, each in held_offsets(consumer, topic).items()}
+
+
+def held_offsets(consumer: Consumer, topic: str) -> dict[int, range]:
+    """The offsets of each partition from its start to its high watermark."""
     partitions = consumer.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic].partitions
-    return {
-        partition: _high_watermark(consumer, TopicPartition(topic, partition)) for partition in partitions
-    }
+    return {partition: _held(consumer, TopicPartition(topic, partition)) for partition in partitions}
 
 
-def _high_watermark(consumer: Consumer, partition: TopicPartition) -> int:
-    """A new leader does not tell it before its followers have confirmed it (OFFSET_NOT_AVAILABLE, KIP-207)."""
-    _, high = wait_until(
+def _held(consumer: Consumer, partition: TopicPartition) -> range:
+    """A new leader tells no end before its followers have confirmed it (OFFSET_NOT_AVAILABLE, KIP-207)."""
+    low, high = wait_until(
         lambda: consumer.get_watermark_offsets(partition, timeout=CALL_TIMEOUT_S),
         timeout=CALL_TIMEOUT_S,
         what=f"the high watermark of {partition}",
     )
-    return high
+    return range(low, high)
 
 
 def _admin(bootstrap: str) -> AdminClient:

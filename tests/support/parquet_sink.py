@@ -1,0 +1,23 @@
+"""What the journal job's Parquet output holds by the sink's own log: a file that is not listed was never written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+
+def rows(output: Path, *columns: str) -> list[dict[str, Any]]:
+    """The rows of all committed files, as Spark reads them."""
+    return [row for path in committed_files(output) for row in pq.ParquetFile(path).read(columns).to_pylist()]
+
+
+def committed_files(output: Path) -> list[Path]:
+    """The files that ``_spark_metadata`` lists, each once: a compacted log repeats those before it."""
+    paths: dict[str, None] = {}
+    for log in sorted((output / "_spark_metadata").glob("[0-9]*")):
+        for line in log.read_text().splitlines()[1:]:
+            paths[json.loads(line)["path"].removeprefix("file://")] = None
+    return [Path(path) for path in paths]
