@@ -21,19 +21,23 @@ _SOUND_INDEX = re.compile(r"^(\S+) (?:passed sanity check|is empty)\.", re.MULTI
 
 def problems(*log_dirs: Path) -> list[str]:
     """Every line in which the tool complains, and every index that it did not call sound; empty when all is well."""
+    return list(each_problem(*log_dirs))
+
+
+def each_problem(*log_dirs: Path) -> Iterator[str]:
+    """The same one by one: who needs only the first spares himself the passes after it, each a JVM's start."""
     missing = [f"no segment in {log_dir}" for log_dir in log_dirs if not any(log_dir.glob("*/*.log"))]
     if missing:
-        return missing
+        yield from missing
+        return
     segments = _files(log_dirs, "log")
     offsets = [segment for segment in segments if segment.parent.name.startswith("__consumer_offsets-")]
     indexes = [*_files(log_dirs, "index"), *_files(log_dirs, "timeindex")]
-    return [
-        *_complaints(segments, "--deep-iteration"),
-        *_complaints(offsets, "--offsets-decoder"),
-        *_complaints(indexes),
-        *_complaints(_files(log_dirs, "snapshot")),
-        *_unsound_indexes(indexes),
-    ]
+    yield from _complaints(segments, "--deep-iteration")
+    yield from _complaints(offsets, "--offsets-decoder")
+    yield from _complaints(indexes)
+    yield from _complaints(_files(log_dirs, "snapshot"))
+    yield from _unsound_indexes(indexes)
 
 
 def _files(log_dirs: Sequence[Path], suffix: str) -> list[Path]:
