@@ -326,8 +326,12 @@ class Processor:
         while self._invited:
             guest = self._invited.popleft()
             fd = guest.fileno()
-            self._guests[fd] = guest
-            self._epoll.register(fd, select.EPOLLIN)
+            try:
+                self._epoll.register(fd, select.EPOLLIN)
+            except (OSError, ValueError):  # closed before it came in
+                guest.on_left()
+            else:
+                self._guests[fd] = guest
 
     def _serve_guest(self, fd: int) -> None:
         guest = self._guests[fd]

@@ -124,7 +124,7 @@ class BrokerChannel:
         except OSError as error:
             self._disconnect()
             raise self._error(error) from error
-        except ChannelError:
+        except BaseException:  # whatever it was, an answer may still be on its way
             self._disconnect()
             raise
         if self._closed:

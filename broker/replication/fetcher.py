@@ -115,9 +115,10 @@ class ReplicaFetcher:
                 self._followed[item.key] = item
             # What the leader told of these before was told to another role.
             self._begin_anew = True
-            if self._asking and self._channel is not None:
+            if self._asking:
                 self._given_up = True
-                self._channel.interrupt()
+                if self._channel is not None:
+                    self._channel.interrupt()
             self._changed.notify()
 
     def remove(self, topic_partitions: frozenset[TopicPartition]) -> None:
@@ -211,9 +212,12 @@ class ReplicaFetcher:
     # -- on a Processor's loop, while all goes well ----------------------------------------------------------------
 
     def _may_be_guest(self, ready: Sequence[Followed]) -> bool:
-        """Not while a partition waits out an error, nor where an append waits for the disk."""
+        """Not while a partition waits out an error, nor where an append waits for the disk, nor with what is followed
+        anew by now.
+        """
         return (
             not self._stopped
+            and not self._begin_anew
             and self._address() == self._connected_to
             and len(ready) == len(self._followed)
             and all(item.partition.log.config.flush_messages == LONG_MAX for item in ready)

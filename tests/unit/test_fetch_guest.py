@@ -158,6 +158,17 @@ def test_an_answer_to_another_request_is_refused(
     assert isinstance(follower.error, ChannelError)
 
 
+def test_an_error_of_whoever_takes_the_answers_ends_the_connection(
+    leader: ScriptedLeader, follow: Callable[[int], Follower]
+) -> None:
+    follower = follow(1)
+    follower.bodies = None  # type: ignore[assignment]
+    leader.answer(leader.request(), b"?")
+    follower.join()
+    assert isinstance(follower.error, AttributeError)
+    assert leader.socket.recv(1) == b""
+
+
 def test_an_absurd_size_is_refused(leader: ScriptedLeader, follow: Callable[[int], Follower]) -> None:
     follower = follow(1)
     leader.socket.sendall(framing.INT32.pack(1 << 30))

@@ -5,7 +5,7 @@ back to the fetcher's own thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -21,6 +21,7 @@ from broker.network.processor import Guest, Verdict
 from broker.network.socket_server import SocketServer
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
+from broker.protocol.fetch_requests import parse_fetch_request
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.fetcher import FetcherSettings, ReplicaFetcher
@@ -35,6 +36,7 @@ TOPIC_ID = UUID(int=9)
 LEADER, ME = 1, 2
 WAIT_S = 30
 LOOP = "network-thread-0"
+_FETCHER_HEADER = 2 + len("fetcher") + 1  # the rest of a request's header: client id, no tags
 
 
 class Site:
@@ -52,6 +54,7 @@ class Site:
         self.followed = Followed(self.partition, TOPIC_ID, 0)
         self.appended_on: list[str] = []
         self.guests = 0
+        self.while_connecting: Callable[[], None] = lambda: None
         self._loop = SocketServer(
             [Endpoint("127.0.0.1", 0, "PLAINTEXT", "PLAINTEXT")],
             num_processors=1,
@@ -69,7 +72,7 @@ class Site:
             ME,
             lambda: 5,
             lambda: BrokerAddress(LEADER, "127.0.0.1", self.leader.port),
-            lambda address, client_id: BrokerChannel(address.host, address.port, client_id=client_id),
+            self._make_channel,
             FetcherSettings(backoff_ms=10),
             SYSTEM_CLOCK,
             self._on_appended,
@@ -78,6 +81,10 @@ class Site:
             self._invite,
         )
         self.fetcher.start()
+
+    def _make_channel(self, address: BrokerAddress, client_id: str) -> BrokerChannel:
+        self.while_connecting()
+        return BrokerChannel(address.host, address.port, client_id=client_id)
 
     def _invite(self, guest: Guest) -> bool:
         self.guests += 1
@@ -166,6 +173,19 @@ def test_a_partition_that_is_added_interrupts_the_guest(site: Site) -> None:
     site.leader.accept()
     site.send_a_record()
     wait_until(lambda: site.has(2), WAIT_S)
+
+
+def test_what_is_followed_anew_while_it_connects_is_not_asked_for_as_before(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    try:
+        newer = replace(site.followed, leader_epoch=1)
+        site.while_connecting = lambda: site.fetcher.add((newer,))
+        site.follow()
+        _, body = site.leader.request_and_body()
+        topics = parse_fetch_request(memoryview(body)[_FETCHER_HEADER:], 17).topics
+        assert [(key, [row[1] for row in rows]) for key, rows in topics] == [(TOPIC_ID, [1])]
+    finally:
+        site.close()
 
 
 def test_a_removed_partition_is_forgotten_with_the_next_request(site: Site) -> None:

@@ -114,6 +114,19 @@ def test_guests_are_seen_off_when_the_loop_ends(pair: tuple[socket.socket, socke
     assert late.left.is_set()
 
 
+def test_a_guest_whose_socket_is_closed_already_has_left_and_harms_nobody(
+    server: SocketServer, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    with socket.socket() as unused:
+        closed = Listener(unused)
+    assert server.invite(closed)
+    assert closed.left.wait(WAIT_S)
+    guest = Listener(pair[1])
+    server.invite(guest)
+    pair[0].send(b"bye")
+    assert guest.left.wait(WAIT_S)
+
+
 def test_nobody_is_a_guest_of_a_server_that_does_not_run(pair: tuple[socket.socket, socket.socket]) -> None:
     server = make_server()
     assert not server.invite(Listener(pair[1]))
