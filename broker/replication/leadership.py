@@ -14,6 +14,7 @@ import structlog
 
 from broker.cluster.partition import Partition
 from broker.cluster.partition_state import PartitionState
+from broker.config.topic_name import topic_name_problem
 from broker.log.log import Log
 from broker.log.log_manager import LogManager
 from broker.protocol.errors import Errors, KafkaError
@@ -165,7 +166,7 @@ class Leadership:
         if self._replicas.is_offline(state.topic_partition):
             return Errors.KAFKA_STORAGE_ERROR
         if partition is None:
-            return Errors.NONE
+            return _name_problem(state.topic_partition)
         if state.topic_id and partition.topic_id and state.topic_id != partition.topic_id:
             return Errors.INCONSISTENT_TOPIC_ID
         if state.leader_epoch <= partition.leader_epoch:
@@ -296,3 +297,17 @@ class Leadership:
         if self._logs.get(topic_partition) is not None:
             self._logs.delete_async(topic_partition)
             _log.info("replica_deleted", partition=str(topic_partition))
+
+
+def _name_problem(topic_partition: TopicPartition) -> Errors:
+    """What no controller asks for, and would be made a directory of."""
+    problem = topic_name_problem(topic_partition.topic)
+    if problem is not None:
+        _log.warning("replica_refused", reason=problem, action="LeaderAndIsr is answered with an error")
+        return Errors.INVALID_TOPIC_EXCEPTION
+    if topic_partition.partition < 0:
+        _log.warning(
+            "replica_refused", partition=str(topic_partition), reason="a partition's number is not negative"
+        )
+        return Errors.INVALID_PARTITIONS
+    return Errors.NONE

@@ -197,6 +197,27 @@ def test_an_isr_that_shrinks_after_the_append_is_told_to_the_producer(broker: Br
     assert "1 of 3 replicas are in sync (ISR [1], missing [2, 3])" in answer.message
 
 
+@pytest.mark.parametrize(
+    ("topic", "partition", "error"),
+    [
+        ("nul\0", 0, Errors.INVALID_TOPIC_EXCEPTION),
+        ("../up", 0, Errors.INVALID_TOPIC_EXCEPTION),
+        ("", 0, Errors.INVALID_TOPIC_EXCEPTION),
+        ("x" * 250, 0, Errors.INVALID_TOPIC_EXCEPTION),
+        ("orders", -1, Errors.INVALID_PARTITIONS),
+    ],
+)
+@pytest.mark.parametrize("leader", [ME, OTHER])
+def test_no_directory_is_made_of_what_is_no_partitions_name(
+    broker: Broker, tmp_path: Path, topic: str, partition: int, error: Errors, leader: int
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    odd = TopicPartition(topic, partition)
+    asked = replace(state(0, leader, 1, (ME, OTHER)), topic_partition=odd)
+    assert broker.leadership.apply(1, [asked]) == {odd: error}
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_turns_appends_reach_a_waiting_follower_with_one_answer(broker: Broker) -> None:
     broker.leadership.apply(1, [state(0, ME, 1, (ME, OTHER))])
     broker.replicas.settle()  # this thread is a Processor's from now on
