@@ -58,6 +58,10 @@ class AckTimes:
             for partition in sorted(self._starts)
         }
 
+    def quiet_since(self, moment: float) -> list[Partition]:
+        """The partitions of which nothing was acknowledged after ``moment``."""
+        return [partition for partition, ends in sorted(self._ends.items()) if ends[-1] <= moment]
+
     def _spans(self, partition: Partition, since: float, until: float) -> list[tuple[float, float]]:
         starts, ends = self._starts[partition], self._ends[partition]
         first, last = bisect_left(ends, since), bisect_left(starts, until)

@@ -139,6 +139,16 @@ class Load:
         what = f"{acks} more acknowledgements than {goal - acks}"
         wait_until(lambda: self.acked() >= goal, timeout=timeout_s, what=what)
 
+    def await_progress_everywhere(self, timeout_s: float) -> None:
+        """Waits until every partition has acknowledged something from now on; raises TimeoutError."""
+        now = time.monotonic()
+        self._producers.check()
+        wait_until(
+            lambda: not self._producers.locked(lambda: self._times.quiet_since(now)),
+            timeout=timeout_s,
+            what="an acknowledgement of every partition",
+        )
+
     def rebalance(self) -> None:
         """A member of the group leaves, another joins."""
         self._consumers.tell(Rebalance())

@@ -65,6 +65,10 @@ def run_round(cluster: ClusterUnderTest, load: Load, step: Step, observer: Obser
             _break_and_mend(cluster, load, step, victims)
         waited_for = cluster.await_whole(load.topics, scenario.heals_within_s)
         load.await_progress(PROGRESS_ACKS, scenario.heals_within_s)
+        # A leader that was cut off from its followers has yet to notice that they are back, and its word that they are
+        # gone may be on its way still: the next fault would be a second one at once.
+        load.await_progress_everywhere(scenario.heals_within_s)
+        cluster.await_whole(load.topics, scenario.heals_within_s)
         if step.number % ROUNDS_A_WATERMARK == 0:
             load.observe_high_watermarks()
     except (NotHealedError, ScriptFailedError, LoadFailedError, UnknownError, LabError, OSError) as error:

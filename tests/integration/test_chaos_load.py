@@ -41,7 +41,7 @@ def test_a_killed_broker_leaves_a_clean_history_and_a_changed_replica_is_found(
             load.rebalance()
             victim.start()
             wait_until(lambda: all_in_sync(cluster, load), timeout=60, what="all replicas are in sync")
-            load.await_progress(100, timeout_s=60)
+            load.await_progress_everywhere(timeout_s=60)
             healed_s = time.monotonic()
             load.observe_high_watermarks()
             history = load.finish(timeout_s=90)

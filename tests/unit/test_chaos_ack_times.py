@@ -32,6 +32,14 @@ def test_the_gap_is_the_longest_time_in_which_no_partition_acknowledged() -> Non
     assert seen.gaps_s(1.0, 5.0) == {ONE: pytest.approx(4.0), TWO: pytest.approx(3.0)}
 
 
+def test_a_partition_is_quiet_until_it_acknowledges_again() -> None:
+    seen = times((ONE, 1.0), (TWO, 2.0))
+    assert seen.quiet_since(1.5) == [ONE]
+    assert seen.quiet_since(2.0) == [ONE, TWO]
+    seen.add([(ONE, 3.0, 3.0)])
+    assert seen.quiet_since(2.0) == [TWO]
+
+
 def test_the_windows_ends_bound_the_gap() -> None:
     seen = times((ONE, 1.0), (ONE, 5.0), (ONE, 9.0))
     assert seen.longest_gap_s(3.0, 6.0) == pytest.approx(2.0)
