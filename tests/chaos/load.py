@@ -25,7 +25,7 @@ from tests.chaos.history import History, Trouble
 from tests.chaos.history_file import HistoryWriter, read_history
 from tests.chaos.late_commits import undone_by_late_commits
 from tests.chaos.producing import run_producers
-from tests.chaos.resent import resent_by_client
+from tests.chaos.resent import ReplicaLogs, resent_by_client
 from tests.support.topics import create_topic
 from tests.support.wait import wait_until
 
@@ -199,7 +199,7 @@ def verdict(history: History, replica_dirs: Mapping[int, Path] | None) -> list[A
 def findings(history: History, replica_dirs: Mapping[int, Path]) -> list[Anomaly]:
     """The verdict without what clients did themselves: see ``resent`` and ``late_commits``."""
     found = verdict(history, replica_dirs)
-    own = resent_by_client(found, history, replica_dirs) | undone_by_late_commits(
+    own = resent_by_client(found, history, ReplicaLogs(replica_dirs)) | undone_by_late_commits(
         found, history, replica_dirs
     )
     return [anomaly for anomaly in found if anomaly not in own]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from broker.record.batch import BatchHeader, iter_batches
 from tests.chaos.anomalies import Anomaly, AnomalyKind
@@ -21,27 +22,31 @@ Incarnation = tuple[int, int]
 """Producer id and epoch."""
 
 
-def resent_by_client(
-    found: Iterable[Anomaly], history: History, replica_dirs: Mapping[int, Path]
-) -> set[Anomaly]:
+class Incarnations(Protocol):
+    """Knows who wrote which batch of a log."""
+
+    def incarnation(self, topic: str, partition: int, offset: int) -> Incarnation | None:
+        """Who wrote the batch that holds the offset."""
+
+
+def resent_by_client(found: Iterable[Anomaly], history: History, logs: Incarnations) -> set[Anomaly]:
     """Returns the duplicates whose copies stand in batches of different producer epochs, each in one of its own.
 
-    Raises OSError when a replica's file cannot be read.
+    Raises OSError when a log cannot be read.
     """
     duplicates = [anomaly for anomaly in found if anomaly.kind is AnomalyKind.DUPLICATE]
     if not duplicates:
         return set()
     places = gather(history).places
-    logs = _Logs(replica_dirs)
     return {each for each in duplicates if _are_different(logs, places.get(each.record_id, ()))}
 
 
-def _are_different(logs: _Logs, places: Sequence[Place]) -> bool:
+def _are_different(logs: Incarnations, places: Sequence[Place]) -> bool:
     incarnations = [logs.incarnation(*place) for place in places]
     return len(places) > 1 and None not in incarnations and len(set(incarnations)) == len(incarnations)
 
 
-class _Logs:
+class ReplicaLogs:
     """Batch headers by partition, each read when it is first asked for, from any replica: they agree."""
 
     def __init__(self, replica_dirs: Mapping[int, Path]) -> None:
@@ -49,7 +54,6 @@ class _Logs:
         self._headers: dict[tuple[str, int], list[BatchHeader]] = {}
 
     def incarnation(self, topic: str, partition: int, offset: int) -> Incarnation | None:
-        """Who wrote the batch that holds the offset."""
         headers = self._of(topic, partition)
         at = bisect_right(headers, offset, key=lambda header: header.base_offset) - 1
         if at < 0 or headers[at].last_offset < offset:

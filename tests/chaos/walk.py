@@ -22,7 +22,7 @@ from tests.chaos.history import Acked, Failed, History, Polled, Sent, Trouble
 from tests.chaos.late_commits import undone_by_late_commits
 from tests.chaos.load import Load, LoadFailedError, LoadPlan, verdict
 from tests.chaos.reach import reached
-from tests.chaos.resent import resent_by_client
+from tests.chaos.resent import ReplicaLogs, resent_by_client
 from tests.chaos.rounds import PROGRESS_ACKS, Observer, Round, run_round
 from tests.chaos.scenarios import HEALS_WITHIN_S, Step
 from tests.chaos.scripts import SCRIPTS
@@ -190,7 +190,7 @@ class Walk:
         forgiven = script.forgiven if script else frozenset()
         replica_dirs = self._cluster.replica_dirs(load.topics, directory / "replicas")
         everything = verdict(history, replica_dirs)
-        resent = resent_by_client(everything, history, replica_dirs)
+        resent = resent_by_client(everything, history, ReplicaLogs(replica_dirs))
         late = undone_by_late_commits(everything, history, replica_dirs)
         result.totals.resent += len(resent)
         result.totals.late_commits += len(late)

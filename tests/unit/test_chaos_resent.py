@@ -6,7 +6,7 @@ import pytest
 
 from tests.chaos.checker import check
 from tests.chaos.history import Acked, History, Polled, Sent
-from tests.chaos.resent import resent_by_client
+from tests.chaos.resent import ReplicaLogs, resent_by_client
 from tests.support.logs import batch, open_log
 
 
@@ -29,7 +29,7 @@ def verdict(log):
     history = history_of_a_duplicate()
     found = check(history)
     assert [anomaly.kind.value for anomaly in found] == ["duplicate"]
-    return resent_by_client(found, history, {1: log.dir.parent}) == set(found)
+    return resent_by_client(found, history, ReplicaLogs({1: log.dir.parent})) == set(found)
 
 
 def test_a_record_sent_again_in_a_new_epoch_is_the_producers_own_duplicate(log):
