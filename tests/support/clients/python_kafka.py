@@ -65,37 +65,37 @@ class KafkaPythonDriver:
         future.add_errback(failed)
 
     def consume(self, job: Job, consumer: str) -> None:
-        """See ``Driver``."""
-        library = KafkaConsumer(
-            bootstrap_servers=job.workload.bootstrap.split(","),
-            group_id=job.workload.group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            session_timeout_ms=SESSION_TIMEOUT_S * 1000,
-            heartbeat_interval_ms=1000,
-            reconnect_backoff_max_ms=RECONNECT_MAX_MS,
-        )
+        """See ``Driver``. A consumer whose poll raised is replaced: some were silent ever after."""
         positions = Positions()
-        library.subscribe([job.workload.topic], listener=_Listener(job, consumer, positions))
-        try:
-            while not job.reading_done.is_set():
-                self._record(job, consumer, positions, self._poll(library, job, consumer))
-                self._commit(library, job, consumer, positions)
-        finally:
-            library.close()
+        while not job.reading_done.is_set():
+            library = KafkaConsumer(
+                bootstrap_servers=job.workload.bootstrap.split(","),
+                group_id=job.workload.group,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                session_timeout_ms=SESSION_TIMEOUT_S * 1000,
+                heartbeat_interval_ms=1000,
+                reconnect_backoff_max_ms=RECONNECT_MAX_MS,
+            )
+            library.subscribe([job.workload.topic], listener=_Listener(job, consumer, positions))
+            try:
+                self._read(library, job, consumer, positions)
+            finally:
+                library.close()
 
-    def _poll(self, library: KafkaConsumer, job: Job, consumer: str) -> Any:
-        """The batches by partition, none when the library raised.
-
-        A broker that left the metadata between two steps of the library's own is ``UnknownBrokerIdError``; the next
-        poll asks another.
+    def _read(self, library: KafkaConsumer, job: Job, consumer: str, positions: Positions) -> None:
+        """Until reading is done, or the library raised: ``UnknownBrokerIdError`` is of a broker that left the metadata
+        between two steps of the library's own.
         """
-        try:
-            return library.poll(timeout_ms=int(POLL_S * 1000), max_records=POLL_RECORDS)
-        except KafkaError as error:
-            job.recorder.add(Trouble(consumer, f"poll raised {error!r}"))
-            job.reading_done.wait(POLL_S)
-            return {}
+        while not job.reading_done.is_set():
+            try:
+                batches = library.poll(timeout_ms=int(POLL_S * 1000), max_records=POLL_RECORDS)
+            except KafkaError as error:
+                job.recorder.add(Trouble(consumer, f"poll raised {error!r}"))
+                job.reading_done.wait(POLL_S)
+                return
+            self._record(job, consumer, positions, batches)
+            self._commit(library, job, consumer, positions)
 
     def _record(self, job: Job, consumer: str, positions: Positions, batches: Any) -> None:
         for partition, records in batches.items():
