@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -38,3 +39,9 @@ def last_for(seconds: float) -> None:
     """Lets a fault, or a start that is to be hit, last so long. Not a wait for its effects: they are a condition."""
     if seconds > 0:
         time.sleep(seconds)
+
+
+async def last_for_async(seconds: float) -> None:
+    """As :func:`last_for`, for a client's event loop: a rate to keep, or a pause before a client tries again."""
+    if seconds > 0:
+        await asyncio.sleep(seconds)

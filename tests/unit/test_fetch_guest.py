@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.config.endpoint import Endpoint
-from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.processor import Verdict
 from broker.network.socket_server import SocketServer
 from broker.protocol import framing
 from broker.protocol.api_keys import ApiKey
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.fetch_guest import FetchGuest
+from tests.support.loops import bound_server
 from tests.support.scripted_leader import ScriptedLeader
 
 WAIT_S = 30
@@ -24,17 +23,7 @@ REQUEST_TIMEOUT_MS = 300
 
 @pytest.fixture
 def loop() -> Iterator[SocketServer]:
-    server = SocketServer(
-        [Endpoint("127.0.0.1", 0, "PLAINTEXT", "PLAINTEXT")],
-        num_processors=1,
-        max_frame_bytes=1 << 20,
-        idle_ms=-1,
-        send_buffer=-1,
-        receive_buffer=-1,
-        backlog=5,
-        quotas=ConnectionQuotas(10, 10, {}),
-    )
-    server.bind()
+    server = bound_server()
     server.start(lambda _request: Verdict.SERVED)
     yield server
     server.stop()

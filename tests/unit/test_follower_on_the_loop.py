@@ -14,11 +14,8 @@ import pytest
 
 from broker.cluster.partition import Partition
 from broker.cluster.partition_state import PartitionState
-from broker.config.endpoint import Endpoint
 from broker.config.log_config import LogConfig
-from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.processor import Guest, Verdict
-from broker.network.socket_server import SocketServer
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.fetch_requests import parse_fetch_request
@@ -29,6 +26,7 @@ from broker.replication.follower_fetch import Followed
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.topic_partition import TopicPartition
 from tests.support.logs import TP, batch, open_log
+from tests.support.loops import bound_server
 from tests.support.scripted_leader import ScriptedLeader
 from tests.support.wait import wait_until
 
@@ -55,17 +53,7 @@ class Site:
         self.appended_on: list[str] = []
         self.guests = 0
         self.while_connecting: Callable[[], None] = lambda: None
-        self._loop = SocketServer(
-            [Endpoint("127.0.0.1", 0, "PLAINTEXT", "PLAINTEXT")],
-            num_processors=1,
-            max_frame_bytes=1 << 20,
-            idle_ms=-1,
-            send_buffer=-1,
-            receive_buffer=-1,
-            backlog=5,
-            quotas=ConnectionQuotas(10, 10, {}),
-        )
-        self._loop.bind()
+        self._loop = bound_server()
         self._loop.start(lambda _request: Verdict.SERVED)
         self.fetcher = ReplicaFetcher(
             "fetcher",

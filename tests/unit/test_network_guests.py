@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.config.endpoint import Endpoint
-from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.processor import Verdict
 from broker.network.request_channel import Request
 from broker.network.socket_server import SocketServer
+from tests.support.loops import bound_server
 from tests.support.wait import wait_until
 
 WAIT_S = 30
@@ -43,24 +42,9 @@ def answer_at_once(request: Request) -> Verdict:
     return Verdict.SERVED
 
 
-def make_server() -> SocketServer:
-    server = SocketServer(
-        [Endpoint("127.0.0.1", 0, "PLAINTEXT", "PLAINTEXT")],
-        num_processors=1,
-        max_frame_bytes=1 << 20,
-        idle_ms=-1,
-        send_buffer=-1,
-        receive_buffer=-1,
-        backlog=50,
-        quotas=ConnectionQuotas(100, 100, {}),
-    )
-    server.bind()
-    return server
-
-
 @pytest.fixture
 def server() -> Iterator[SocketServer]:
-    server = make_server()
+    server = bound_server()
     server.start(answer_at_once)
     yield server
     server.stop()
@@ -104,7 +88,7 @@ def test_a_guest_learns_that_its_peer_is_gone(
 
 
 def test_guests_are_seen_off_when_the_loop_ends(pair: tuple[socket.socket, socket.socket]) -> None:
-    server = make_server()
+    server = bound_server()
     server.start(answer_at_once)
     early, late = Listener(pair[1]), Listener(pair[0])
     server.invite(early)
@@ -128,7 +112,7 @@ def test_a_guest_whose_socket_is_closed_already_has_left_and_harms_nobody(
 
 
 def test_nobody_is_a_guest_of_a_server_that_does_not_run(pair: tuple[socket.socket, socket.socket]) -> None:
-    server = make_server()
+    server = bound_server()
     assert not server.invite(Listener(pair[1]))
     server.stop()
 
@@ -140,7 +124,7 @@ def test_what_requests_put_off_is_settled_before_the_loop_waits_again() -> None:
         events.append(request.correlation_id)
         return answer_at_once(request)
 
-    server = make_server()
+    server = bound_server()
     server.start(dispatch, lambda: events.append("settled"))
     try:
         with socket.create_connection(("127.0.0.1", server.bound_ports["PLAINTEXT"]), WAIT_S) as client:

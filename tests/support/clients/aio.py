@@ -27,6 +27,7 @@ from tests.support.clients.driver import (
     Job,
     Positions,
 )
+from tests.support.wait import last_for_async
 
 UNACKNOWLEDGED_MAX = 5000
 CONNECT_RETRY_S = 0.5
@@ -174,8 +175,8 @@ def _task_state(task: asyncio.Task[Any] | None) -> str:
 
 
 async def _until_due(job: Job, sequence: int) -> None:
-    while (wait_s := job.wait_before(sequence)) > 0:  # noqa: ASYNC110 (a rate, not an event, opens it)
-        await asyncio.sleep(wait_s)
+    while (wait_s := job.wait_before(sequence)) > 0:
+        await last_for_async(wait_s)
 
 
 async def _started(library: Any) -> None:
@@ -184,7 +185,7 @@ async def _started(library: Any) -> None:
         try:
             await library.start()
         except KafkaError:
-            await asyncio.sleep(CONNECT_RETRY_S)
+            await last_for_async(CONNECT_RETRY_S)
         else:
             return
     await library.start()
