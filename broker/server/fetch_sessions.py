@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,11 +15,11 @@ from typing import NamedTuple
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
+from broker.protocol.fetch_requests import FINAL_EPOCH, NO_SESSION, TopicKey
 from broker.replication.delayed_fetch import FetchEntry
 from broker.utils.clock import Clock
 
-NO_SESSION = 0
-INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+INITIAL_EPOCH = 0
 _LAST_EPOCH = (1 << 31) - 1
 # A session may be put out for another when it was not used, or existed, for so long (Kafka's
 # min.incremental.fetch.session.eviction.ms).
@@ -28,7 +27,6 @@ _EVICTION_MS = 120_000
 # Kafka bounds sessions only; a peer that names partitions by the million is to find an end here as well.
 _MOST_PARTITIONS = 500_000
 
-TopicKey = uuid.UUID | str
 Key = tuple[TopicKey, int]
 
 

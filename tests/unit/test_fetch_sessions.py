@@ -9,8 +9,9 @@ import pytest
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
+from broker.protocol.fetch_requests import FINAL_EPOCH
 from broker.replication.delayed_fetch import FetchEntry
-from broker.server.fetch_sessions import FINAL_EPOCH, Asked, FetchSessionCache, Outcome, Wanted, next_epoch
+from broker.server.fetch_sessions import Asked, FetchSessionCache, Outcome, Wanted, next_epoch
 from broker.utils.file_region import FileRegion
 from broker.utils.topic_partition import TopicPartition
 from tests.support.group_fakes import ManualClock

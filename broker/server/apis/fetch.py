@@ -16,11 +16,11 @@ from broker.network.request_channel import Request
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition, FetchedTopic, encode_fetch_response
-from broker.protocol.fetch_requests import FetchRequest, parse_fetch_request
+from broker.protocol.fetch_requests import NO_SESSION, FetchRequest, TopicKey, parse_fetch_request
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.replica_manager import Fetched
 from broker.server.apis.context import ApiContext
-from broker.server.fetch_sessions import NO_SESSION, Asked, Outcome, Results, TopicKey, Wanted
+from broker.server.fetch_sessions import Asked, Outcome, Results, Wanted
 from broker.utils.file_region import FileRegion
 from broker.utils.topic_partition import TopicPartition
 
