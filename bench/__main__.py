@@ -19,7 +19,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from bench import machine, plot, report
+from bench import loopback, machine, plot, report
 from bench.bytecode import compile_broker
 from bench.report import Report, Section
 from bench.results import compare
@@ -79,7 +79,10 @@ def main(
     out: Path,
     work_dir: Path | None,
 ) -> None:
-    """Measure Landline beside Apache Kafka 3.9.1 (ZooKeeper) and 4.1 (KRaft), in one run."""
+    """Measure Landline beside Apache Kafka 3.9.1 (ZooKeeper) and 4.1 (KRaft), in one run.
+
+    Ctrl-C ends it early: what was measured until then is reported.
+    """
     console = Console()
     targets = [NAMES[name] for name in target_names] or list(Target)
     suites = [suite for suite in SUITES if not names or suite.name in names]
@@ -89,10 +92,11 @@ def main(
             kafka_dist.jar_dir(kafka_dist.KRAFT_VERSION)
     except kafka_dist.KafkaDistUnavailableError as error:
         sys.exit(str(error))
+    loopback.enter("bench", sys.argv[1:])
     if Target.LANDLINE in targets:
         compile_broker()
     scale = scale * QUICK_SCALE if quick else scale
-    begin = time.monotonic()
+    begin, stopped = time.monotonic(), False
     with (
         tempfile.TemporaryDirectory(prefix="landline-bench-", dir=work_dir) as directory,
         ZooKeeperServer(Path(directory) / "zookeeper", tick_ms=2000) as zookeeper,
@@ -109,10 +113,13 @@ def main(
 
         repeats = 0 if quick else MAX_REPEATS
         session = Session(zookeeper, Path(directory), suites, scale, step, repeats)
-        session.run(targets, rounds)
+        try:
+            session.run(targets, rounds)
+        except KeyboardInterrupt:
+            stopped = True
     minutes = (time.monotonic() - begin) / 60
     facts = {"rounds": str(rounds), "scale": "quick, not a measurement" if quick else f"{scale:g}"}
-    facts |= {"duration": f"{minutes:.0f} minutes"}
+    facts |= {"duration": f"{minutes:.0f} minutes" + (", stopped before its end" if stopped else "")}
     _publish(console, session, targets, out, facts)
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import psutil
 
+from bench import loopback
 from tests.support.processes import CpuSeconds
 
 T = TypeVar("T")
@@ -38,11 +39,11 @@ class Usage:
 
 
 def description() -> dict[str, str]:
-    """CPU, memory, kernel and Python, for the report's head."""
+    """CPU, memory, kernel, TCP's congestion control, Python and Java, for the report's head."""
     return {
         "cpus": f"{os.cpu_count()} x {_cpu_model()}",
         "memory": f"{psutil.virtual_memory().total / 1024**3:.0f} GiB",
-        "kernel": platform.release(),
+        "kernel": f"{platform.release()}, TCP {loopback.congestion_control()}",
         "python": platform.python_version(),
         "java": _java_version(),
     }

@@ -27,7 +27,7 @@ from tests.support.processes import MIB
 from tests.support.wait import wait_until
 from tests.support.zookeeper import ZooKeeperServer
 
-WARM_UP_MIB: Mapping[Stage, int] = {Stage.ONE: 1024, Stage.THREE: 256}
+WARM_UP_MIB: Mapping[Stage, int] = {Stage.ONE: 2048, Stage.THREE: 512}
 STAGE_BROKERS: Mapping[Stage, int] = {Stage.ONE: 1, Stage.THREE: 3}
 WARM_UP_BATCH_BYTES = 16 * 1024
 SETTLE_S = 3.0

@@ -30,15 +30,13 @@ def write_lines(path: Path, mib: int) -> None:
             file.write(block)
 
 
-def producer_performance(
-    bootstrap: str, topic: str, records: int, payload: Path, props: Mapping[str, object]
-) -> float:
-    """Runs kafka-producer-perf-test with lines of ``payload``; returns the MiB/s that it tells."""
+def producer_performance(bootstrap: str, topic: str, records: int, props: Mapping[str, object]) -> float:
+    """Runs kafka-producer-perf-test with records of 1 KiB; returns the MiB/s that it tells."""
     settings = [f"{key}={value}" for key, value in {"bootstrap.servers": bootstrap, **props}.items()]
     output = _java(
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", topic, "--num-records", str(records), "--throughput", "-1"),
-        *("--payload-file", str(payload), "--producer-props", *settings),
+        *("--record-size", str(LINE_BYTES), "--producer-props", *settings),
     )
     if (found := _PRODUCED.findall(output)) and f"{records} records sent" in output:
         return float(found[-1])
@@ -46,7 +44,7 @@ def producer_performance(
 
 
 def consumer_performance(bootstrap: str, topic: str, records: int) -> float:
-    """Runs kafka-consumer-perf-test over the whole topic; returns its fetch.MB.sec: without joining the group."""
+    """Runs kafka-consumer-perf-test over the topic's first ``records``; returns its fetch.MB.sec, without joining."""
     output = _java(
         "org.apache.kafka.tools.ConsumerPerformance",
         *("--bootstrap-server", bootstrap, "--topic", topic, "--messages", str(records)),
@@ -65,10 +63,23 @@ def kcat_produce(bootstrap: str, topic: str, lines: Path) -> None:
     _run(["kcat", "-P", "-q", "-b", bootstrap, "-t", topic, *options, "-l", str(lines)])
 
 
-def kcat_consume(bootstrap: str, topic: str) -> None:
-    """Reads all partitions from the beginning to the end and throws it away."""
+def kcat_consume(bootstrap: str, topic: str, records: int) -> None:
+    """Reads so many records from the beginning of all partitions and throws them away."""
     options = ("-X", "fetch.wait.max.ms=100", "-X", "queued.min.messages=1000000")
-    command = ["kcat", "-C", "-q", "-e", "-o", "beginning", "-b", bootstrap, "-t", topic, *options]
+    command = [
+        "kcat",
+        "-C",
+        "-q",
+        "-c",
+        str(records),
+        "-o",
+        "beginning",
+        "-b",
+        bootstrap,
+        "-t",
+        topic,
+        *options,
+    ]
     _run(command, discard=True)
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from bench import goals
 from bench.client import tools
+from bench.client.batches import encode_batch
 from bench.pages import touch_free_memory
+from bench.suites.throughput import HOT_MIB, KIB, SHARED
 from bench.visit import Visit
 from bench.workload import Stage, Suite, Values, Workload, rate_metrics, rate_values
 from tests.support.processes import MIB
@@ -21,9 +23,7 @@ def _java_producer(key: str, title: str, mib: int, props: Mapping[str, object]) 
         topic = visit.fresh_topic()
         touch_free_memory(size)
         rate, usage = visit.measure(
-            lambda: tools.producer_performance(
-                visit.bootstrap, topic, size * RECORDS_PER_MIB, visit.lines, props
-            )
+            lambda: tools.producer_performance(visit.bootstrap, topic, size * RECORDS_PER_MIB, props)
         )
         return rate_values(key, size * MIB, usage, rate)
 
@@ -31,12 +31,13 @@ def _java_producer(key: str, title: str, mib: int, props: Mapping[str, object]) 
 
 
 def _filled(visit: Visit) -> tuple[str, int]:
-    """A topic of the lines, written by kcat, unmeasured."""
-    size = visit.mib(LINES_MIB)
-    topic = visit.fresh_topic()
-    touch_free_memory(size)
-    tools.kcat_produce(visit.bootstrap, topic, visit.lines)
-    return topic, size
+    """A topic of three equal partitions, and how many MiB of it are to be read.
+
+    Not all: a client has one fetch under way at each broker, so the last partition's end is waited for behind fetches
+    of the others' ends, which last for fetch.max.wait.ms. How often that happens is chance.
+    """
+    size = visit.mib(HOT_MIB)
+    return visit.filled_topic(encode_batch(128 * KIB), size, kept=SHARED), size * 3 // 4
 
 
 def _java_consumer(visit: Visit) -> Values:
@@ -57,7 +58,7 @@ def _kcat_producer(visit: Visit) -> Values:
 
 def _kcat_consumer(visit: Visit) -> Values:
     topic, size = _filled(visit)
-    _, usage = visit.measure(lambda: tools.kcat_consume(visit.bootstrap, topic))
+    _, usage = visit.measure(lambda: tools.kcat_consume(visit.bootstrap, topic, size * RECORDS_PER_MIB))
     return rate_values("librdkafka_consumer", size * MIB, usage)
 
 
