@@ -19,7 +19,7 @@ from broker.log.log_dir_health import Fault, fault_of
 from broker.log.producer_state import read_marker
 from broker.log.results import AbortedTransaction
 from broker.log.segment import INDEX_SUFFIX, INT32_MAX, LOG_SUFFIX, Segment, sync_dir
-from broker.record.header import CRC_START, HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader
+from broker.record.header import CRC_START, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, read_header
 
 _log = structlog.get_logger(__name__)
 _BUFFER_BYTES = 1024 * 1024
@@ -184,6 +184,7 @@ def _verified(segment: Segment, position: int, cancel: threading.Event | None) -
     """
     fd = segment.file.fileno()
     buffer = bytearray(_BUFFER_BYTES)
+    view = memoryview(buffer)
     start = filled = 0  # the buffer holds the file's bytes from ``start``, ``filled`` of them
     while position < segment.size:
         left = segment.size - position
@@ -191,7 +192,7 @@ def _verified(segment: Segment, position: int, cancel: threading.Event | None) -
             raise _Fault(f"{left} bytes are no whole batch header")
         if position + HEADER_BYTES > start + filled:
             start, filled = position, _fill(fd, buffer, position, cancel)
-        header = _plausible(memoryview(buffer), position - start, left)
+        header = _plausible(view, position - start, left)
         size = header.size_bytes
         if size > len(buffer):
             crc = _streamed_crc(fd, buffer, position + CRC_START, position + size, cancel)
@@ -200,7 +201,7 @@ def _verified(segment: Segment, position: int, cancel: threading.Event | None) -
             if position + size > start + filled:
                 start, filled = position, _fill(fd, buffer, position, cancel)
             at = position - start
-            crc = crc32c(memoryview(buffer)[at + CRC_START : min(at + size, filled)])
+            crc = crc32c(view[at + CRC_START : min(at + size, filled)])
         if crc != header.crc:
             raise _Fault(f"batch at offset {header.base_offset} fails its checksum")
         yield header
@@ -226,7 +227,7 @@ def _fill(fd: int, buffer: bytearray, position: int, cancel: threading.Event | N
 
 
 def _plausible(view: memoryview, at: int, left: int) -> BatchHeader:
-    header = BatchHeader._make(HEADER.unpack_from(view, at))
+    header = read_header(view, at)
     size = header.length + LOG_OVERHEAD_BYTES
     if header.magic != MAGIC:
         raise _Fault(f"magic {header.magic} instead of {MAGIC}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from broker.log.offset_index import OffsetIndex
 from broker.log.time_index import TimeIndex
 from broker.log.txn_index import TransactionIndex
-from broker.record.header import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
+from broker.record.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
 DELETED_SUFFIX = ".deleted"
@@ -205,19 +205,21 @@ class Segment:
         """The batch header at ``position``, which must be one's. Raises struct.error behind the end,
         OSError.
         """
-        return BatchHeader._make(HEADER.unpack(os.pread(self.file.fileno(), HEADER_BYTES, position)))
+        return read_header(os.pread(self.file.fileno(), HEADER_BYTES, position))
 
     def headers_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """``(position, header)`` of the batches from ``position`` to the end, read a few KiB at a time."""
         fd = self.file.fileno()
         end = self.size
-        chunk, chunk_start = b"", position
+        chunk, chunk_start, size = b"", position, 0
         while position + HEADER_BYTES <= end:
             if position + HEADER_BYTES > chunk_start + len(chunk):
-                chunk, chunk_start = os.pread(fd, min(_SCAN_BYTES, end - position), position), position
+                # What lies behind the header is of use only where batches are small.
+                wanted = _SCAN_BYTES if size < _SCAN_BYTES else HEADER_BYTES
+                chunk, chunk_start = os.pread(fd, wanted, position), position
                 if len(chunk) < HEADER_BYTES:
                     return
-            header = BatchHeader._make(HEADER.unpack_from(chunk, position - chunk_start))
+            header = read_header(chunk, position - chunk_start)
             size = header.length + LOG_OVERHEAD_BYTES
             if size < HEADER_BYTES or size > end - position:
                 return

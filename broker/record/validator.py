@@ -19,7 +19,6 @@ from broker.record.compression import CODEC_IDS, CODEC_NAMES
 from broker.record.header import (
     CONTROL_FLAG,
     CRC_START,
-    HEADER,
     HEADER_BYTES,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD_BYTES,
@@ -30,6 +29,7 @@ from broker.record.header import (
     batch_size_at,
     crc_is_valid,
     iter_batches,
+    read_header,
     set_log_append_time,
 )
 from broker.record.records import RecordFormatError, scan_keys
@@ -119,7 +119,7 @@ def _checked_header(
             Errors.CORRUPT_MESSAGE,
             f"{where}: {end - position} bytes are too few for a record batch's header of {HEADER_BYTES}",
         )
-    header = BatchHeader._make(HEADER.unpack_from(records, position))
+    header = read_header(records, position)
     size = header.length + LOG_OVERHEAD_BYTES
     if header.magic != MAGIC:
         code = Errors.INVALID_RECORD if 0 <= header.magic < MAGIC else Errors.CORRUPT_MESSAGE
@@ -271,6 +271,6 @@ def _headers(view: memoryview) -> list[BatchHeader]:
     headers = []
     position = 0
     while position < len(view):
-        headers.append(BatchHeader._make(HEADER.unpack_from(view, position)))
+        headers.append(read_header(view, position))
         position += headers[-1].size_bytes
     return headers

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,3 +85,20 @@ def test_a_kraft_node_keeps_its_data_over_a_kill(tmp_path: Path) -> None:
         broker.kill()
         broker.start()
         assert sorted(leaders(broker.port, "kept")) == [0, 1]
+
+
+def test_an_interrupted_run_reports_the_rounds_that_it_measured(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "--rounds", "50", "--scale", "0.01", "--out", str(tmp_path)]
+    command += ["--target", "landline", "--suite", "memory"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert any(line.startswith("round 2") for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+    assert process.returncode == 0
+    result = json.loads((tmp_path / "report.json").read_text())
+    assert result["facts"]["duration"].endswith("stopped before its end")
+    assert [sample["metric"] for sample in result["samples"] if sample["round_number"] == 0] == [
+        "rss_idle",
+        "rss_loaded",
+    ]

@@ -1,0 +1,30 @@
+"""What a connection sends in one turn of its Processor."""
+
+from __future__ import annotations
+
+import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from broker.network.connection import Connection
+from broker.network.request_channel import ConnectionInfo
+from broker.utils.file_region import FileRegion
+
+MIB = 1024 * 1024
+
+
+def test_an_answer_of_many_megabytes_takes_several_turns_however_fast_its_reader(tmp_path: Path) -> None:
+    content = os.urandom(7 * MIB)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    ours, theirs = socket.socketpair()  # ours blocks, as if the reader had always taken what was sent
+    connection = Connection(ours, ConnectionInfo("1", "127.0.0.1", "PLAINTEXT", "PLAINTEXT"), MIB, 0)
+    with ours, theirs, path.open("rb", buffering=0) as file, ThreadPoolExecutor(1) as reader:
+        connection.out.extend((b"head", FileRegion(file, 0, len(content)), b"tail"))
+        received = reader.submit(theirs.makefile("rb").read, len(content) + 8)
+        turns = []
+        while connection.out:
+            turns.append(connection.send())
+        assert received.result(60) == b"head" + content + b"tail"
+    assert turns == [2 * MIB, 2 * MIB, 2 * MIB, MIB + 8]
