@@ -19,6 +19,7 @@ CLUSTER = {"log.retention.bytes": "8000", "log.retention.ms": "9000"}
 DIFFERENT = {
     "num.network.threads",  # the default is our own
     "socket.send.buffer.bytes",  # likewise
+    "socket.receive.buffer.bytes",  # likewise
     "node.id",  # in Kafka another name for broker.id; here refused
     "log.retention.hours",  # Kafka tells the default once log.retention.ms was changed at run time
 }

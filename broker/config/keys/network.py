@@ -57,8 +57,9 @@ KEYS: Final = (
     Key("socket.send.buffer.bytes", INT, -1, HIGH, use=USED,
         doc="SO_SNDBUF of the broker's sockets; -1 lets the system size it by what each reader takes. Kafka's "
             "default is 102400, which makes a reader of large answers wait for each 100 KiB (ADR 15)."),
-    Key("socket.receive.buffer.bytes", INT, 102_400, HIGH, use=USED,
-        doc="SO_RCVBUF of the broker's sockets; -1 keeps the system's default."),
+    Key("socket.receive.buffer.bytes", INT, -1, HIGH, use=USED,
+        doc="SO_RCVBUF of the broker's sockets; -1 lets the system size it by what each sender brings. Kafka's "
+            "default is 102400 (ADR 15)."),
     Key("socket.request.max.bytes", INT, 104_857_600, HIGH, valid=at_least(1), use=USED,
         doc="The largest request accepted; a longer one closes the connection before anything is allocated "
             "for it."),
