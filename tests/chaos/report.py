@@ -24,6 +24,8 @@ from tests.chaos.reach import EVENTS
 from tests.chaos.rounds import Round
 from tests.chaos.walk import WalkResult
 
+_MOST_FINDINGS = 20
+
 
 @dataclass(frozen=True, slots=True)
 class FaultRow:
@@ -106,7 +108,9 @@ def walk_markdown(result: WalkResult) -> str:
         f"| {row.fault} | {row.rounds} | {row.median_s:.1f} | {row.longest_gap_s:.1f} | {row.longest_gap_of} |"
         for row in fault_rows(result.rounds)
     ]
-    lines += ["", *(f"- **{finding}**" for finding in result.findings)]
+    lines += ["", *(f"- **{finding}**" for finding in result.findings[:_MOST_FINDINGS])]
+    if (more := len(result.findings) - _MOST_FINDINGS) > 0:
+        lines.append(f"- and {more:,} more, all of them in the JSON beside this file")
     return "\n".join(lines).rstrip() + "\n"
 
 

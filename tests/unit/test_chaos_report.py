@@ -54,6 +54,15 @@ def test_the_section_tells_the_totals_and_every_finding():
     assert "| SIGKILL | 3 | 5.0 | 2.5 | controller |" in text
 
 
+def test_of_very_many_findings_the_section_tells_the_first_and_how_many_there_are():
+    text = walk_markdown(
+        WalkResult(7, ROUNDS, RESULT.totals, findings=[f"lost: p-{number}" for number in range(1020)])
+    )
+    assert "- anomalies: 1020" in text
+    assert text.count("- **lost: p-") == 20
+    assert text.endswith("- and 1,000 more, all of them in the JSON beside this file\n")
+
+
 def test_only_what_is_between_the_marks_is_written_anew(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# Mine\n\n<!-- walk: begin -->\nold\n<!-- walk: end -->\n\nMine too, a \\1 of mine.\n")
