@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import signal
 import sys
 import tempfile
 import time
@@ -81,8 +82,10 @@ def main(
 ) -> None:
     """Measure Landline beside Apache Kafka 3.9.1 (ZooKeeper) and 4.1 (KRaft), in one run.
 
-    Ctrl-C ends it early: what was measured until then is reported.
+    Ctrl-C, or SIGTERM, ends it early: what was measured until then is reported.
     """
+    for stop in (signal.SIGINT, signal.SIGTERM):  # set anew: a shell has what runs in its background ignore SIGINT
+        signal.signal(stop, signal.default_int_handler)
     console = Console()
     targets = [NAMES[name] for name in target_names] or list(Target)
     suites = [suite for suite in SUITES if not names or suite.name in names]
