@@ -84,7 +84,8 @@ def main(
 
     Ctrl-C, or SIGTERM, ends it early: what was measured until then is reported.
     """
-    for stop in (signal.SIGINT, signal.SIGTERM):  # set anew: a shell has what runs in its background ignore SIGINT
+    # Anew, because a shell has what runs in its background ignore SIGINT.
+    for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.default_int_handler)
     console = Console()
     targets = [NAMES[name] for name in target_names] or list(Target)
