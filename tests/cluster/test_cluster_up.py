@@ -10,11 +10,13 @@ import re
 import shlex
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab import Lab
 from tests.support.deploying import changed, make
 from tests.support.lab_cluster import LAB_ENV, running_cluster
+from tests.support.topics import delete_topics
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -46,7 +48,18 @@ def replicated_topic(cluster):
     new = NewTopic(name, num_partitions=6, replication_factor=3, config=config)
     admin.create_topics([new], operation_timeout=30)[name].result(60)
     yield name
-    admin.delete_topics([name], operation_timeout=30)[name].result(60)
+    wait_until(lambda: deleted(cluster.bootstrap, name), what=f"{name} is deleted")
+
+
+def deleted(bootstrap, name):
+    """False where the controller, which was rolled last, is not yet known everywhere: librdkafka asks no second time."""
+    try:
+        delete_topics(bootstrap, [name])
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.NOT_CONTROLLER:
+            raise
+        return False
+    return True
 
 
 def times(lab, broker_id):
