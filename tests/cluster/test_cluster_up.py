@@ -52,7 +52,7 @@ def replicated_topic(cluster):
 
 
 def deleted(bootstrap, name):
-    """False where the controller, which was rolled last, is not yet known everywhere: librdkafka asks no second time."""
+    """False where the controller, rolled last, is not yet known everywhere: librdkafka asks no second time."""
     try:
         delete_topics(bootstrap, [name])
     except KafkaException as error:
