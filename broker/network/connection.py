@@ -25,6 +25,16 @@ _MAX_IOV = 64
 _MOST_AT_ONCE = 2 * 1024 * 1024
 
 
+def _room_for_rest(begun: bytearray | memoryview) -> int:
+    """Bytes of a buffer for a frame of which ``begun`` has come: twice that, though not past the frame's end. Large
+    frames are so received one at a time, whole, and none is moved to the front for having come with another.
+    """
+    if len(begun) < 4:
+        return _FIRST_BUFFER
+    (size,) = INT32.unpack_from(begun)
+    return max(_FIRST_BUFFER, len(begun), min(2 * len(begun), size + 4))
+
+
 def _nobody_listens(request: Request) -> None:
     raise AssertionError(
         f"request {request.correlation_id} was answered before its connection had a Processor"
@@ -112,7 +122,7 @@ class Connection:
         if buffer is shared:
             self.buffer = None
             if left:
-                self.buffer = bytearray(max(_FIRST_BUFFER, 2 * left))
+                self.buffer = bytearray(_room_for_rest(memoryview(shared)[self.start : self.filled]))
                 self.buffer[:left] = memoryview(shared)[self.start : self.filled]
         elif left and self.start:
             buffer[:left] = memoryview(buffer)[self.start : self.filled]
@@ -124,9 +134,8 @@ class Connection:
             self.buffer, self.start, self.filled = None, 0, 0
 
     def _make_room(self, buffer: bytearray) -> bytearray:
-        """Doubles the buffer, though not past the frame at hand. It is full and starts with that frame."""
-        (size,) = INT32.unpack_from(buffer)
-        grown = bytearray(min(2 * len(buffer), max(size + 4, _FIRST_BUFFER)))
+        """It is full and starts with the frame at hand."""
+        grown = bytearray(_room_for_rest(buffer))
         grown[: self.filled] = buffer
         self.buffer = grown
         return grown

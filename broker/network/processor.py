@@ -31,6 +31,7 @@ from broker.protocol.framing import parse_request_header
 _log = structlog.get_logger(__name__)
 _SHARED_BUFFER = 256 * 1024
 _MAX_IN_FLIGHT = 128
+_SHARE_NS = 10_000_000
 _TICK_S = 1.0
 _RETRY_S = 0.005
 _BUFFER_IDLE_MS = 5_000
@@ -234,6 +235,8 @@ class Processor:
                     self._hold(connection, request, verdict)
                 elif len(connection.in_flight) >= _MAX_IN_FLIGHT:
                     self._mute(connection)  # answered or not: many small requests may ask for large answers
+                elif time.monotonic_ns() - receive_ns > _SHARE_NS:
+                    self._mute(connection)  # dear requests: its share of the turn is used up, others wait
         except ProtocolError as error:
             _log.warning(
                 "request_refused",

@@ -247,7 +247,7 @@ def test_answers_do_not_pile_up_for_a_peer_that_does_not_read_them(
     # With a topic that is not there, so that the answer is made anew each time.
     topics = {"topics": [{"name": "wide"}, {"name": "nowhere"}], "allow_auto_topic_creation": False}
     asked = codec.encode(ApiKey.METADATA, 4, "request", topics)
-    number = 5_000
+    number = 2_000
     frames = b"".join(request_frame(ApiKey.METADATA, 4, asked, index) for index in range(number))
     before = broker.rss_mb()
     broker.freeze()  # so that all of it lies there at once
@@ -256,8 +256,7 @@ def test_answers_do_not_pile_up_for_a_peer_that_does_not_read_them(
     finally:
         broker.thaw()
     for _ in range(20):
-        # Another client waits for a turn of these, which are as dear as requests get.
-        wait_until(broker.is_ready, what="the broker serves others")
+        assert broker.is_ready()  # others have their turns
         assert broker.rss_mb() - before < 20
     for index in range(number):
         assert client.receive_frame()[:4] == struct.pack(">i", index)

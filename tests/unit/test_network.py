@@ -7,6 +7,7 @@ import socket
 import struct
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -42,6 +43,7 @@ class Api:
         self.park: set[int] = set()
         self.queue: set[int] = set()
         self.full: set[int] = set()
+        self.cost_ms = 0
         self.thread_names: set[str] = set()
 
     def __call__(self, request: Request) -> Verdict:
@@ -54,6 +56,9 @@ class Api:
             request.keep()
             self.parked[number] = request
             return Verdict.QUEUED if number in self.queue else Verdict.SERVED
+        done_ns = time.monotonic_ns() + self.cost_ms * 1_000_000
+        while time.monotonic_ns() < done_ns:
+            pass
         request.respond(answer(request, bytes(request.body)))
         return Verdict.SERVED
 
@@ -125,6 +130,19 @@ def test_pipelined_requests_are_answered_in_their_order(client: socket.socket, a
     wait_until(lambda: api.seen == [0, 1, 2, 3, 4], what="all requests seen")
     api.parked[1].respond(answer(api.parked[1]))
     assert [read_answer(client)[0] for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+def test_dear_pipelined_requests_of_one_client_let_the_others_have_their_turns(
+    server: SocketServer, client: socket.socket, api: Api
+) -> None:
+    api.cost_ms = 15
+    with socket.create_connection(client.getpeername(), 10) as other:
+        client.sendall(b"".join(frame(number) for number in range(50)))
+        wait_until(lambda: 0 in api.seen, what="the first request seen")
+        other.sendall(frame(1_000))
+        assert read_answer(other)[0] == 1_000
+        assert len(api.seen) < 20
+    assert [read_answer(client)[0] for _ in range(50)] == list(range(50))
 
 
 def test_queued_request_holds_back_the_ones_behind_it(client: socket.socket, api: Api) -> None:
