@@ -31,7 +31,7 @@ def _room_for_rest(begun: bytearray | memoryview) -> int:
     """
     if len(begun) < 4:
         return _FIRST_BUFFER
-    (size,) = INT32.unpack_from(begun)
+    size: int = INT32.unpack_from(begun)[0]
     return max(_FIRST_BUFFER, len(begun), min(2 * len(begun), size + 4))
 
 

@@ -10,6 +10,7 @@ in reverse, and a stop is heeded between any two.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,8 @@ from broker.server.disk_stats import register_disk_stats
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.http_endpoint import HttpEndpoint
 from broker.server.identity import settle_identity
+from broker.server.lifecycle import Lifecycle, LifecycleFile
+from broker.server.lifecycle_publisher import LifecyclePublisher
 from broker.server.membership import Membership, await_first_metadata
 from broker.server.metadata_cache import MetadataCache
 from broker.server.offsets_topic import leadership_listener, make_group_coordinator
@@ -90,6 +93,7 @@ class BrokerServer:
         # The embedded store has no sessions.
         self._membership = Membership(None if store is not None else SessionFile(Path(config.log_dirs[0])))
         self._load_progress: LoadProgress | None = None
+        self._lifecycle: Lifecycle | None = None
         self._started = False
         self._may_hand_over = True
 
@@ -97,20 +101,27 @@ class BrokerServer:
 
     def startup(self, cancel: threading.Event) -> None:
         """Starts everything and returns when the broker serves and is registered."""
-        steps = self._steps = StartupSteps(cancel, self._notify)
+        if self.config.bool("landline.lifecycle.enable"):
+            file = LifecycleFile(Path(self.config.log_dirs[0]))
+            self._lifecycle = Lifecycle(file, lambda: self.broker_id)
+        observe = self._lifecycle.observe if self._lifecycle else (lambda _record: None)
+        steps = self._steps = StartupSteps(cancel, self._notify, observe)
         self.keeper.move_to(BrokerState.Starting)
         try:
             self._start(steps, cancel)
         except (StartupCancelled, LoadCancelled, Cancelled) as error:
-            self._undo(steps)
+            self._undo(steps, "cancelled", error)
             raise StartupCancelled(str(error)) from error
         except (StartupError, BindError, LogDirError, ConfigError, StoreError) as error:
-            self._undo(steps)
+            self._undo(steps, "failed", error)
             raise StartupError(str(error)) from error
-        except BaseException:
-            self._undo(steps)
+        except BaseException as error:
+            self._undo(steps, "failed", error)
             raise
         self._started = True
+        if self._lifecycle is not None:
+            self._lifecycle.end("start")
+            self._publish_lifecycle(self._lifecycle.file)
         _log.info(
             "broker_started",
             broker_id=self.broker_id,
@@ -121,8 +132,16 @@ class BrokerServer:
             steps=" ".join(f"{timing.step}={timing.ms}" for timing in steps.timings),
         )
 
-    def _undo(self, steps: StartupSteps) -> None:
+    def _publish_lifecycle(self, file: LifecycleFile) -> None:
+        publisher = LifecyclePublisher(
+            file, self.metadata_cache, self._ctx.auto_topics.ensure, self._make_channel
+        )
+        publisher.startup(self.scheduler)
+
+    def _undo(self, steps: StartupSteps, outcome: str, error: BaseException) -> None:
         self.keeper.move_to(BrokerState.BrokerShuttingDown)
+        if self._lifecycle is not None:
+            self._lifecycle.end("start", outcome=outcome, detail=str(error))
         steps.undo_all()
         self.keeper.move_to(BrokerState.NotRunning)
         self._stopped.set()
@@ -382,12 +401,15 @@ class BrokerServer:
         if steps is None or self._stopped.is_set():
             self._stopped.set()
             return
-        began = self._clock.monotonic_ms()
+        began, began_ns = self._clock.monotonic_ms(), time.monotonic_ns()
         if self._may_hand_over and self.config.bool("controlled.shutdown.enable"):
-            self._controlled_shutdown()
+            with steps.stop_step("ControlledShutdown"):
+                self._controlled_shutdown()
         self.keeper.move_to(BrokerState.BrokerShuttingDown)
         steps.undo_all()
         self.keeper.move_to(BrokerState.NotRunning)
+        if self._lifecycle is not None:
+            self._lifecycle.end("stop", began_ns)
         _log.info("broker_stopped", broker_id=self.broker_id, total_ms=self._clock.monotonic_ms() - began)
         self._stopped.set()
 

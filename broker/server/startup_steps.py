@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -29,12 +30,31 @@ class StepTiming:
     ms: float
 
 
-class StartupSteps:
-    """Owner of the list of undoings. Used by the thread that starts, then by the one that stops."""
+class StepRecord(NamedTuple):
+    """A step that is over. ``kind`` is start or stop, ``outcome`` ok, failed or cancelled; times on CLOCK_MONOTONIC."""
 
-    def __init__(self, cancel: threading.Event, tell: Callable[[str], None]) -> None:
+    kind: str
+    step: str
+    began_ns: int
+    ended_ns: int
+    outcome: str = "ok"
+    detail: str = ""
+
+
+class StartupSteps:
+    """Owner of the list of undoings. Used by the thread that starts, then by the one that stops. ``observe`` gets every
+    step when it is over.
+    """
+
+    def __init__(
+        self,
+        cancel: threading.Event,
+        tell: Callable[[str], None],
+        observe: Callable[[StepRecord], None] = lambda _record: None,
+    ) -> None:
         self._cancel = cancel
         self._tell = tell
+        self._observe = observe
         self._undo: list[tuple[str, Callable[[], None]]] = []
         self.timings: list[StepTiming] = []
         self.began_ns = time.monotonic_ns()
@@ -46,9 +66,26 @@ class StartupSteps:
         if self._cancel.is_set():
             raise StartupCancelled(name)
         self._tell(f"Starting: {name}")
-        began = time.monotonic_ns()
-        yield
+        with self._observed("start", name) as began:
+            yield
         self.timings.append(StepTiming(name, round((time.monotonic_ns() - began) / 1e6, 2)))
+
+    @contextmanager
+    def stop_step(self, name: str) -> Iterator[None]:
+        """Observes what is done within, as part of the stop."""
+        with self._observed("stop", name):
+            yield
+
+    @contextmanager
+    def _observed(self, kind: str, name: str) -> Iterator[int]:
+        began = time.monotonic_ns()
+        try:
+            yield began
+        except BaseException as error:
+            outcome = "cancelled" if self._cancel.is_set() else "failed"
+            self._observe(StepRecord(kind, name, began, time.monotonic_ns(), outcome, str(error)))
+            raise
+        self._observe(StepRecord(kind, name, began, time.monotonic_ns()))
 
     def undo_by(self, name: str, action: Callable[[], None]) -> None:
         """Has ``action`` run when the broker stops, after what was added later."""
@@ -65,6 +102,7 @@ class StartupSteps:
             name, action = self._undo.pop()
             self._tell(f"Stopping: {name}")
             try:
-                action()
+                with self.stop_step(name):
+                    action()
             except Exception:
                 _log.exception("stop_step_failed", step=name)

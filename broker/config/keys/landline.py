@@ -23,6 +23,9 @@ KEYS: Final = (
     Key("landline.internal.topics.raise.replication.enable", BOOLEAN, True, LOW, use=USED,
         doc="When brokers join, the controller adds replicas to `__consumer_offsets` and `__transaction_state` up to "
             "`offsets.topic.replication.factor` and `transaction.state.log.replication.factor`."),
+    Key("landline.lifecycle.enable", BOOLEAN, False, LOW, use=USED,
+        doc="Every step of this broker's start and stop is kept in landline-lifecycle.jsonl, in the first log "
+            "directory, and published to the topic landline.lifecycle."),
 )
 
 # Written by kafka-reassign-partitions and kafka-configs; Kafka knows them only in /config/brokers.

@@ -1,0 +1,113 @@
+"""Publishes the broker's lifecycle events to ``landline.lifecycle``, from its file, once it is up.
+
+At least once, acks=all: what is not known as published is sent again, by the next start at the latest; readers tell
+copies by ``id``. The topic is made like one that a client asks for.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import structlog
+
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import Errors, ProtocolError
+from broker.record.batch import Record, build_batch
+from broker.replication.broker_channel import BrokerChannel, ChannelError
+from broker.replication.cluster_view import BrokerAddress
+from broker.server.lifecycle import LifecycleFile
+from broker.server.metadata_cache import MetadataCache
+from broker.utils.scheduler import KafkaScheduler, ScheduledTask
+from broker.utils.topic_partition import TopicPartition
+
+_log = structlog.get_logger(__name__)
+TOPIC = "landline.lifecycle"
+_PERIOD_MS = 1_000
+_MOST_AT_ONCE = 500
+_PRODUCE_VERSION = 9
+_TIMEOUT_MS = 10_000
+
+
+class NotPublishedError(Exception):
+    """Not now; says why. It is tried again."""
+
+
+class LifecyclePublisher:
+    """A task of the scheduler that ends when all is published."""
+
+    def __init__(
+        self,
+        file: LifecycleFile,
+        cache: MetadataCache,
+        ensure_topics: Callable[[Iterable[str]], None],
+        make_channel: Callable[[BrokerAddress, str], BrokerChannel],
+    ) -> None:
+        self._file = file
+        self._cache = cache
+        self._ensure_topics = ensure_topics
+        self._make_channel = make_channel
+        self._task: ScheduledTask | None = None
+        self._last_reason = ""
+
+    def startup(self, scheduler: KafkaScheduler) -> None:
+        self._task = scheduler.schedule("publish-lifecycle-events", self.publish, 0, _PERIOD_MS)
+
+    def publish(self) -> None:
+        """Sends what is there, and ends the task when all of it is acknowledged."""
+        try:
+            sent = 0
+            while events := self._file.unpublished()[:_MOST_AT_ONCE]:
+                self._send(events)
+                self._file.mark_published(events[-1]["id"])
+                sent += len(events)
+        except (NotPublishedError, ChannelError, ProtocolError, OSError) as error:
+            if str(error) != self._last_reason:
+                self._last_reason = str(error)
+                _log.info("lifecycle_events_wait", topic=TOPIC, reason=self._last_reason)
+            return
+        _log.info("lifecycle_events_published", topic=TOPIC, events=sent)
+        if self._task is not None:
+            self._task.cancel()
+
+    def _send(self, events: list[dict[str, Any]]) -> None:
+        partition, address = self._leader(events[0]["host"])
+        records = [
+            Record(
+                event["host"].encode(),
+                json.dumps(event, separators=(",", ":")).encode(),
+                timestamp=int(event["end_us"]) // 1000,
+            )
+            for event in events
+        ]
+        request = {
+            "transactional_id": None,
+            "acks": -1,
+            "timeout": _TIMEOUT_MS,
+            "topic_data": [
+                {"name": TOPIC, "partition_data": [{"index": partition, "records": build_batch(records)}]}
+            ],
+        }
+        channel = self._make_channel(address, "lifecycle-publisher")
+        try:
+            response = channel.request(ApiKey.PRODUCE, _PRODUCE_VERSION, request)
+        finally:
+            channel.close()
+        code = Errors(int(response.responses[0].partition_responses[0].error_code))
+        if code is not Errors.NONE:
+            raise NotPublishedError(f"{TOPIC}-{partition}: {code.name}")
+
+    def _leader(self, host: str) -> tuple[int, BrokerAddress]:
+        """The partition of ``host``'s events, so that they stay in order, and where it is led."""
+        count = self._cache.partition_count(TOPIC)
+        if not count:
+            self._ensure_topics([TOPIC])
+            raise NotPublishedError(f"{TOPIC} is being created")
+        partition = zlib.crc32(host.encode()) % count
+        info = self._cache.partition_info(TopicPartition(TOPIC, partition))
+        address = None if info is None else self._cache.broker_address(info.leader)
+        if address is None:
+            raise NotPublishedError(f"{TOPIC}-{partition} has no leader")
+        return partition, address
