@@ -99,6 +99,7 @@ class Processor:
         self._invited: deque[Guest] = deque()
         self._answered: deque[Connection] = deque()
         self._stalled: deque[tuple[Connection, Request]] = deque()
+        self._put_off: dict[Connection, None] = {}  # with requests for the next turn, in their order
         self._stopping = self._ended = False
         self._next_sweep_ms = 0
         self._thread_id = 0
@@ -162,7 +163,7 @@ class Processor:
 
     def _turn(self) -> None:
         before = time.monotonic_ns()
-        timeout = 0.0 if self._answered else _RETRY_S if self._stalled else _TICK_S
+        timeout = 0.0 if self._answered or self._put_off else _RETRY_S if self._stalled else _TICK_S
         events = self._epoll.poll(timeout)
         now_ns = self.loop_ns = time.monotonic_ns()
         self.idle_ns += now_ns - before
@@ -185,6 +186,8 @@ class Processor:
             self._register_arrived(now_ms)
         if self._stalled:
             self._retry_stalled()
+        if self._put_off:
+            self._go_on()
         self._settle()
         if self._answered:
             self._flush_answered()
@@ -236,7 +239,8 @@ class Processor:
                 elif len(connection.in_flight) >= _MAX_IN_FLIGHT:
                     self._mute(connection)  # answered or not: many small requests may ask for large answers
                 elif time.monotonic_ns() - receive_ns > _SHARE_NS:
-                    self._mute(connection)  # dear requests: its share of the turn is used up, others wait
+                    self._put_off[connection] = None  # dear requests: its share of the turn is used up
+                    self._mute(connection)
         except ProtocolError as error:
             _log.warning(
                 "request_refused",
@@ -262,6 +266,15 @@ class Processor:
             if connection.fd in self._connections and self._dispatch(request) is Verdict.FULL:
                 self._stalled.append((connection, request))
                 return
+
+    def _go_on(self) -> None:
+        """Goes on with connections whose requests used up their share of a turn, answered or not."""
+        put_off, self._put_off = self._put_off, {}
+        for connection in put_off:
+            if connection.muted and connection.fd >= 0 and not connection.out and not connection.closing:
+                connection.muted = False
+                self._handle_frames(connection)
+                self._watch(connection)
 
     def _on_answer(self, connection: Connection, _request: Request) -> None:
         """A request of the connection is done: called on whatever thread answered it."""
@@ -296,6 +309,7 @@ class Processor:
             return
         if connection.muted and self._may_go_on(connection):
             connection.muted = False
+            self._put_off.pop(connection, None)  # what mutes it from here on is not its share
             self._handle_frames(connection)
         self._watch(connection)
 

@@ -7,6 +7,7 @@ goes on behind a record that no history knows of.
 from __future__ import annotations
 
 import abc
+import math
 import threading
 import time
 from collections import deque
@@ -35,6 +36,9 @@ POLL_S = 0.2
 POLL_RECORDS = 500
 COMMIT_EVERY_S = 1.0
 LEAVE_S = 30.0
+DEAF_S = 20.0
+"""Without a record since its assignment, under load, a member is deaf: librdkafka does not ask again for committed
+offsets that it asked a deposed coordinator for (its issue 5586). An application's watchdog would replace it, too."""
 SETTINGS = {
     "auto.offset.reset": "earliest",
     "enable.auto.commit": False,
@@ -43,6 +47,10 @@ SETTINGS = {
     "fetch.wait.max.ms": 250,
     "fetch.error.backoff.ms": 200,
 }
+
+
+class DeafError(Exception):
+    """A member got partitions, and then nothing."""
 
 
 class Positions:
@@ -180,9 +188,12 @@ class GroupMember(Reader):
     def _read(self) -> None:
         library = Consumer(self._work.config({**SETTINGS, "group.id": self._work.group}))
         uncommitted: dict[Partition, int] = {}
+        waits_since_s = math.inf
 
         def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
+            nonlocal waits_since_s
             group = self._work.group
+            waits_since_s = time.monotonic() if partitions else math.inf
             self._records.add(
                 *(Assigned(self._name, each.partition, each.topic, group) for each in partitions)
             )
@@ -201,7 +212,12 @@ class GroupMember(Reader):
         try:
             committed_s = time.monotonic()
             while not self._leaving.is_set():
-                uncommitted |= self._record(self._work.group, library.consume(POLL_RECORDS, POLL_S))
+                following = self._record(self._work.group, library.consume(POLL_RECORDS, POLL_S))
+                uncommitted |= following
+                if following:
+                    waits_since_s = math.inf
+                elif time.monotonic() - waits_since_s > DEAF_S:
+                    raise DeafError(f"{self._name} was assigned partitions and got no record for {DEAF_S} s")
                 if time.monotonic() - committed_s >= COMMIT_EVERY_S:
                     self._commit(library, uncommitted)
                     committed_s = time.monotonic()

@@ -271,12 +271,10 @@ def test_fetches_whose_readers_went_away_are_forgotten(
     frame = request_frame(
         ApiKey.FETCH, 11, codec.encode(ApiKey.FETCH, 11, "request", for_long | {"min_bytes": 1 << 30})
     )
-    readers = [RawClient(HOST, broker.port) for _ in range(50)]
-    for reader in readers:
-        reader.send(frame * 3)
-    wait_until(lambda: waiting_fetches(broker) == 150)
-    for reader in readers:
-        reader.close()
+    with ExitStack() as readers:
+        for _ in range(50):
+            readers.enter_context(RawClient(HOST, broker.port)).send(frame * 3)
+        wait_until(lambda: waiting_fetches(broker) == 150)
     wait_until(lambda: waiting_fetches(broker) == 0)
     assert client.produce(topic, 0, some_records(b"second")).error_code == Errors.NONE
 

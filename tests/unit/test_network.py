@@ -52,13 +52,13 @@ class Api:
         if number in self.full:
             return Verdict.FULL
         self.seen.append(number)
+        done_ns = time.monotonic_ns() + self.cost_ms * 1_000_000
+        while time.monotonic_ns() < done_ns:
+            pass
         if number in self.park | self.queue:
             request.keep()
             self.parked[number] = request
             return Verdict.QUEUED if number in self.queue else Verdict.SERVED
-        done_ns = time.monotonic_ns() + self.cost_ms * 1_000_000
-        while time.monotonic_ns() < done_ns:
-            pass
         request.respond(answer(request, bytes(request.body)))
         return Verdict.SERVED
 
@@ -143,6 +143,32 @@ def test_dear_pipelined_requests_of_one_client_let_the_others_have_their_turns(
         assert read_answer(other)[0] == 1_000
         assert len(api.seen) < 20
     assert [read_answer(client)[0] for _ in range(50)] == list(range(50))
+
+
+def test_dear_requests_that_wait_for_something_do_not_hold_back_the_ones_behind_them(
+    client: socket.socket, api: Api
+) -> None:
+    """Three fetches that wait for records, each from a client that sends the next before."""
+    api.cost_ms, api.park = 15, {0, 1, 2}
+    client.sendall(b"".join(frame(number) for number in range(4)))
+    wait_until(lambda: api.seen == [0, 1, 2, 3], what="all requests seen")
+    for number in (2, 0, 1):
+        api.parked[number].respond(answer(api.parked[number]))
+    assert [read_answer(client)[0] for _ in range(4)] == [0, 1, 2, 3]
+
+
+def test_queued_request_holds_back_dear_ones_too(client: socket.socket, api: Api) -> None:
+    api.cost_ms, api.queue = 15, {3}
+    client.sendall(b"".join(frame(number) for number in range(8)))
+    assert [read_answer(client)[0] for _ in range(3)] == [0, 1, 2]
+    wait_until(lambda: 3 in api.parked, what="request 3 queued")
+    client.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        client.recv(1)
+    assert api.seen == [0, 1, 2, 3]
+    client.settimeout(10)
+    api.parked[3].respond(answer(api.parked[3]))
+    assert [read_answer(client)[0] for _ in range(5)] == [3, 4, 5, 6, 7]
 
 
 def test_queued_request_holds_back_the_ones_behind_it(client: socket.socket, api: Api) -> None:
