@@ -7,10 +7,10 @@ goes on behind a record that no history knows of.
 from __future__ import annotations
 
 import abc
-import math
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from itertools import count
 from multiprocessing.connection import Connection
 
@@ -36,9 +36,11 @@ POLL_S = 0.2
 POLL_RECORDS = 500
 COMMIT_EVERY_S = 1.0
 LEAVE_S = 30.0
-DEAF_S = 20.0
-"""Without a record since its assignment, under load, a member is deaf: librdkafka does not ask again for committed
-offsets that it asked a deposed coordinator for (its issue 5586). An application's watchdog would replace it, too."""
+DEAF_S = 30.0
+"""Without a record of a partition under load for so long, a consumer is deaf. librdkafka 2.16 was seen so in two ways:
+it does not ask again for committed offsets when the coordinator that it asked was deposed (its issue 5586); and after
+brokers had left its metadata and come back, it had no connection to any of them, and made none. An application's
+watchdog would replace it, too; the report counts them."""
 SETTINGS = {
     "auto.offset.reset": "earliest",
     "enable.auto.commit": False,
@@ -50,7 +52,31 @@ SETTINGS = {
 
 
 class DeafError(Exception):
-    """A member got partitions, and then nothing."""
+    """A consumer has partitions and gets nothing of one."""
+
+
+class Ears:
+    """When each partition of a consumer was heard last, or assigned."""
+
+    def __init__(self, name: str, deaf_s: float = DEAF_S) -> None:
+        self._name = name
+        self._deaf_s = deaf_s
+        self._heard_s: dict[Partition, float] = {}
+
+    def assigned(self, partitions: list[TopicPartition]) -> None:
+        """These are the consumer's from now on, and no others."""
+        now = time.monotonic()
+        self._heard_s = {(each.topic, each.partition): now for each in partitions}
+
+    def heard(self, partitions: Iterable[Partition]) -> None:
+        """Notes records. Raises DeafError when a partition has had none for too long."""
+        now = time.monotonic()
+        for partition in partitions:
+            if partition in self._heard_s:  # it may have been revoked since
+                self._heard_s[partition] = now
+        for partition, since_s in self._heard_s.items():
+            if now - since_s > self._deaf_s:
+                raise DeafError(f"{self._name} got nothing of {partition} for {self._deaf_s} s")
 
 
 class Positions:
@@ -188,12 +214,11 @@ class GroupMember(Reader):
     def _read(self) -> None:
         library = Consumer(self._work.config({**SETTINGS, "group.id": self._work.group}))
         uncommitted: dict[Partition, int] = {}
-        waits_since_s = math.inf
+        ears = Ears(self._name)
 
         def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
-            nonlocal waits_since_s
             group = self._work.group
-            waits_since_s = time.monotonic() if partitions else math.inf
+            ears.assigned(partitions)
             self._records.add(
                 *(Assigned(self._name, each.partition, each.topic, group) for each in partitions)
             )
@@ -201,10 +226,12 @@ class GroupMember(Reader):
                 uncommitted.pop((each.topic, each.partition), None)
 
         def revoked(_: Consumer, partitions: list[TopicPartition]) -> None:
+            ears.assigned([])
             self._commit(library, uncommitted)
             self._records.add(*(Revoked(self._name, each.partition, each.topic) for each in partitions))
 
         def lost(_: Consumer, partitions: list[TopicPartition]) -> None:
+            ears.assigned([])
             uncommitted.clear()
             self._records.add(*(Revoked(self._name, each.partition, each.topic) for each in partitions))
 
@@ -214,10 +241,7 @@ class GroupMember(Reader):
             while not self._leaving.is_set():
                 following = self._record(self._work.group, library.consume(POLL_RECORDS, POLL_S))
                 uncommitted |= following
-                if following:
-                    waits_since_s = math.inf
-                elif time.monotonic() - waits_since_s > DEAF_S:
-                    raise DeafError(f"{self._name} was assigned partitions and got no record for {DEAF_S} s")
+                ears.heard(following)
                 if time.monotonic() - committed_s >= COMMIT_EVERY_S:
                     self._commit(library, uncommitted)
                     committed_s = time.monotonic()
@@ -253,9 +277,11 @@ class AssignedReader(Reader):
         ]
         self._records.add(*(Assigned(self._name, each.partition, each.topic, "") for each in chosen))
         library.assign(chosen)
+        ears = Ears(self._name)
+        ears.assigned(chosen)
         try:
             while not self._leaving.is_set():
-                self._record(self._name, library.consume(POLL_RECORDS, POLL_S))
+                ears.heard(self._record(self._name, library.consume(POLL_RECORDS, POLL_S)))
         finally:
             library.close()
 

@@ -8,12 +8,14 @@ from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from tests.chaos import client_process
 from tests.chaos.client_process import Command, Drain, ProcessSide, Records, Stop, keep_trying
-from tests.chaos.consuming import Positions
+from tests.chaos.consuming import DeafError, Ears, Positions
 from tests.chaos.history import Acked, Failed, Polled, Sent, Trouble
 from tests.chaos.history_file import HistoryWriter, read_history
+from tests.support.wait import wait_until
 
 ONE, TWO = ("t", 0), ("t", 1)
 
@@ -127,3 +129,20 @@ def test_a_process_whose_test_is_gone_does_not_go_on(records: Records) -> None:
     ours.close()
     with pytest.raises((EOFError, OSError)):
         ProcessSide(theirs, records).serve(lambda _: None, lambda: False, threading.Event())
+
+
+def test_a_consumer_that_gets_nothing_of_one_partition_is_deaf_though_it_hears_the_other() -> None:
+    ears = Ears("reader0", deaf_s=0.05)
+    ears.assigned([TopicPartition(*ONE), TopicPartition(*TWO)])
+    ears.heard([ONE, TWO])
+
+    def is_deaf() -> bool:
+        try:
+            ears.heard([ONE])
+        except DeafError as error:
+            return str(TWO) in str(error)
+        return False
+
+    wait_until(is_deaf, what="it is deaf to the other")
+    ears.assigned([])
+    ears.heard([ONE])
