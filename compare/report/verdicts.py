@@ -1,0 +1,94 @@
+"""Decides, figure by figure, whether the data show a difference between the two ways. Pure.
+
+A difference is shown when the 95 % intervals of the medians do not overlap, of at least three rounds each; or when one
+came about in most rounds and the other in hardly any. Everything else shows none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from compare.figures import Comparison, Figure, Group
+from compare.recorded import MODELS
+
+ALONE, PUSHES = MODELS[0], MODELS[1:]
+COLD_START = "cold-start"
+LEAST_ROUNDS = 3
+
+
+class Verdict(Enum):
+    """Which way was sooner."""
+
+    ALONE = "each by itself"
+    PUSHED = "pushed"
+    LEVEL = "no difference shown"
+    UNKNOWN = "too few rounds"
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """One figure of members that start by themselves beside one kind of push."""
+
+    system: str
+    scenario: str
+    hosts: int
+    figure: str
+    push: str
+    alone: Figure
+    pushed: Figure
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the data show."""
+        return judge(self.alone, self.pushed)
+
+
+def judge(alone: Figure, pushed: Figure) -> Verdict:
+    """Which of two times is the shorter, by the module's rule."""
+    if min(alone.rounds, pushed.rounds) < LEAST_ROUNDS:
+        return Verdict.UNKNOWN
+    comes = [2 * figure.n > figure.rounds for figure in (alone, pushed)]
+    if not all(comes):
+        return Verdict.LEVEL if comes[0] == comes[1] else Verdict.ALONE if comes[0] else Verdict.PUSHED
+    if min(alone.n, pushed.n) < LEAST_ROUNDS or alone.interval is None or pushed.interval is None:
+        return Verdict.UNKNOWN
+    if alone.interval[1] < pushed.interval[0]:
+        return Verdict.ALONE
+    return Verdict.PUSHED if pushed.interval[1] < alone.interval[0] else Verdict.LEVEL
+
+
+def duels(comparison: Comparison) -> list[Duel]:
+    """Every scenario's own figure, of each system, beside each push; on the most hosts that both were measured on."""
+    return [duel for system in comparison.systems for duel in _duels_of(comparison, system)]
+
+
+def own_figure(groups: list[Group]) -> str:
+    """By which figure a scenario is judged: the recovery from its fault; the time until all serve where none is."""
+    if groups[0].scenario == COLD_START:
+        return "all_ready_ms"
+    recovered = any((figure := group.figures.get("recovered_ms")) and figure.n for group in groups)
+    return "recovered_ms" if recovered else "all_ready_ms"
+
+
+def _duels_of(comparison: Comparison, system: str) -> Iterator[Duel]:
+    scenarios = dict.fromkeys(group.scenario for group in comparison.groups if group.system == system)
+    for scenario in sorted(scenarios, key=lambda name: (name != COLD_START, name)):
+        for push in PUSHES:
+            if (pair := _pair(comparison, system, scenario, push)) is None:
+                continue
+            figure = own_figure(list(pair))
+            alone, pushed = (group.figures.get(figure) for group in pair)
+            if alone and pushed:
+                yield Duel(system, scenario, pair[0].hosts, figure, push, alone, pushed)
+
+
+def _pair(comparison: Comparison, system: str, scenario: str, push: str) -> tuple[Group, Group] | None:
+    hosts = sorted({group.hosts for group in comparison.groups if group.scenario == scenario}, reverse=True)
+    for number in hosts:
+        alone = comparison.find(system, ALONE, scenario, number)
+        pushed = comparison.find(system, push, scenario, number)
+        if alone and pushed:
+            return alone, pushed
+    return None

@@ -1,0 +1,94 @@
+"""The words of the page: names of systems, models, scenarios; figures as people read them."""
+
+from __future__ import annotations
+
+from compare.figures import Figure
+
+SYSTEMS = {"landline": "Landline brokers", "spark": "Spark workers"}
+MODELS = {
+    "independent": "by itself",
+    "push-parallel": "pushed in parallel",
+    "push-sequential": "pushed in turn",
+}
+SCENARIOS = {
+    "cold-start": "cold start of all",
+    "slow-host": "a slow host",
+    "dead-host": "a host that is dead at the start and comes later",
+    "crash": "a killed process",
+    "reboot": "a rebooted host",
+    "master-dead-before": "a master dead before the start",
+    "master-dead-during": "a master that dies during the start",
+    "master-dead-after": "a master that dies after the start",
+    "ssh-refused": "a host that refuses ssh",
+    "host-added": "a host that is added",
+}
+FIGURES = {
+    "first_ready_ms": "until the first serves",
+    "all_ready_ms": "until all serve",
+    "recovered_ms": "from the fault until served again",
+    "commands": "commands of the launcher",
+    "connections": "connections of the launcher",
+    "cpu_ms": "processor time of all hosts",
+}
+
+
+def scenario(name: str) -> str:
+    """A scenario in words; one that this page does not know by its own name."""
+    return SCENARIOS.get(name, name)
+
+
+def way(model: str, lanes: int | None = None) -> str:
+    """A model in words, with its pushes at a time where they are limited: ``pushed 32 at a time``."""
+    return f"pushed {lanes} at a time" if lanes else MODELS[model]
+
+
+def duration(milliseconds: float) -> str:
+    """Three digits, or two units: ``0.87 s``, ``12.3 s``, ``2 min 10 s``, ``1 h 06 min``."""
+    seconds = milliseconds / 1000
+    if abs(seconds) < 9.995:
+        return f"{seconds:.2f} s"
+    if abs(seconds) < 119.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def with_interval(figure: Figure) -> str:
+    """The median with its interval: ``0.87 s (0.85 to 0.90)``; and how often it never came about."""
+    if figure.median is None:
+        return f"never (in {figure.rounds} rounds)" if figure.rounds else "not measured"
+    text = duration(figure.median)
+    if figure.interval and figure.n > 1:
+        low, high = figure.interval
+        text += f" ({_plain(low, figure.median)} to {_plain(high, figure.median)})"
+    return text + (f", never in {figure.never} of {figure.rounds}" if figure.never else "")
+
+
+def count(number: float) -> str:
+    """A count, that may be a median's half."""
+    return f"{number:,.0f}" if number == int(number) else f"{number:,.1f}"
+
+
+def counted(number: float, noun: str) -> str:
+    """``1 command``, ``4 commands``, ``no commands``."""
+    return f"{count(number) if number else 'no'} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(parts: list[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
+
+
+def capital(text: str) -> str:
+    """The text with its first letter large."""
+    return text[:1].upper() + text[1:]
+
+
+def _plain(milliseconds: float, beside: float) -> str:
+    """Without the unit when it is the same as the neighbour's."""
+    text, unit = duration(milliseconds), duration(beside)
+    both_seconds = not any("min" in each for each in (text, unit))
+    return text.removesuffix(" s") if both_seconds else text

@@ -1,0 +1,64 @@
+"""What the simulation takes for granted, in sentences: what was measured with its figures, the rest as assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compare.simulation.faults import ASSUMED_SLOW_FACTOR, ASSUMED_TIMEOUT_MS, FaultCosts
+from compare.simulation.measured import Measured
+from compare.simulation.study import Study
+
+ALWAYS = tuple(
+    """\
+Durations are as they were in the lab, where all hosts share one machine's processors: what goes on at once was \
+slower there than on hosts of their own. With more hosts this is taken not to grow.
+What members share (ZooKeeper, Spark's master, the network) answers ten thousand as quickly as the few that were \
+measured: no figure of a simulated start is a promise that such a cluster would bear it.
+No member takes longer than the slowest that was measured: durations are drawn from measured ones, and no tail is \
+invented. Slow hosts are looked at apart.
+What a round's members have in common is drawn once a start, how each differs from it once a member.
+The master begins pushes no faster than it was seen to begin them, and has processors, memory, processes and ports \
+for as many at a time as it is told to.
+The master itself is up. If it is not, no pushed member starts: that is measured, not simulated.
+""".splitlines()
+)
+
+
+def assumptions(study: Study) -> list[str]:
+    """One sentence or two for each."""
+    own = [_drawn(each) for each in _widest(study.measured)]
+    return [*own, *ALWAYS, *(_faults(system, costs) for system, costs in study.costs.items())]
+
+
+def _widest(measured: Sequence[Measured]) -> list[Measured]:
+    return list({(each.system, each.model): each for each in measured}.values())
+
+
+def _drawn(each: Measured) -> str:
+    starts = sum(len(run.tail_ms) for run in each.runs)
+    return (
+        f"{each.system}, {each.model}: drawn from {starts} launches in {len(each.runs)} "
+        f"round{'s' * (len(each.runs) > 1)} on {each.hosts} hosts."
+    )
+
+
+def _faults(system: str, costs: FaultCosts) -> str:
+    if len(costs.refused_ms):
+        failing = f"a failing connection takes as long as the {len(costs.refused_ms)} refused ones that were measured"
+    elif len(costs.dead_ms):
+        failing = f"a failing connection takes as long as the {len(costs.dead_ms)} to a dead host that were measured"
+    else:
+        failing = f"a failing connection takes {ASSUMED_TIMEOUT_MS / 1000:g} s (assumed: none was measured)"
+    if costs.failure_bound is None:
+        share = "how often connections fail by themselves is not known"
+    else:
+        share = (
+            f"{costs.failed} of {costs.connections} connections failed in undisturbed starts, so at most "
+            f"{costs.failure_bound:.1%} do (95 %)"
+        )
+    slow = (
+        f"a slow host takes {ASSUMED_SLOW_FACTOR:g} times as long (assumed)"
+        if costs.slow_factor is None
+        else f"a slow host takes {costs.slow_factor:.1f} times as long (measured)"
+    )
+    return f"{system}: {failing}; {share}; the shares simulated are chosen, not measured; {slow}."
