@@ -39,7 +39,7 @@ export PYTHONUNBUFFERED := 1
 
 LAB_PACKAGES := systemd-container mmdebstrap nftables iproute2 openssh-client e2fsprogs util-linux
 JAVA_PACKAGES := openjdk-17-jre-headless maven
-TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) zookeeper libslf4j-java kcat procps
+TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) zookeeper libslf4j-java kcat procps chromium
 
 # Ansible, pytest, Spark's driver reach a lab's hosts only from inside its network.
 INSIDE = $(if $(INVENTORY),,$(PY) -m lab enter $(LAB) --)

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from compare.figures import Comparison, Fit, Group
 from compare.recorded import MODELS
 from compare.report.verdicts import COLD_START, PUSHES, Duel, Verdict, duels
-from compare.report.wording import SYSTEMS, counted, duration, listed, scenario, way, with_interval
+from compare.report.wording import (
+    SYSTEMS,
+    counted,
+    duration,
+    listed,
+    scenario,
+    simulated_way,
+    way,
+    with_interval,
+)
 from compare.simulation.study import Study
 
 WELL_FITTED = 0.5
@@ -189,7 +198,7 @@ def _simulated(study: Study) -> list[str]:
 
 def _grown(study: Study, system: str) -> str:
     parts = [
-        f"{duration(curve.points[-1].median_ms)} {way(curve.model, curve.lanes)}"
+        f"{duration(curve.points[-1].median_ms)} {simulated_way(curve.model, curve.lanes)}"
         for curve in study.curves
         if curve.system == system
     ]

@@ -37,13 +37,22 @@ def scenario(name: str) -> str:
     return SCENARIOS.get(name, name)
 
 
-def way(model: str, lanes: int | None = None) -> str:
-    """A model in words, with its pushes at a time where they are limited: ``pushed 32 at a time``."""
-    return f"pushed {lanes} at a time" if lanes else MODELS[model]
+def way(model: str) -> str:
+    """A model in words."""
+    return MODELS[model]
+
+
+def simulated_way(model: str, lanes: int | None) -> str:
+    """A model with its pushes at a time: ``pushed 32 at a time``."""
+    if model == "push-parallel":
+        return f"pushed {lanes} at a time" if lanes else "pushed all at once"
+    return MODELS[model]
 
 
 def duration(milliseconds: float) -> str:
-    """Three digits, or two units: ``0.87 s``, ``12.3 s``, ``2 min 10 s``, ``1 h 06 min``."""
+    """Three digits, or two units: ``48 ms``, ``0.87 s``, ``12.3 s``, ``2 min 10 s``, ``1 h 06 min``."""
+    if abs(milliseconds) < 99.5:
+        return f"{milliseconds:.0f} ms"
     seconds = milliseconds / 1000
     if abs(seconds) < 9.995:
         return f"{seconds:.2f} s"
@@ -62,8 +71,8 @@ def with_interval(figure: Figure) -> str:
         return f"never (in {figure.rounds} rounds)" if figure.rounds else "not measured"
     text = duration(figure.median)
     if figure.interval and figure.n > 1:
-        low, high = figure.interval
-        text += f" ({_plain(low, figure.median)} to {_plain(high, figure.median)})"
+        low, high = (duration(edge) for edge in figure.interval)
+        text += f" ({low.removesuffix(_unit(high))} to {high.removesuffix(_unit(text))})"
     return text + (f", never in {figure.never} of {figure.rounds}" if figure.never else "")
 
 
@@ -87,8 +96,6 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _plain(milliseconds: float, beside: float) -> str:
-    """Without the unit when it is the same as the neighbour's."""
-    text, unit = duration(milliseconds), duration(beside)
-    both_seconds = not any("min" in each for each in (text, unit))
-    return text.removesuffix(" s") if both_seconds else text
+def _unit(text: str) -> str:
+    """The unit that need not be said twice; of two units none."""
+    return "" if "min" in text else text[text.rindex(" ") :]

@@ -20,7 +20,7 @@ LANES = (8, 32, 128)
 FAILURES = (0.001, 0.01, 0.05)
 RETRIES = (0, 2)
 SLOW = (0.001, 0.01)
-_DRAWS = 200_000
+_DRAWS = 30_000
 """Members drawn for a point, over its trials: small starts are repeated more often."""
 
 
@@ -129,4 +129,4 @@ def _disturbed(each: Measured, what: str, plan: Plan) -> Disturbed:
 
 
 def _trials(members: int) -> int:
-    return max(20, min(400, _DRAWS // members))
+    return max(20, min(200, _DRAWS // members))

@@ -9,7 +9,7 @@ from statistics import median
 from compare.simulation.measured import Measured
 from compare.simulation.start import Plan, simulate
 
-TRIALS = 300
+TRIALS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def _from_other_rounds(each: Measured) -> Check:
         simulate(each.without(index), Plan(len(run.tail_ms)), TRIALS).spread()
         for index, run in enumerate(each.runs)
     ]
-    return _check(each, "the other rounds", spreads)
+    return _check(each, "other rounds", spreads)
 
 
 def _from_fewer_hosts(each: Measured, smaller: Measured) -> Check:

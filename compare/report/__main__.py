@@ -1,0 +1,38 @@
+"""``python -m compare.report --input DIR --output DIR2``: writes the page and its pictures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from compare.recorded import Unreadable
+from compare.report.inputs import read_inputs
+from compare.report.page import write_report
+from compare.simulation.study import LARGEST, study
+
+
+@click.command()
+@click.option(
+    "--input",
+    "source",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Has events.jsonl, comparison.json and manifest.json.",
+)
+@click.option("--output", "target", type=click.Path(path_type=Path), required=True, help="Is made.")
+@click.option(
+    "--simulate-to", "largest", default=LARGEST, show_default=True, help="Members of the largest start."
+)
+def main(source: Path, target: Path, largest: int) -> None:
+    """Makes one page of a comparison, that loads nothing from anywhere, and its pictures beside it."""
+    try:
+        inputs = read_inputs(source)
+    except Unreadable as error:
+        sys.exit(f"report: {error}")
+    print(write_report(inputs, study(inputs.runs, largest), target))  # noqa: T201 - the command's output
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The table of what each way does under each fault, as rows of text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compare.figures import Comparison, Group
+from compare.recorded import MODELS
+from compare.report.verdicts import COLD_START
+from compare.report.wording import capital, count, counted, listed, scenario, way, with_interval
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way under one fault."""
+
+    model: str
+    way: str
+    recovered: str
+    all_ready: str
+    person: str
+    actions: str
+    effort: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault, with a row for each way that it was measured in."""
+
+    title: str
+    hosts: int
+    rows: tuple[Row, ...]
+
+
+def faults_of(comparison: Comparison, system: str) -> list[Fault]:
+    """All faults that one system was measured under, each on the most hosts that it was."""
+    own = [group for group in comparison.groups if group.system == system and group.scenario != COLD_START]
+    faults = []
+    for name in sorted({group.scenario for group in own}):
+        groups = [group for group in own if group.scenario == name]
+        most = max(group.hosts for group in groups)
+        rows = [
+            _row(group) for model in MODELS for group in groups if (group.model, group.hosts) == (model, most)
+        ]
+        faults.append(Fault(capital(scenario(name)), most, tuple(rows)))
+    return faults
+
+
+def _row(group: Group) -> Row:
+    return Row(
+        model=group.model,
+        way=way(group.model),
+        recovered=_time(group, "recovered_ms"),
+        all_ready=_time(group, "all_ready_ms"),
+        person=f"in {group.person_acted} of {counted(group.rounds, 'round')}" if group.person_acted else "no",
+        actions=listed(
+            [f"{text} ({counted(times, 'time')})" for text, times in sorted(group.actions.items())]
+        )
+        or "nothing",
+        effort=_effort(group, ["commands", "connections"]),
+    )
+
+
+def _time(group: Group, name: str) -> str:
+    figure = group.figures.get(name)
+    return with_interval(figure) if figure else "not measured"
+
+
+def _effort(group: Group, names: Sequence[str]) -> str:
+    medians = [group.median(name) for name in names]
+    return " / ".join("?" if median is None else count(median) for median in medians)

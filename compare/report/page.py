@@ -1,0 +1,136 @@
+"""Puts the page together: everything it says, as plain values, into the template."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from compare.figures import Comparison
+from compare.recorded import MODELS
+from compare.report.charts.style import Picture
+from compare.report.conclusions import headline, of_all, of_system
+from compare.report.faults import faults_of
+from compare.report.inputs import Inputs
+from compare.report.missing import not_measured
+from compare.report.pictures import draw_all, timelines
+from compare.report.verdicts import COLD_START, LEAST_ROUNDS
+from compare.report.wording import SYSTEMS, capital, count, duration, way, with_interval
+from compare.simulation.assumptions import assumptions
+from compare.simulation.study import Study
+
+PAGE_FILE = "report.html"
+_HERE = Path(__file__).parent
+
+
+def write_report(inputs: Inputs, study: Study, directory: Path) -> Path:
+    """Writes the page and its pictures into the directory, which is made; returns the page's path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    shown, folded = timelines(inputs.runs, directory)
+    pictures: dict[str, Picture | None] = {"faults": None, "simulated": None}
+    pictures |= draw_all(inputs.comparison, study, directory)
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    text = environment.get_template("page.html.j2").render(
+        css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
+        drawings={name: _drawing(name) for name in ("base_station", "landline")},
+        pictures=pictures,
+        more_timelines=folded,
+        systems=[_system(inputs.comparison, system, shown) for system in inputs.comparison.systems],
+        **_told(inputs, study),
+    )
+    path = directory / PAGE_FILE
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _told(inputs: Inputs, study: Study) -> dict[str, Any]:
+    """All that is no picture and of no one system."""
+    return {
+        "headline": headline(inputs.comparison),
+        "least_rounds": LEAST_ROUNDS,
+        "models": [{"name": model, "way": way(model)} for model in MODELS],
+        "together": of_all(inputs.comparison, study),
+        "steps": inputs.comparison.steps,
+        "largest": study.largest,
+        "checks": _checks(study),
+        "disturbed": _disturbed(study),
+        "assumptions": assumptions(study)
+        if study.measured
+        else ["Nothing: there was nothing to simulate from."],
+        "missing": not_measured(inputs.comparison),
+        "facts": inputs.facts(),
+    }
+
+
+def _drawing(name: str) -> Markup:
+    return Markup((_HERE / "drawings" / f"{name}.svg").read_text(encoding="utf-8"))  # noqa: S704 - our own file
+
+
+def _system(comparison: Comparison, system: str, shown: list[Any]) -> dict[str, Any]:
+    return {
+        "name": SYSTEMS.get(system, capital(system)),
+        "points": of_system(comparison, system),
+        "timelines": [each for each in shown if each.system == system],
+        "cold": _cold(comparison, system),
+        "faults": faults_of(comparison, system),
+    }
+
+
+def _cold(comparison: Comparison, system: str) -> list[dict[str, str]]:
+    groups = [group for group in comparison.groups if (group.system, group.scenario) == (system, COLD_START)]
+    rows = []
+    for group in sorted(groups, key=lambda group: (group.hosts, MODELS.index(group.model))):
+        figures = {name: figure for name, figure in group.figures.items() if figure.rounds}
+        times = {
+            key: with_interval(figures[name]) if name in figures else "not measured"
+            for key, name in (
+                ("first_ready", "first_ready_ms"),
+                ("all_ready", "all_ready_ms"),
+                ("cpu", "cpu_ms"),
+            )
+        }
+        efforts = [group.median(name) for name in ("commands", "connections")]
+        effort = " / ".join("?" if effort is None else count(effort) for effort in efforts)
+        named = {"model": group.model, "way": way(group.model), "hosts": str(group.hosts)}
+        rows.append({**named, **times, "effort": effort, "rounds": str(group.rounds)})
+    return rows
+
+
+def _checks(study: Study) -> list[dict[str, str]]:
+    return [
+        {
+            "model": check.model,
+            "start": f"{SYSTEMS.get(check.system, check.system)} {way(check.model)}",
+            "hosts": str(check.hosts),
+            "source": check.source,
+            "measured": duration(check.measured_ms),
+            "simulated": duration(check.simulated_ms),
+            "error": f"{check.error:+.0%}",
+            "inside": f"{check.inside} of {check.rounds}",
+        }
+        for check in study.checks
+    ]
+
+
+def _disturbed(study: Study) -> list[dict[str, Any]]:
+    return [
+        {
+            "model": model,
+            "start": f"{SYSTEMS.get(system, system)} {way(model)}",
+            "rows": [
+                {
+                    "what": capital(row.what),
+                    "time": duration(row.median_ms),
+                    "left_out": count(row.left_out),
+                    "connections": count(row.connections),
+                }
+                for row in rows
+            ],
+        }
+        for (system, model), rows in groupby(study.disturbed, key=lambda row: (row.system, row.model))
+    ]

@@ -1,0 +1,108 @@
+"""Chooses which starts are drawn, and lays their steps out by process. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from compare.recorded import MODELS, Run, Step
+
+MOST_PROCESSES = 24
+"""More lines than this are no picture any more."""
+_ORDER = ("zookeeper", "spark-master", "broker", "spark-worker")
+_NO_BAR = {"Ready", "Run", "Stopped"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A step in a timeline: milliseconds from the run's beginning."""
+
+    name: str
+    begin_ms: float
+    end_ms: float
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One process: what its launcher did for it, its own steps, and when it served (none: it did not)."""
+
+    process: str
+    host: str
+    launch: tuple[Bar, ...]
+    own: tuple[Bar, ...]
+    ready_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One run, drawn. ``left_out``: processes beyond the most that are drawn."""
+
+    run: Run
+    lines: tuple[Line, ...]
+    left_out: int
+
+    @property
+    def end_ms(self) -> float:
+        """When the last thing that is drawn is over."""
+        ends = [bar.end_ms for line in self.lines for bar in (*line.launch, *line.own)]
+        return max([*ends, *(ready for line in self.lines for ready in line.ready_ms)], default=1.0)
+
+
+def median_round(runs: Sequence[Run]) -> Run:
+    """The run whose time until all serve is the median, the lower of two; one that never came to it is the longest."""
+    ordered = sorted(runs, key=lambda run: (run.all_ready_us is None, run.all_ready_us or 0, run.round))
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def shown_and_others(runs: Iterable[Run], scenario: str) -> tuple[list[Run], list[Run]]:
+    """The median round of each system and model on the most hosts, and all other rounds of the scenario."""
+    groups: dict[tuple[str, str, str, int], list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.scenario == scenario:
+            groups[run.group].append(run)
+    most = {key[:2]: max(other[3] for other in groups if other[:2] == key[:2]) for key in groups}
+    shown = [median_round(found) for key, found in groups.items() if key[3] == most[key[:2]]]
+    others = [run for found in groups.values() for run in found if run not in shown]
+    return sorted(shown, key=_by_model), sorted(others, key=_by_model)
+
+
+def timeline(run: Run) -> Timeline:
+    """The run's starts, process by process: what members need first, then members by their number."""
+    by_process: dict[str, list[Step]] = defaultdict(list)
+    for step in run.steps:
+        if step.kind == "start":
+            by_process[step.process].append(step)
+    lines = [_line(process, steps, run.start_us) for process, steps in by_process.items()]
+    lines = sorted((line for line in lines if line.own or line.launch), key=_by_role)
+    return Timeline(run, tuple(lines[:MOST_PROCESSES]), max(0, len(lines) - MOST_PROCESSES))
+
+
+def _line(process: str, steps: Sequence[Step], begin_us: int) -> Line:
+    launch = [step for step in steps if step.role == "launcher"]
+    own = [step for step in steps if step.role != "launcher"]
+    ready = [step for step in own or launch if step.name == "Ready" and step.outcome == "ok"]
+    return Line(
+        process,
+        (own or launch)[0].host,
+        tuple(_bar(step, begin_us) for step in launch if step.name not in _NO_BAR),
+        tuple(_bar(step, begin_us) for step in own if step.name not in _NO_BAR),
+        tuple((step.end_us - begin_us) / 1000 for step in ready),
+    )
+
+
+def _bar(step: Step, begin_us: int) -> Bar:
+    begin, end = ((moment - begin_us) / 1000 for moment in (step.start_us, step.end_us))
+    return Bar(step.name, begin, end, step.outcome == "ok")
+
+
+def _by_role(line: Line) -> tuple[int, list[int], str]:
+    role = next((number for number, name in enumerate(_ORDER) if line.process.startswith(name)), len(_ORDER))
+    return role, [int(digits) for digits in re.findall(r"\d+", line.process)], line.process
+
+
+def _by_model(run: Run) -> tuple[str, int, int, int]:
+    model = MODELS.index(run.model) if run.model in MODELS else len(MODELS)
+    return run.system, model, run.hosts, run.round

@@ -1,0 +1,100 @@
+"""Debian's Chromium without a screen: opens a page at given widths and says what it looks like and complains of."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+TIMEOUT_S = 60
+_ARGUMENTS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+)
+# A page is measured from a page around it, in a frame of the asked width: a window is never narrower than some 500 px.
+_AROUND = """<!doctype html><meta charset="utf-8"><title>around</title><body><script>
+const page = %(page)s, widths = %(widths)s, seen = [];
+function look(frame, width) {
+  const inside = frame.contentDocument, root = inside.documentElement;
+  const wide = [...inside.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width + 1);
+  return {
+    width, scroll_width: root.scrollWidth, height: root.scrollHeight,
+    headings: [...inside.querySelectorAll("h1,h2,h3,h4")].map(e => e.textContent.trim()),
+    broken_images: [...inside.images].filter(e => !e.complete || !e.naturalWidth).map(e => e.alt),
+    too_wide: wide.filter(e => !e.closest(".skip, thead, svg")).map(e => e.tagName + " " + e.textContent.slice(0, 40)),
+    smallest_text_px: Math.min(...[...inside.querySelectorAll("p,li,td,dd,figcaption")]
+      .map(e => parseFloat(inside.defaultView.getComputedStyle(e).fontSize))),
+    background: inside.defaultView.getComputedStyle(inside.body).backgroundColor,
+  };
+}
+for (const width of widths) {
+  const frame = document.createElement("iframe");
+  frame.style.cssText = `width:${width}px;height:900px;border:0`;
+  frame.onload = () => {
+    frame.contentDocument.querySelectorAll("details").forEach(e => { e.open = true; });
+    seen.push(look(frame, width));
+    if (seen.length === widths.length) {
+      const told = document.createElement("pre");
+      told.id = "seen";
+      told.textContent = JSON.stringify(seen);
+      document.body.replaceChildren(told);
+    }
+  };
+  frame.srcdoc = page;
+  document.body.append(frame);
+}
+</script>"""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What the browser saw at each width, and each line of its console."""
+
+    at: dict[int, dict[str, Any]]
+    console: list[str]
+
+
+def look_at(page: Path, widths: tuple[int, ...], directory: Path, dark: bool = False) -> Looked:
+    """Opens the page with all its folded parts open, at each width in CSS pixels. Raises AssertionError."""
+    around = directory / "around.html"
+    text = json.dumps(page.read_text(encoding="utf-8")).replace("</", "<\\/").replace("<!--", "<\\!--")
+    around.write_text(_AROUND % {"page": text, "widths": list(widths)}, encoding="utf-8")
+    done = _run(["--dump-dom", "--virtual-time-budget=20000", around.as_uri()], directory, dark)
+    found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found, f"the page was not measured:\n{done.stderr}"
+    seen = {each["width"]: each for each in json.loads(unescape(found[1]))}
+    console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+    return Looked(seen, console)
+
+
+def screenshot(page: Path, target: Path, width: int, height: int, dark: bool = False) -> None:
+    """Takes a picture of the page's first ``height`` pixels."""
+    _run([f"--screenshot={target}", f"--window-size={width},{height}", page.as_uri()], target.parent, dark)
+    assert target.exists()
+
+
+def _run(arguments: list[str], directory: Path, dark: bool) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("chromium")
+    assert program, "chromium is not installed: apt-get install chromium"
+    profile = directory / "profile"
+    # 0 is dark; without it Chromium takes what the desktop says, and there is none.
+    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+    command = [
+        program,
+        *_ARGUMENTS,
+        "--enable-logging=stderr",
+        f"--user-data-dir={profile}",
+        scheme,
+        *arguments,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done

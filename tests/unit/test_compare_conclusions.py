@@ -1,0 +1,288 @@
+"""The report's sentences: a difference is told where the data show one, and nowhere else."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from compare.figures import comparison_of
+from compare.recorded import runs_of
+from compare.report.conclusions import headline, of_all, of_system
+from compare.report.missing import ALWAYS, not_measured
+from compare.report.verdicts import Verdict, duels, judge
+from compare.report.wording import duration, listed, with_interval
+from compare.simulation.study import study
+from tests.support.comparison_samples import Sample, comparison, events, figure
+
+NEARLY = [1000.0, 1010, 1020, 1030, 1040]
+ALONE, PARALLEL, IN_TURN = "independent", "push-parallel", "push-sequential"
+
+
+def a_figure(values):
+    return comparison_of(a_comparison([a_group(values=values)])).groups[0].figures["all_ready_ms"]
+
+
+def a_group(model=ALONE, values=None, scenario="cold-start", system="landline", hosts=4, **more):
+    values = NEARLY if values is None else values
+    name = "all_ready_ms" if scenario == "cold-start" else "recovered_ms"
+    return {
+        "system": system,
+        "model": model,
+        "scenario": scenario,
+        "hosts": hosts,
+        "rounds": len(values),
+        "figures": {name: figure(values)},
+        "person_acted": 0,
+        "actions": {},
+        **more,
+    }
+
+
+def a_comparison(groups, fits=()):
+    return {"schema": 1, "comparison_id": "x", "runs": 1, "groups": groups, "steps": [], "fits": list(fits)}
+
+
+def a_fit(model, slope, r2):
+    return {
+        "system": "landline",
+        "model": model,
+        "figure": "all_ready_ms",
+        "scenario": "cold-start",
+        "form": "a + b*hosts",
+        "a_ms": 1.0,
+        "b_ms": slope,
+        "r2": r2,
+        "n": 10,
+    }
+
+
+def told(groups, title, system="landline", fits=()):
+    points = of_system(comparison_of(a_comparison(groups, fits)), system)
+    return " ".join(point.text for point in points if point.title == title)
+
+
+def later(by):
+    return [value + by for value in NEARLY]
+
+
+def test_a_clear_win_is_told_with_its_figures():
+    text = told([a_group(), a_group(PARALLEL, later(1000))], "Cold start")
+    assert text.startswith(
+        "On 4 hosts, until all serve: 1.02 s (1.00 to 1.04) by itself; 2.02 s (2.00 to 2.04)"
+    )
+    assert "pushed in parallel, where by itself is 1.00 s (50%) sooner" in text
+
+
+def test_a_push_that_is_sooner_is_told_as_plainly():
+    text = told([a_group(values=later(500)), a_group(IN_TURN)], "Cold start")
+    assert "pushed in turn, where the push is 0.50 s (33%) sooner" in text
+
+
+def test_overlapping_intervals_are_no_difference():
+    text = told([a_group(), a_group(PARALLEL, later(25))], "Cold start")
+    assert "no difference shown: the intervals overlap" in text
+    assert "sooner" not in text
+
+
+def test_two_rounds_are_too_few_however_far_apart():
+    text = told([a_group(values=[1.0, 2.0]), a_group(PARALLEL, [9000.0, 9001.0])], "Cold start")
+    assert "too few rounds to tell a difference" in text
+    assert "sooner" not in text
+
+
+def test_what_was_measured_in_one_way_only_is_not_compared():
+    assert told([a_group()], "Cold start") == "Measured only by itself, so nothing can be compared."
+    assert told([a_group(scenario="crash")], "Cold start").startswith("Measured in no way")
+
+
+def test_both_ways_are_compared_on_the_most_hosts_that_both_have():
+    groups = [a_group(hosts=8), a_group(hosts=4), a_group(PARALLEL, later(900), hosts=4)]
+    assert told(groups, "Cold start").startswith("On 4 hosts")
+
+
+def test_who_never_gets_there_is_later_than_who_does():
+    groups = [a_group(), a_group(PARALLEL, [None] * 5)]
+    assert "never (in 5 rounds) pushed in parallel, only by itself gets there" in told(groups, "Cold start")
+
+
+@pytest.mark.parametrize(
+    ("alone", "pushed", "verdict"),
+    [
+        (NEARLY, later(100), Verdict.ALONE),
+        (later(100), NEARLY, Verdict.PUSHED),
+        (NEARLY, NEARLY, Verdict.LEVEL),
+        (NEARLY, [*later(100)[:4], None], Verdict.ALONE),
+        (NEARLY, [1.0, None, None, None, None], Verdict.ALONE),
+        ([None] * 4, NEARLY, Verdict.PUSHED),
+        ([None] * 4, [None] * 5, Verdict.LEVEL),
+        ([1.0, 2.0, None], NEARLY, Verdict.UNKNOWN),
+        (NEARLY[:2], NEARLY, Verdict.UNKNOWN),
+    ],
+)
+def test_verdicts(alone, pushed, verdict):
+    assert judge(a_figure(alone), a_figure(pushed)) is verdict
+
+
+def test_the_headline_counts_all_ways_a_comparison_can_end():
+    groups = [
+        a_group(),
+        a_group(PARALLEL, later(1000)),
+        a_group(IN_TURN, later(5)),
+        a_group(scenario="crash", values=later(1000)),
+        a_group(PARALLEL, scenario="crash"),
+        a_group(IN_TURN, scenario="crash", values=[1.0]),
+    ]
+    assert headline(comparison_of(a_comparison(groups))) == (
+        "Of 4 comparisons of times, members that start by themselves were sooner in 1, pushed ones in 1, "
+        "no difference is shown in 1 and too few rounds to tell were made of 1."
+    )
+
+
+def test_without_a_pair_the_headline_claims_nothing():
+    assert headline(comparison_of(a_comparison([]))).startswith("Nothing was measured in both ways")
+
+
+def test_growth_is_told_where_a_line_explains_it_and_left_open_where_not():
+    groups = [a_group(hosts=2), a_group(hosts=4)]
+    text = told(groups, "More hosts", fits=[a_fit(IN_TURN, 380.0, 0.98), a_fit(ALONE, 3.0, 0.04)])
+    assert text == (
+        "From 2 to 4 hosts, each host more adds 0.38 s pushed in turn (r² 0.98); "
+        "no clear growth is shown by itself (r² 0.04)."
+    )
+    assert "not measured, only simulated" in told(
+        groups[:1], "More hosts", fits=[a_fit(IN_TURN, 380.0, 0.98)]
+    )
+
+
+def test_persons_are_counted_by_fault_and_round():
+    groups = [
+        a_group(scenario="crash"),
+        a_group(PARALLEL, scenario="crash", person_acted=4),
+        a_group(PARALLEL, scenario="reboot"),
+    ]
+    assert told(groups, "A person") == (
+        "Somebody had to act: by itself, with none of 1 fault; "
+        "pushed in parallel, with 1 of 2 faults, a killed process (4 of 5 rounds)."
+    )
+    assert told([a_group()], "A person") == "No fault was measured."
+
+
+def test_faults_are_sorted_by_what_they_show():
+    groups = [
+        a_group(scenario="crash"),
+        a_group(PARALLEL, scenario="crash", values=later(10_000)),
+        a_group(scenario="reboot"),
+        a_group(PARALLEL, scenario="reboot", values=later(1)),
+    ]
+    assert told(groups, "With a fault") == (
+        "By itself beside pushed in parallel: they are sooner by themselves with a killed process; "
+        "no difference is shown with a rebooted host."
+    )
+
+
+def test_a_scenario_without_recovery_is_judged_by_when_all_serve():
+    groups = [
+        a_group(
+            model,
+            scenario="host-added",
+            figures={"recovered_ms": figure([None] * 3), "all_ready_ms": figure(times)},
+        )
+        for model, times in ((ALONE, [1.0, 2, 3]), (PARALLEL, [7.0, 8, 9]))
+    ]
+    (duel,) = duels(comparison_of(a_comparison(groups)))
+    assert (duel.figure, duel.verdict) == ("all_ready_ms", Verdict.ALONE)
+
+
+def the_model_or_program(spark_pushed):
+    groups = [
+        a_group(),
+        a_group(PARALLEL, later(1000)),
+        a_group(system="spark"),
+        a_group(PARALLEL, spark_pushed, system="spark"),
+    ]
+    found = comparison_of(a_comparison(groups))
+    return of_all(found, study([]))[0].text
+
+
+def test_that_both_systems_agree_points_at_the_model():
+    assert "same in 1 of 1 comparison: what is shown here goes with the model" in the_model_or_program(
+        later(900)
+    )
+
+
+def test_that_the_systems_differ_points_at_the_program_too():
+    assert "same in 0 of 1 comparison: where they differ, the program matters" in the_model_or_program(NEARLY)
+
+
+def test_one_system_alone_cannot_tell_model_from_program():
+    found = comparison_of(a_comparison([a_group(), a_group(PARALLEL)]))
+    assert of_all(found, study([]))[0].text.startswith("Only one system was measured")
+
+
+def test_the_simulation_is_told_with_its_greatest_error():
+    sample = Sample(rounds=3, scenarios=("cold-start",))
+    made = events(sample)
+    simulated = study(runs_of(made), largest=100)
+    text = " ".join(point.text for point in of_all(comparison_of(comparison(made)), simulated))
+    worst = max(abs(check.error) for check in simulated.checks)
+    assert f"at most {worst:.0%} off" in text
+    slowest = next(curve for curve in simulated.curves if curve.model == IN_TURN).points[-1]
+    assert f"{duration(slowest.median_ms)} pushed in turn" in text
+
+
+def test_what_was_not_measured_names_the_holes_of_this_comparison():
+    holes = not_measured(comparison_of(a_comparison([a_group(), a_group(PARALLEL, [1.0], scenario="crash")])))
+    assert "Landline brokers: no cold start pushed in parallel and pushed in turn." in holes
+    assert "Spark workers: no cold start." in holes
+    assert (
+        "With a killed process: not Landline brokers by itself and Landline brokers pushed in turn." in holes
+    )
+    assert any(text.startswith("Faults that were not made: a slow host,") for text in holes)
+    assert any("1 group of 2 had fewer than 3 rounds" in text for text in holes)
+    assert "Growth: only 4 hosts, in every cold start." in holes
+
+
+def test_a_whole_comparison_leaves_no_holes_but_the_general_ones():
+    everything = events(
+        Sample(
+            rounds=3,
+            scenarios=(
+                *("cold-start", "slow-host", "dead-host", "crash", "reboot", "ssh-refused", "host-added"),
+                *("master-dead-before", "master-dead-during", "master-dead-after"),
+            ),
+        )
+    )
+    assert tuple(not_measured(comparison_of(comparison(everything)))) == ALWAYS
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (4, "4 ms"),
+        (99.6, "0.10 s"),
+        (872, "0.87 s"),
+        (9_994, "9.99 s"),
+        (9_996, "10.0 s"),
+        (119_900, "119.9 s"),
+        (130_200, "2 min 10 s"),
+        (3_599_900, "1 h 00 min"),
+        (3_978_300, "1 h 06 min"),
+        (-1200, "-1.20 s"),
+    ],
+)
+def test_durations_read_well(milliseconds, text):
+    assert duration(milliseconds) == text
+
+
+def test_intervals_and_lists_read_well():
+    assert with_interval(a_figure([1000.0])) == "1.00 s"
+    assert with_interval(a_figure([1000.0, 1000, None])) == "1.00 s (1.00 to 1.00), never in 1 of 3"
+    assert with_interval(a_figure([60.0, 80.0, 300.0])) == "80 ms (60 ms to 0.30 s)"
+    assert with_interval(SimpleNamespace(median=None, rounds=0)) == "not measured"
+    assert [listed(parts) for parts in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
+        "",
+        "a",
+        "a and b",
+        "a, b and c",
+    ]
