@@ -46,8 +46,9 @@ class Step:
     @property
     def process(self) -> str:
         """Whom the step belongs to, by one name for its own steps and its launcher's: ``broker-2``."""
-        plain = self.role == "launcher" or self.instance.startswith(self.role)
-        return self.instance if plain else f"{self.role}-{self.instance}".rstrip("-")
+        if self.role == "launcher":
+            return self.instance
+        return self.role if self.role == "spark-master" else f"{self.role}-{self.instance}"
 
     @property
     def is_of_a_member(self) -> bool:

@@ -43,6 +43,6 @@ def _flat(content: Mapping[str, Any], path: str = "") -> list[tuple[str, str]]:
         name = f"{path}{key.replace('_', ' ')}"
         if isinstance(value, Mapping):
             facts += _flat(value, f"{name}: ")
-        else:
+        elif value not in (None, "", []):
             facts.append((name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)))
     return facts

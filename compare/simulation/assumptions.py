@@ -14,6 +14,7 @@ Durations are as they were in the lab, where all hosts share one machine's proce
 slower there than on hosts of their own. With more hosts this is taken not to grow.
 What members share (ZooKeeper, Spark's master, the network) answers ten thousand as quickly as the few that were \
 measured: no figure of a simulated start is a promise that such a cluster would bear it.
+What is started before the members (ZooKeeper's servers, Spark's master) stays as many as on the hosts measured.
 No member takes longer than the slowest that was measured: durations are drawn from measured ones, and no tail is \
 invented. Slow hosts are looked at apart.
 What a round's members have in common is drawn once a start, how each differs from it once a member.
@@ -43,12 +44,14 @@ def _drawn(each: Measured) -> str:
 
 
 def _faults(system: str, costs: FaultCosts) -> str:
-    if len(costs.refused_ms):
-        failing = f"a failing connection takes as long as the {len(costs.refused_ms)} refused ones that were measured"
-    elif len(costs.dead_ms):
-        failing = f"a failing connection takes as long as the {len(costs.dead_ms)} to a dead host that were measured"
+    refused = f"a refused connection takes as long as the {len(costs.refused_ms)} that were measured"
+    failing = (
+        refused if len(costs.refused_ms) else "refused connections were not measured, and are not simulated"
+    )
+    if len(costs.dead_ms):
+        failing += f"; an unanswered one takes as long as the {len(costs.dead_ms)} that were measured"
     else:
-        failing = f"a failing connection takes {ASSUMED_TIMEOUT_MS / 1000:g} s (assumed: none was measured)"
+        failing += f"; an unanswered one takes {ASSUMED_TIMEOUT_MS / 1000:g} s (assumed: none was measured)"
     if costs.failure_bound is None:
         share = "how often connections fail by themselves is not known"
     else:

@@ -37,12 +37,9 @@ class FaultCosts:
         return min(1.0, share + 1.645 * float(np.sqrt(share * (1 - share) / self.connections)))
 
     @property
-    def failing_ms(self) -> Times:
-        """How long a failing connection keeps its place: as refused ones did, else as dead hosts did, else assumed."""
-        for measured in (self.refused_ms, self.dead_ms):
-            if len(measured):
-                return measured
-        return np.array([ASSUMED_TIMEOUT_MS])
+    def unanswered_ms(self) -> Times:
+        """How long a connection to a host that does not answer keeps its place: measured, else the time-out."""
+        return self.dead_ms if len(self.dead_ms) else np.array([ASSUMED_TIMEOUT_MS])
 
     @property
     def stands_for_slow(self) -> float:

@@ -17,7 +17,7 @@ LARGEST = 10_000
 COUNTS = (1, 3, 10, 30, 100, 300, 1_000, 3_000, LARGEST)
 LANES = (8, 32, 128)
 """Pushes at a time beside all at once: OpenSSH's server itself turns away more than 10 unauthenticated connections."""
-FAILURES = (0.001, 0.01, 0.05)
+FAILURES = (0.01, 0.05)
 RETRIES = (0, 2)
 SLOW = (0.001, 0.01)
 _DRAWS = 30_000
@@ -104,11 +104,13 @@ def _disturb(each: Measured, costs: FaultCosts, members: int) -> list[Disturbed]
     if each.model != "independent":  # nothing is connected to, nothing fails so
         plans += [
             (
-                f"{share:.1%} of connections fail, {'not tried again' if not again else f'tried {again} times more'}",
-                Plan(members, failure=share, retries=again, failing_ms=costs.failing_ms),
+                f"{share:.0%} of connections {how}, {'not tried again' if not again else f'tried {again} times more'}",
+                Plan(members, failure=share, retries=again, failing_ms=failing_ms),
             )
+            for how, failing_ms in (("are refused", costs.refused_ms), ("go unanswered", costs.unanswered_ms))
             for share in FAILURES
             for again in RETRIES
+            if len(failing_ms)
         ]
     plans += [
         (

@@ -133,6 +133,19 @@ def test_a_timeline_has_a_line_a_process_with_its_launch_above():
     assert shown.end_ms == 290
 
 
+def test_a_master_s_own_steps_and_its_launch_are_one_line():
+    run = a_run(
+        system="spark",
+        steps=(
+            a_step("Command", 0, 90, "launcher", "spark-master"),
+            a_step("Process", 90, 200, "spark-master", "h1"),
+            a_step("Process", 90, 300, "spark-worker", "h1"),
+            a_step("Connect", 20, 50, "launcher", "spark-worker-h1"),
+        ),
+    )
+    assert [line.process for line in timeline(run).lines] == ["spark-master", "spark-worker-h1"]
+
+
 def test_lines_are_sorted_by_number_and_too_many_are_counted():
     steps = tuple(a_step("Process", 0, 5, instance=str(number)) for number in range(30, 0, -1))
     shown = timeline(a_run(steps=steps))

@@ -191,21 +191,23 @@ def test_fault_costs_are_measured_where_faults_were_and_assumed_elsewhere():
     measured = fault_costs(steady(), "landline")
     assert (measured.connections, measured.failed) == (60, 0)
     assert measured.failure_bound == pytest.approx(0.05)
-    assert measured.failing_ms == pytest.approx([30] * 10)
+    assert measured.refused_ms == pytest.approx([30] * 10)
+    assert list(measured.unanswered_ms) == [ASSUMED_TIMEOUT_MS]
     assert measured.stands_for_slow == pytest.approx(4)
     bare = fault_costs(steady(scenarios=("cold-start",), models=("independent",)), "landline")
     assert bare.failure_bound is None
-    assert list(bare.failing_ms) == [ASSUMED_TIMEOUT_MS]
+    assert len(bare.refused_ms) == 0
     assert bare.stands_for_slow == ASSUMED_SLOW_FACTOR
 
 
 def test_assumptions_say_what_was_measured_and_what_was_not():
     told = "\n".join(assumptions(study(steady(rounds=2, hosts=(4,)), largest=30)))
     assert "drawn from 8 launches in 2 rounds on 4 hosts" in told
-    assert "as long as the 4 refused ones that were measured" in told
+    assert "a refused connection takes as long as the 4 that were measured" in told
     bare = "\n".join(
         assumptions(study(steady(rounds=1, scenarios=("cold-start",), models=("independent",)), largest=3))
     )
+    assert "refused connections were not measured, and are not simulated" in bare
     assert "10 s (assumed: none was measured)" in bare
     assert "how often connections fail by themselves is not known" in bare
 
