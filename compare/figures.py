@@ -60,7 +60,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class StepShare:
-    """How long one step of cold starts took, and its share of all steps of its role and model."""
+    """How long one step of cold starts took, and its share of all steps of its role and model; None: of the whole."""
 
     role: str
     model: str
@@ -71,7 +71,7 @@ class StepShare:
     median_ms: float
     p25_ms: float
     p75_ms: float
-    share: float
+    share: float | None
 
 
 @dataclass(frozen=True, slots=True)

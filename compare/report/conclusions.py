@@ -6,12 +6,11 @@ what was not measured have wordings of their own.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from compare.figures import Comparison, Fit, Group
 from compare.recorded import MODELS
+from compare.report.answer import Point, launcher_s_part
 from compare.report.verdicts import COLD_START, PUSHES, Duel, Verdict, duels
 from compare.report.wording import (
     SYSTEMS,
@@ -27,30 +26,6 @@ from compare.simulation.study import Study
 
 WELL_FITTED = 0.5
 """The share of the spread that a line must explain before its slope is told."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One finding: what it is about, in a word or two, and the sentence."""
-
-    title: str
-    text: str
-
-
-def headline(comparison: Comparison) -> str:
-    """The whole in one sentence: of all comparisons, how many went which way."""
-    found = duels(comparison)
-    if not found:
-        return "Nothing was measured in both ways, so nothing can be compared."
-    tally = Counter(duel.verdict for duel in found)
-    parts = [
-        f"members that start by themselves were sooner in {tally[Verdict.ALONE]}",
-        f"pushed ones in {tally[Verdict.PUSHED]}",
-        f"no difference is shown in {tally[Verdict.LEVEL]}",
-    ]
-    if tally[Verdict.UNKNOWN]:
-        parts.append(f"too few rounds to tell were made of {tally[Verdict.UNKNOWN]}")
-    return f"Of {counted(len(found), 'comparison')} of times, {listed(parts)}."
 
 
 def of_system(comparison: Comparison, system: str) -> list[Point]:
@@ -156,13 +131,11 @@ def _effort(comparison: Comparison, system: str) -> str:
     parts = []
     for model in MODELS:
         group = comparison.find(system, model, COLD_START)
-        commands, connections = (
-            group.median(name) if group else None for name in ("commands", "connections")
-        )
-        if group and commands is not None and connections is not None:
-            told = f"{counted(commands, 'command')} and {counted(connections, 'connection')}"
-            parts.append(f"{way(model)}, {told} ({counted(group.hosts, 'host')})")
-    return f"For a cold start the launcher makes: {'; '.join(parts)}." if parts else ""
+        if group and (made := launcher_s_part(group)):
+            cpu = group.median("cpu_ms")
+            busy = "" if cpu is None else f" and the hosts' processors take {duration(cpu)}"
+            parts.append(f"{way(model)} the launcher makes {made}{busy} ({counted(group.hosts, 'host')})")
+    return f"For a cold start, {'; '.join(parts)}." if parts else ""
 
 
 def _model_or_program(comparison: Comparison) -> str:

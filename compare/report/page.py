@@ -11,8 +11,9 @@ from markupsafe import Markup
 
 from compare.figures import Comparison
 from compare.recorded import MODELS
+from compare.report.answer import in_short
 from compare.report.charts.style import Picture
-from compare.report.conclusions import headline, of_all, of_system
+from compare.report.conclusions import of_all, of_system
 from compare.report.faults import faults_of
 from compare.report.inputs import Inputs
 from compare.report.missing import not_measured
@@ -51,7 +52,7 @@ def write_report(inputs: Inputs, study: Study, directory: Path) -> Path:
 def _told(inputs: Inputs, study: Study) -> dict[str, Any]:
     """All that is no picture and of no one system."""
     return {
-        "headline": headline(inputs.comparison),
+        "answer": in_short(inputs.comparison),
         "least_rounds": LEAST_ROUNDS,
         "models": [{"name": model, "way": way(model)} for model in MODELS],
         "together": of_all(inputs.comparison, study),

@@ -58,14 +58,22 @@ def median_round(runs: Sequence[Run]) -> Run:
 
 
 def shown_and_others(runs: Iterable[Run], scenario: str) -> tuple[list[Run], list[Run]]:
-    """The median round of each system and model on the most hosts, and all other rounds of the scenario."""
+    """The median round of each system and model on the most hosts; and of the others the rounds there, and the median
+    round on each smaller number of hosts.
+    """
     groups: dict[tuple[str, str, str, int], list[Run]] = defaultdict(list)
     for run in runs:
         if run.scenario == scenario:
             groups[run.group].append(run)
     most = {key[:2]: max(other[3] for other in groups if other[:2] == key[:2]) for key in groups}
-    shown = [median_round(found) for key, found in groups.items() if key[3] == most[key[:2]]]
-    others = [run for found in groups.values() for run in found if run not in shown]
+    shown, others = [], []
+    for key, rounds in groups.items():
+        middle = median_round(rounds)
+        if key[3] == most[key[:2]]:
+            shown.append(middle)
+            others += [run for run in rounds if run is not middle]
+        else:
+            others.append(middle)
     return sorted(shown, key=_by_model), sorted(others, key=_by_model)
 
 

@@ -90,13 +90,13 @@ def in_parts(run: Run) -> MeasuredRun | None:
 
 
 def served_us(run: Run) -> dict[str, int]:
-    """When each member served, on the wall clock: by the launcher's word where it has one, else by the member's own."""
+    """When each member served, on the wall clock: as the launcher saw it, or, where it saw nothing, by its own word."""
     ready = [
         step for step in run.steps if step.name == "Ready" and step.kind == "start" and step.outcome == "ok"
     ]
     own = {step.process: step.end_us for step in _of_members(ready) if step.role != "launcher"}
     launched = {step.process: step.end_us for step in _of_members(ready) if step.role == "launcher"}
-    return own | launched
+    return launched or own
 
 
 def _of_members(steps: Sequence[Step]) -> list[Step]:

@@ -8,7 +8,8 @@ import pytest
 
 from compare.figures import comparison_of
 from compare.recorded import runs_of
-from compare.report.conclusions import headline, of_all, of_system
+from compare.report.answer import in_short
+from compare.report.conclusions import of_all, of_system
 from compare.report.missing import ALWAYS, not_measured
 from compare.report.verdicts import Verdict, duels, judge
 from compare.report.wording import duration, listed, with_interval
@@ -124,7 +125,11 @@ def test_verdicts(alone, pushed, verdict):
     assert judge(a_figure(alone), a_figure(pushed)) is verdict
 
 
-def test_the_headline_counts_all_ways_a_comparison_can_end():
+def short(groups, title):
+    return next(point.text for point in in_short(comparison_of(a_comparison(groups))) if point.title == title)
+
+
+def test_the_answer_counts_all_ways_a_comparison_can_end():
     groups = [
         a_group(),
         a_group(PARALLEL, later(1000)),
@@ -133,14 +138,43 @@ def test_the_headline_counts_all_ways_a_comparison_can_end():
         a_group(PARALLEL, scenario="crash"),
         a_group(IN_TURN, scenario="crash", values=[1.0]),
     ]
-    assert headline(comparison_of(a_comparison(groups))) == (
+    assert short(groups, "Sooner?") == (
         "Of 4 comparisons of times, members that start by themselves were sooner in 1, pushed ones in 1, "
         "no difference is shown in 1 and too few rounds to tell were made of 1."
     )
 
 
-def test_without_a_pair_the_headline_claims_nothing():
-    assert headline(comparison_of(a_comparison([]))).startswith("Nothing was measured in both ways")
+def test_without_a_pair_the_answer_claims_nothing():
+    assert short([], "Sooner?").startswith("Nothing was measured in both ways")
+    assert short([], "Sturdier?") == "No fault was measured."
+
+
+def test_the_answer_counts_persons_over_all_systems_and_faults():
+    groups = [
+        a_group(scenario="crash"),
+        a_group(PARALLEL, scenario="crash", person_acted=4),
+        a_group(PARALLEL, scenario="reboot", system="spark", person_acted=1),
+        a_group(PARALLEL, person_acted=5),  # a cold start is no fault
+    ]
+    assert short(groups, "Sturdier?") == (
+        "With a fault, a person had to act in 0 of 5 rounds by itself and 5 of 10 rounds pushed in parallel."
+    )
+
+
+def test_the_answer_says_once_what_is_the_same_for_both_systems():
+    def made(model, commands, system):
+        return a_group(
+            model,
+            system=system,
+            figures={name: figure([commands] * 3) for name in ("commands", "connections")},
+        )
+
+    groups = [made(ALONE, 0, "landline"), made(ALONE, 0, "spark")]
+    groups += [made(IN_TURN, 7, "landline"), made(IN_TURN, 1, "spark")]
+    assert short(groups, "Simpler?") == (
+        "For a cold start the launcher makes by itself no commands and no connections; pushed in turn 7 commands and "
+        "7 connections for Landline brokers and 1 command and 1 connection for Spark workers."
+    )
 
 
 def test_growth_is_told_where_a_line_explains_it_and_left_open_where_not():

@@ -19,8 +19,12 @@ def draw(shown: Timeline, width_in: float, until_ms: float | None = None) -> Fig
     """The timeline; ``until_ms`` is the right end, so that pictures under one another can be compared."""
     count = max(1, len(shown.lines))
     narrow = width_in <= NARROW_IN
-    figure = Figure(figsize=(width_in, 0.55 + 0.36 * count), layout="constrained")
-    axes: Any = figure.subplots()
+    height = 0.5 + 0.36 * count
+    figure = Figure(figsize=(width_in, height))
+    labels = [_label(line, narrow) for line in shown.lines]
+    # Placed by hand: matplotlib's own layouts draw everything twice, and there are a hundred of these.
+    left = (0.12 + 0.078 * max(map(len, labels), default=0)) / width_in
+    axes: Any = figure.add_axes((left, 0.38 / height, 0.985 - left, 1 - 0.42 / height))
     until = (until_ms or shown.end_ms) * 1.02 / 1000
     per_letter = until / (width_in * (7.0 if narrow else 11.0))
     colour = COLOURS.get(shown.run.model, FAINT)
@@ -28,7 +32,7 @@ def draw(shown: Timeline, width_in: float, until_ms: float | None = None) -> Fig
         _draw_line(axes, row, line, colour, per_letter)
     axes.set_xlim(0, until)
     axes.set_ylim(count - 0.5, -0.55)
-    axes.set_yticks(range(len(shown.lines)), [_label(line, narrow) for line in shown.lines])
+    axes.set_yticks(range(len(shown.lines)), labels)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)

@@ -1,0 +1,77 @@
+"""The answer in short, chosen and filled by the data: which way is sooner, which sturdier, which simpler. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from compare.figures import Comparison, Group
+from compare.recorded import MODELS
+from compare.report.verdicts import COLD_START, Verdict, duels
+from compare.report.wording import SYSTEMS, counted, listed, way
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One finding: what it is about, in a word or two, and the sentence."""
+
+    title: str
+    text: str
+
+
+def in_short(comparison: Comparison) -> list[Point]:
+    """The whole, over all systems: which way is sooner, which needs fewer people, which needs fewer commands."""
+    points = [
+        Point("Sooner?", _sooner(comparison)),
+        Point("Sturdier?", _sturdier(comparison)),
+        Point("Simpler?", _simpler(comparison)),
+    ]
+    return [point for point in points if point.text]
+
+
+def _sooner(comparison: Comparison) -> str:
+    found = duels(comparison)
+    if not found:
+        return "Nothing was measured in both ways, so nothing can be compared."
+    tally = Counter(duel.verdict for duel in found)
+    parts = [
+        f"members that start by themselves were sooner in {tally[Verdict.ALONE]}",
+        f"pushed ones in {tally[Verdict.PUSHED]}",
+        f"no difference is shown in {tally[Verdict.LEVEL]}",
+    ]
+    if tally[Verdict.UNKNOWN]:
+        parts.append(f"too few rounds to tell were made of {tally[Verdict.UNKNOWN]}")
+    return f"Of {counted(len(found), 'comparison')} of times, {listed(parts)}."
+
+
+def _sturdier(comparison: Comparison) -> str:
+    parts = []
+    for model in MODELS:
+        own = [group for group in comparison.groups if group.model == model and group.scenario != COLD_START]
+        if own:
+            rounds = sum(group.rounds for group in own)
+            needing = sum(group.person_acted for group in own)
+            parts.append(f"{needing} of {counted(rounds, 'round')} {way(model)}")
+    return f"With a fault, a person had to act in {listed(parts)}." if parts else "No fault was measured."
+
+
+def _simpler(comparison: Comparison) -> str:
+    parts = []
+    for model in MODELS:
+        groups = [comparison.find(system, model, COLD_START) for system in comparison.systems]
+        made = {group.system: launcher_s_part(group) for group in groups if group and launcher_s_part(group)}
+        if len(set(made.values())) == 1:
+            parts.append(f"{way(model)} {next(iter(made.values()))}")
+        elif made:
+            parts.append(
+                f"{way(model)} {listed([f'{text} for {SYSTEMS[system]}' for system, text in made.items()])}"
+            )
+    return f"For a cold start the launcher makes {'; '.join(parts)}." if parts else ""
+
+
+def launcher_s_part(group: Group) -> str:
+    """What the launcher does in a group's rounds; empty when that was not counted."""
+    commands, connections = (group.median(name) for name in ("commands", "connections"))
+    if commands is None or connections is None:
+        return ""
+    return f"{counted(commands, 'command')} and {counted(connections, 'connection')}"
