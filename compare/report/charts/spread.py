@@ -24,10 +24,13 @@ def draw_cold_starts(comparison: Comparison, width_in: float) -> Figure:
     figure, panels = axes_grid(width_in, max(1, len(by_system)), 0.9 + 0.3 * rows)
     for axes, (system, groups) in zip(panels, by_system.items(), strict=False):
         axes.set_title(SYSTEMS.get(system, system))
-        for row, group in enumerate(groups):
-            _draw_row(axes, row, group, "all_ready_ms")
-        axes.set_yticks(range(len(groups)), [_row_name(group, width_in) for group in groups])
-        _finish(axes, len(groups))
+        counts = sorted({group.hosts for group in groups})
+        # Half a row stands between two numbers of hosts.
+        places = [row + counts.index(group.hosts) / 2 for row, group in enumerate(groups)]
+        for place, group in zip(places, groups, strict=True):
+            _draw_row(axes, place, group, "all_ready_ms")
+        axes.set_yticks(places, [_row_name(group, width_in) for group in groups])
+        _finish(axes, max(places, default=0) + 1)
         axes.set_xlim(left=0)
     return figure
 
@@ -67,7 +70,7 @@ def _draw_row(axes: Any, row: float, group: Group, name: str) -> None:
     axes.plot([middle, middle], [row - 0.11, row + 0.11], color=INK, linewidth=2)
 
 
-def _finish(axes: Any, rows: int) -> None:
+def _finish(axes: Any, rows: float) -> None:
     axes.set_ylim(max(rows, 1) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
