@@ -13,10 +13,16 @@ from compare.report.wording import SYSTEMS, counted, listed, way
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One finding: what it is about, in a word or two, and the sentence."""
+    """One finding: what it is about, in a word or two, and its sentence, which may end in parts of a list."""
 
     title: str
-    text: str
+    lead: str
+    parts: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The whole sentence in one line."""
+        return f"{self.lead} {'; '.join(self.parts)}." if self.parts else self.lead
 
 
 def in_short(comparison: Comparison) -> list[Point]:
@@ -24,9 +30,9 @@ def in_short(comparison: Comparison) -> list[Point]:
     points = [
         Point("Sooner?", _sooner(comparison)),
         Point("Sturdier?", _sturdier(comparison)),
-        Point("Simpler?", _simpler(comparison)),
+        Point("Simpler?", "For a cold start the launcher makes", _simpler(comparison)),
     ]
-    return [point for point in points if point.text]
+    return [point for point in points if point.parts or point.title != "Simpler?"]
 
 
 def _sooner(comparison: Comparison) -> str:
@@ -55,18 +61,18 @@ def _sturdier(comparison: Comparison) -> str:
     return f"With a fault, a person had to act in {listed(parts)}." if parts else "No fault was measured."
 
 
-def _simpler(comparison: Comparison) -> str:
+def _simpler(comparison: Comparison) -> tuple[str, ...]:
     parts = []
     for model in MODELS:
         groups = [comparison.find(system, model, COLD_START) for system in comparison.systems]
         made = {group.system: launcher_s_part(group) for group in groups if group and launcher_s_part(group)}
         if len(set(made.values())) == 1:
-            parts.append(f"{way(model)} {next(iter(made.values()))}")
+            parts.append(f"{next(iter(made.values()))} {way(model)}")
         elif made:
             parts.append(
-                f"{way(model)} {listed([f'{text} for {SYSTEMS[system]}' for system, text in made.items()])}"
+                f"{listed([f'{text} for {SYSTEMS[system]}' for system, text in made.items()])} {way(model)}"
             )
-    return f"For a cold start the launcher makes {'; '.join(parts)}." if parts else ""
+    return tuple(parts)
 
 
 def launcher_s_part(group: Group) -> str:

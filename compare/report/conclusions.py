@@ -6,7 +6,7 @@ what was not measured have wordings of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from compare.figures import Comparison, Fit, Group
 from compare.recorded import MODELS
@@ -17,6 +17,7 @@ from compare.report.wording import (
     counted,
     duration,
     listed,
+    percent,
     scenario,
     simulated_way,
     way,
@@ -26,6 +27,12 @@ from compare.simulation.study import Study
 
 WELL_FITTED = 0.5
 """The share of the spread that a line must explain before its slope is told."""
+_WORDINGS = {
+    Verdict.ALONE: "by itself is sooner than {}",
+    Verdict.PUSHED: "{} is sooner than by itself",
+    Verdict.LEVEL: "no difference is shown between by itself and {}",
+    Verdict.UNKNOWN: "too few rounds were made to tell by itself from {}",
+}
 
 
 def of_system(comparison: Comparison, system: str) -> list[Point]:
@@ -34,29 +41,29 @@ def of_system(comparison: Comparison, system: str) -> list[Point]:
     cold = [duel for duel in own if duel.scenario == COLD_START]
     faults = [duel for duel in own if duel.scenario != COLD_START]
     points = [
-        Point("Cold start", _cold_start(comparison, system, cold)),
-        Point("More hosts", _growth(comparison, system)),
-        Point("A person", _persons(comparison, system)),
-        *(Point("With a fault", _recovery(push, faults)) for push in PUSHES),
-        Point("Effort", _effort(comparison, system)),
+        _cold_start(comparison, system, cold),
+        _growth(comparison, system),
+        _persons(comparison, system),
+        Point("With a fault", "Until the member that it hit serves again:", tuple(_recovery(faults))),
+        Point("Effort", "For a cold start:", tuple(_effort(comparison, system))),
     ]
-    return [point for point in points if point.text]
+    return [point for point in points if point.parts or not point.lead.endswith(":")]
 
 
 def of_all(comparison: Comparison, study: Study) -> list[Point]:
     """What was found of the systems together, and what the simulation adds."""
-    simulated = [Point("Simulated", text) for text in _simulated(study)]
-    points = [Point("Model or program", _model_or_program(comparison)), *simulated]
-    return [point for point in points if point.text]
+    return [Point("Model or program", _model_or_program(comparison)), *_simulated(study)]
 
 
-def _cold_start(comparison: Comparison, system: str, cold: Sequence[Duel]) -> str:
+def _cold_start(comparison: Comparison, system: str, cold: Sequence[Duel]) -> Point:
+    title = "Cold start"
     if not cold:
         ways = [way(model) for model in MODELS if comparison.find(system, model, COLD_START)]
-        return f"Measured {f'only {listed(ways)}' if ways else 'in no way'}, so nothing can be compared."
-    first = cold[0]
-    alone = f"{with_interval(first.alone)} by itself"
-    return f"On {counted(first.hosts, 'host')}, until all serve: {alone}; {'; '.join(map(_against, cold))}."
+        found = f"Measured {f'only {listed(ways)}' if ways else 'in no way'}, so nothing can be compared."
+        return Point(title, found)
+    alone = f"{with_interval(cold[0].alone)} by itself"
+    lead = f"On {counted(cold[0].hosts, 'host')}, until all serve:"
+    return Point(title, lead, (alone, *map(_against, cold)))
 
 
 def _against(duel: Duel) -> str:
@@ -71,33 +78,35 @@ def _against(duel: Duel) -> str:
         return f"{beside}, only {sooner} gets there"
     apart = abs(duel.pushed.median - duel.alone.median)
     share = apart / max(duel.pushed.median, duel.alone.median)
-    return f"{beside}, where {sooner} is {duration(apart)} ({share:.0%}) sooner"
+    return f"{beside}, where {sooner} is {duration(apart)} ({percent(share)}) sooner"
 
 
-def _growth(comparison: Comparison, system: str) -> str:
+def _growth(comparison: Comparison, system: str) -> Point:
+    title = "More hosts"
     cold = [group for group in comparison.groups if (group.system, group.scenario) == (system, COLD_START)]
     counts = {group.hosts for group in cold}
     fits = [fit for model in MODELS for fit in comparison.fits if _is_of(fit, system, model)]
     if len(counts) < 2 or not fits:
-        return "How the time grows with the number of hosts was not measured, only simulated."
+        return Point(title, "How the time grows with the number of hosts was not measured, only simulated.")
     clear = [f"{duration(fit.b_ms)} {_fitted(fit)}" for fit in fits if fit.r2 >= WELL_FITTED]
     unclear = [_fitted(fit) for fit in fits if fit.r2 < WELL_FITTED]
     parts = [f"each host more adds {listed(clear)}"] if clear else []
     parts += [f"no clear growth is shown {listed(unclear)}"] if unclear else []
-    return f"From {min(counts)} to {max(counts)} hosts, {'; '.join(parts)}."
+    return Point(title, f"From {min(counts)} to {max(counts)} hosts:", tuple(parts))
 
 
 def _fitted(fit: Fit) -> str:
     return f"{way(fit.model)} (r² {fit.r2:.2f})"
 
 
-def _persons(comparison: Comparison, system: str) -> str:
+def _persons(comparison: Comparison, system: str) -> Point:
+    title = "A person"
     faults = [group for group in comparison.groups if group.system == system and group.scenario != COLD_START]
     if not faults:
-        return "No fault was measured."
+        return Point(title, "No fault was measured.")
     own = {model: [group for group in faults if group.model == model] for model in MODELS}
-    parts = [f"{way(model)}, {_needing(groups)}" for model, groups in own.items() if groups]
-    return f"Somebody had to act: {'; '.join(parts)}."
+    parts = (f"{way(model)}, {_needing(groups)}" for model, groups in own.items() if groups)
+    return Point(title, "Somebody had to act:", tuple(parts))
 
 
 def _needing(groups: Sequence[Group]) -> str:
@@ -111,31 +120,26 @@ def _needing(groups: Sequence[Group]) -> str:
     return f"with {len(needing)} of {counted(len(groups), 'fault')}, {listed(names)}"
 
 
-def _recovery(push: str, faults: Sequence[Duel]) -> str:
-    own = [duel for duel in faults if duel.push == push]
-    wordings = (
-        (Verdict.ALONE, "they are sooner by themselves with"),
-        (Verdict.PUSHED, f"they are sooner {way(push)} with"),
-        (Verdict.LEVEL, "no difference is shown with"),
-        (Verdict.UNKNOWN, "too few rounds were made with"),
-    )
-    parts = [
-        f"{words} {listed(names)}"
-        for verdict, words in wordings
-        if (names := [scenario(duel.scenario) for duel in own if duel.verdict is verdict])
+def _recovery(faults: Sequence[Duel]) -> list[str]:
+    return [
+        f"{words.format(way(push))} with {listed(names)}"
+        for push in PUSHES
+        for verdict, words in _WORDINGS.items()
+        if (
+            names := [
+                scenario(duel.scenario) for duel in faults if (duel.push, duel.verdict) == (push, verdict)
+            ]
+        )
     ]
-    return f"By itself beside {way(push)}: {'; '.join(parts)}." if parts else ""
 
 
-def _effort(comparison: Comparison, system: str) -> str:
-    parts = []
+def _effort(comparison: Comparison, system: str) -> Iterator[str]:
     for model in MODELS:
         group = comparison.find(system, model, COLD_START)
         if group and (made := launcher_s_part(group)):
             cpu = group.median("cpu_ms")
-            busy = "" if cpu is None else f" and the hosts' processors take {duration(cpu)}"
-            parts.append(f"{way(model)} the launcher makes {made}{busy} ({counted(group.hosts, 'host')})")
-    return f"For a cold start, {'; '.join(parts)}." if parts else ""
+            busy = "" if cpu is None else f"; the hosts' processors are busy for {duration(cpu)}"
+            yield f"{way(model)} ({counted(group.hosts, 'host')}) the launcher makes {made}{busy}"
 
 
 def _model_or_program(comparison: Comparison) -> str:
@@ -157,25 +161,30 @@ def _model_or_program(comparison: Comparison) -> str:
     return f"Both systems show the same in {agree} of {counted(len(shared), 'comparison')}: {end}."
 
 
-def _simulated(study: Study) -> list[str]:
+def _simulated(study: Study) -> list[Point]:
     if not study.curves:
-        return ["Nothing could be simulated: no cold start was measured in which all served."]
-    told = [_grown(study, system) for system in dict.fromkeys(curve.system for curve in study.curves)]
-    if not study.checks:
-        return [*told, "Too few rounds were made to hold the simulation against."]
-    worst = max(study.checks, key=lambda check: abs(check.error))
-    start = f"{SYSTEMS.get(worst.system, worst.system)} {way(worst.model)} on {counted(worst.hosts, 'host')}"
-    trust = f"Beside measured starts its median is at most {abs(worst.error):.0%} off ({start})."
-    return [*told, trust]
+        return [Point("Simulated", "Nothing: no cold start was measured in which all served.")]
+    grown = [_grown(study, system) for system in dict.fromkeys(curve.system for curve in study.curves)]
+    return [*grown, Point("Its error", _error(study))]
 
 
-def _grown(study: Study, system: str) -> str:
-    parts = [
+def _grown(study: Study, system: str) -> Point:
+    parts = (
         f"{duration(curve.points[-1].median_ms)} {simulated_way(curve.model, curve.lanes)}"
         for curve in study.curves
         if curve.system == system
-    ]
-    return f"{study.largest:,} {SYSTEMS.get(system, system)} would all serve after {listed(parts)}."
+    )
+    return Point(
+        "Simulated", f"{study.largest:,} {SYSTEMS.get(system, system)} would all serve after", tuple(parts)
+    )
+
+
+def _error(study: Study) -> str:
+    if not study.checks:
+        return "Too few rounds were made to hold the simulation against."
+    worst = max(study.checks, key=lambda check: abs(check.error))
+    start = f"{SYSTEMS.get(worst.system, worst.system)} {way(worst.model)} on {counted(worst.hosts, 'host')}"
+    return f"Beside measured starts the simulation's median is at most {percent(abs(worst.error))} off ({start})."
 
 
 def _is_of(fit: Fit, system: str, model: str) -> bool:

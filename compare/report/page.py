@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from compare.figures import Comparison
 from compare.recorded import MODELS
@@ -19,7 +19,7 @@ from compare.report.inputs import Inputs
 from compare.report.missing import not_measured
 from compare.report.pictures import draw_all, timelines
 from compare.report.verdicts import COLD_START, LEAST_ROUNDS
-from compare.report.wording import SYSTEMS, capital, count, duration, way, with_interval
+from compare.report.wording import SYSTEMS, capital, count, duration, percent, way, with_interval
 from compare.simulation.assumptions import assumptions
 from compare.simulation.study import Study
 
@@ -36,6 +36,7 @@ def write_report(inputs: Inputs, study: Study, directory: Path) -> Path:
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
+    environment.filters["interval"] = _set_apart
     text = environment.get_template("page.html.j2").render(
         css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
         drawings={name: _drawing(name) for name in ("base_station", "landline")},
@@ -66,6 +67,15 @@ def _told(inputs: Inputs, study: Study) -> dict[str, Any]:
         "missing": not_measured(inputs.comparison),
         "facts": inputs.facts(),
     }
+
+
+def _set_apart(text: str) -> Markup:
+    """A figure whose interval, in parentheses behind it, is never broken in two."""
+    before, parenthesis, rest = text.partition(" (")
+    inside, _, after = rest.partition(")")
+    if not parenthesis:
+        return escape(text)
+    return Markup('{} <span class="interval">({})</span>{}').format(before, inside, after)
 
 
 def _drawing(name: str) -> Markup:
@@ -111,7 +121,7 @@ def _checks(study: Study) -> list[dict[str, str]]:
             "source": check.source,
             "measured": duration(check.measured_ms),
             "simulated": duration(check.simulated_ms),
-            "error": f"{check.error:+.0%}",
+            "error": percent(check.error, "+"),
             "inside": f"{check.inside} of {check.rounds}",
         }
         for check in study.checks

@@ -86,6 +86,11 @@ def counted(number: float, noun: str) -> str:
     return f"{count(number) if number else 'no'} {noun}{'' if number == 1 else 's'}"
 
 
+def percent(share: float, sign: str = "") -> str:
+    """A share in whole hundredths: ``34 %``; with ``sign`` "+" also what is not below 0 has one."""
+    return f"{100 * share:{sign}.0f} %"
+
+
 def listed(parts: list[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""

@@ -57,7 +57,7 @@ def _faults(system: str, costs: FaultCosts) -> str:
     else:
         share = (
             f"{costs.failed} of {costs.connections} connections failed in undisturbed starts, so at most "
-            f"{costs.failure_bound:.1%} do (95 %)"
+            f"{100 * costs.failure_bound:.1f} % do (95 %)"
         )
     slow = (
         f"a slow host takes {ASSUMED_SLOW_FACTOR:g} times as long (assumed)"

@@ -104,7 +104,7 @@ def _disturb(each: Measured, costs: FaultCosts, members: int) -> list[Disturbed]
     if each.model != "independent":  # nothing is connected to, nothing fails so
         plans += [
             (
-                f"{share:.0%} of connections {how}, {'not tried again' if not again else f'tried {again} times more'}",
+                f"{100 * share:g} % of connections {how}, {f'tried {again} times more' if again else 'not tried again'}",
                 Plan(members, failure=share, retries=again, failing_ms=failing_ms),
             )
             for how, failing_ms in (("are refused", costs.refused_ms), ("go unanswered", costs.unanswered_ms))
@@ -114,7 +114,7 @@ def _disturb(each: Measured, costs: FaultCosts, members: int) -> list[Disturbed]
         ]
     plans += [
         (
-            f"{share:.1%} of hosts take {costs.stands_for_slow:.1f} times as long",
+            f"{100 * share:g} % of hosts take {costs.stands_for_slow:.1f} times as long",
             Plan(members, slow=share, slow_factor=costs.stands_for_slow),
         )
         for share in SLOW

@@ -18,8 +18,10 @@ WIDTHS = (1280, 380)
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     directory = tmp_path_factory.mktemp("page")
-    inputs = read_inputs(write(directory / "in", Sample(rounds=2, scenarios=("cold-start", "crash"))))
-    return write_report(inputs, study(inputs.runs, 100), directory / "out")
+    inputs = read_inputs(
+        write(directory / "in", Sample(rounds=1, hosts=(3,), scenarios=("cold-start", "crash")))
+    )
+    return write_report(inputs, study(inputs.runs, 10), directory / "out")
 
 
 @pytest.fixture(scope="module")

@@ -72,12 +72,12 @@ def test_a_clear_win_is_told_with_its_figures():
     assert text.startswith(
         "On 4 hosts, until all serve: 1.02 s (1.00 to 1.04) by itself; 2.02 s (2.00 to 2.04)"
     )
-    assert "pushed in parallel, where by itself is 1.00 s (50%) sooner" in text
+    assert "pushed in parallel, where by itself is 1.00 s (50 %) sooner" in text
 
 
 def test_a_push_that_is_sooner_is_told_as_plainly():
     text = told([a_group(values=later(500)), a_group(IN_TURN)], "Cold start")
-    assert "pushed in turn, where the push is 0.50 s (33%) sooner" in text
+    assert "pushed in turn, where the push is 0.50 s (33 %) sooner" in text
 
 
 def test_overlapping_intervals_are_no_difference():
@@ -172,8 +172,8 @@ def test_the_answer_says_once_what_is_the_same_for_both_systems():
     groups = [made(ALONE, 0, "landline"), made(ALONE, 0, "spark")]
     groups += [made(IN_TURN, 7, "landline"), made(IN_TURN, 1, "spark")]
     assert short(groups, "Simpler?") == (
-        "For a cold start the launcher makes by itself no commands and no connections; pushed in turn 7 commands and "
-        "7 connections for Landline brokers and 1 command and 1 connection for Spark workers."
+        "For a cold start the launcher makes no commands and no connections by itself; 7 commands and 7 connections "
+        "for Landline brokers and 1 command and 1 connection for Spark workers pushed in turn."
     )
 
 
@@ -181,7 +181,7 @@ def test_growth_is_told_where_a_line_explains_it_and_left_open_where_not():
     groups = [a_group(hosts=2), a_group(hosts=4)]
     text = told(groups, "More hosts", fits=[a_fit(IN_TURN, 380.0, 0.98), a_fit(ALONE, 3.0, 0.04)])
     assert text == (
-        "From 2 to 4 hosts, each host more adds 0.38 s pushed in turn (r² 0.98); "
+        "From 2 to 4 hosts: each host more adds 0.38 s pushed in turn (r² 0.98); "
         "no clear growth is shown by itself (r² 0.04)."
     )
     assert "not measured, only simulated" in told(
@@ -210,8 +210,8 @@ def test_faults_are_sorted_by_what_they_show():
         a_group(PARALLEL, scenario="reboot", values=later(1)),
     ]
     assert told(groups, "With a fault") == (
-        "By itself beside pushed in parallel: they are sooner by themselves with a killed process; "
-        "no difference is shown with a rebooted host."
+        "Until the member that it hit serves again: by itself is sooner than pushed in parallel with a killed process; "
+        "no difference is shown between by itself and pushed in parallel with a rebooted host."
     )
 
 
@@ -260,7 +260,7 @@ def test_the_simulation_is_told_with_its_greatest_error():
     simulated = study(runs_of(made), largest=100)
     text = " ".join(point.text for point in of_all(comparison_of(comparison(made)), simulated))
     worst = max(abs(check.error) for check in simulated.checks)
-    assert f"at most {worst:.0%} off" in text
+    assert f"at most {100 * worst:.0f} % off" in text
     slowest = next(curve for curve in simulated.curves if curve.model == IN_TURN).points[-1]
     assert f"{duration(slowest.median_ms)} pushed in turn" in text
 
