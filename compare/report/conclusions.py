@@ -117,7 +117,7 @@ def _needing(groups: Sequence[Group]) -> str:
         f"{scenario(group.scenario)} ({group.person_acted} of {counted(group.rounds, 'round')})"
         for group in needing
     ]
-    return f"with {len(needing)} of {counted(len(groups), 'fault')}, {listed(names)}"
+    return f"with {len(needing)} of {counted(len(groups), 'fault')}: {listed(names)}"
 
 
 def _recovery(faults: Sequence[Duel]) -> list[str]:

@@ -47,11 +47,11 @@ def faults_of(comparison: Comparison, system: str) -> list[Fault]:
     return faults
 
 
-def _row(group: Group) -> Row:
+def _row(group: Group, had_to_recover: bool) -> Row:
     return Row(
         model=group.model,
         way=way(group.model),
-        recovered=_time(group, "recovered_ms"),
+        recovered=_time(group, "recovered_ms") if had_to_recover else "nothing to recover",
         all_ready=_time(group, "all_ready_ms"),
         person=f"in {group.person_acted} of {counted(group.rounds, 'round')}" if group.person_acted else "no",
         actions=listed(

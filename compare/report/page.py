@@ -19,7 +19,16 @@ from compare.report.inputs import Inputs
 from compare.report.missing import not_measured
 from compare.report.pictures import draw_all, timelines
 from compare.report.verdicts import COLD_START, LEAST_ROUNDS
-from compare.report.wording import SYSTEMS, capital, count, duration, percent, way, with_interval
+from compare.report.wording import (
+    SYSTEMS,
+    capital,
+    count,
+    duration,
+    percent,
+    simulated_way,
+    way,
+    with_interval,
+)
 from compare.simulation.assumptions import assumptions
 from compare.simulation.study import Study
 
@@ -132,13 +141,13 @@ def _disturbed(study: Study) -> list[dict[str, Any]]:
     return [
         {
             "model": model,
-            "start": f"{SYSTEMS.get(system, system)} {way(model)}",
+            "start": f"{SYSTEMS.get(system, system)} {simulated_way(model, None)}",
             "rows": [
                 {
                     "what": capital(row.what),
                     "time": duration(row.median_ms),
-                    "left_out": count(row.left_out),
-                    "connections": count(row.connections),
+                    "left_out": f"{row.left_out:,.0f}",
+                    "connections": f"{row.connections:,.0f}",
                 }
                 for row in rows
             ],

@@ -87,8 +87,9 @@ def counted(number: float, noun: str) -> str:
 
 
 def percent(share: float, sign: str = "") -> str:
-    """A share in whole hundredths: ``34 %``; with ``sign`` "+" also what is not below 0 has one."""
-    return f"{100 * share:{sign}.0f} %"
+    """A share in whole hundredths: ``34 %``; with ``sign`` "+" also what is above 0 has one."""
+    whole = round(100 * share)
+    return f"{whole:{sign if whole else ''}d} %"
 
 
 def listed(parts: list[str]) -> str:

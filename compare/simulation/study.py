@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -102,16 +103,11 @@ def _curve(each: Measured, lanes: int | None, counts: Sequence[int]) -> Curve:
 def _disturb(each: Measured, costs: FaultCosts, members: int) -> list[Disturbed]:
     plans = [("nothing", Plan(members))]
     if each.model != "independent":  # nothing is connected to, nothing fails so
-        plans += [
-            (
-                f"{100 * share:g} % of connections {how}, {f'tried {again} times more' if again else 'not tried again'}",
-                Plan(members, failure=share, retries=again, failing_ms=failing_ms),
-            )
-            for how, failing_ms in (("are refused", costs.refused_ms), ("go unanswered", costs.unanswered_ms))
-            for share in FAILURES
-            for again in RETRIES
-            if len(failing_ms)
-        ]
+        for how, failing_ms in (("are refused", costs.refused_ms), ("go unanswered", costs.unanswered_ms)):
+            for share, again in product(FAILURES, RETRIES) if len(failing_ms) else ():
+                tried = f"tried {again} times more" if again else "not tried again"
+                plan = Plan(members, failure=share, retries=again, failing_ms=failing_ms)
+                plans.append((f"{100 * share:g} % of connections {how}, {tried}", plan))
     plans += [
         (
             f"{100 * share:g} % of hosts take {costs.stands_for_slow:.1f} times as long",

@@ -12,7 +12,7 @@ from compare.report.answer import in_short
 from compare.report.conclusions import of_all, of_system
 from compare.report.missing import ALWAYS, not_measured
 from compare.report.verdicts import Verdict, duels, judge
-from compare.report.wording import duration, listed, with_interval
+from compare.report.wording import duration, listed, percent, with_interval
 from compare.simulation.study import study
 from tests.support.comparison_samples import Sample, comparison, events, figure
 
@@ -197,7 +197,7 @@ def test_persons_are_counted_by_fault_and_round():
     ]
     assert told(groups, "A person") == (
         "Somebody had to act: by itself, with none of 1 fault; "
-        "pushed in parallel, with 1 of 2 faults, a killed process (4 of 5 rounds)."
+        "pushed in parallel, with 1 of 2 faults: a killed process (4 of 5 rounds)."
     )
     assert told([a_group()], "A person") == "No fault was measured."
 
@@ -307,6 +307,10 @@ def test_a_whole_comparison_leaves_no_holes_but_the_general_ones():
 )
 def test_durations_read_well(milliseconds, text):
     assert duration(milliseconds) == text
+
+
+def test_errors_read_well():
+    assert [percent(share, "+") for share in (0.034, -0.034, -0.001, 0.001)] == ["+3 %", "-3 %", "0 %", "0 %"]
 
 
 def test_intervals_and_lists_read_well():

@@ -263,6 +263,12 @@ def test_faults_are_told_by_way_with_persons_and_commands(made):
     assert pushed.effort == "3 / 3"
 
 
+def test_where_nothing_was_hit_nothing_is_said_to_be_never_back():
+    found = comparison_of(comparison(events(Sample(rounds=1, scenarios=("slow-host",)))))
+    (fault,) = faults_of(found, "spark")
+    assert {row.recovered for row in fault.rows} == {"nothing to recover"}
+
+
 def test_a_comparison_of_nothing_still_makes_a_page(tmp_path):
     source = write(tmp_path / "in", Sample(scenarios=()))
     main(["--input", str(source), "--output", str(tmp_path / "out")], standalone_mode=False)
