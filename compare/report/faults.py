@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compare.figures import Comparison, Group
 from compare.recorded import MODELS
-from compare.report.verdicts import COLD_START
+from compare.report.verdicts import COLD_START, own_figure
 from compare.report.wording import capital, count, counted, listed, scenario, way, with_interval
 
 
@@ -40,9 +40,9 @@ def faults_of(comparison: Comparison, system: str) -> list[Fault]:
     for name in sorted({group.scenario for group in own}):
         groups = [group for group in own if group.scenario == name]
         most = max(group.hosts for group in groups)
-        rows = [
-            _row(group) for model in MODELS for group in groups if (group.model, group.hosts) == (model, most)
-        ]
+        shown = [group for model in MODELS for group in groups if (group.model, group.hosts) == (model, most)]
+        had_to = own_figure(shown) == "recovered_ms"
+        rows = [_row(group, had_to) for group in shown]
         faults.append(Fault(capital(scenario(name)), most, tuple(rows)))
     return faults
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from compare.figures import Figure
 
 SYSTEMS = {"landline": "Landline brokers", "spark": "Spark workers"}
@@ -51,6 +53,8 @@ def simulated_way(model: str, lanes: int | None) -> str:
 
 def duration(milliseconds: float) -> str:
     """Three digits, or two units: ``48 ms``, ``0.87 s``, ``12.3 s``, ``2 min 10 s``, ``1 h 06 min``."""
+    if not isfinite(milliseconds):
+        return "never"
     if abs(milliseconds) < 99.5:
         return f"{milliseconds:.0f} ms"
     seconds = milliseconds / 1000

@@ -10,20 +10,25 @@ from compare.simulation.measured import Times
 
 
 def begin_times(occupied_ms: Times, spacing_ms: Times, lanes: int) -> Times:
-    """When each push begins, in order, ``lanes`` of them at a time; all in milliseconds from the first.
+    """When each push begins, ``lanes`` of them at a time; all in milliseconds from the first. The last axis has the
+    pushes in their order, others are starts of their own.
 
     A push waits for a free lane, and for its turn: ``spacing_ms`` after the turn before it. With one lane and no
     spacing the last one ends after the sum of ``occupied_ms``, with as many lanes as pushes after its maximum.
     """
-    turns = np.cumsum(spacing_ms)
-    if lanes >= len(occupied_ms):
-        return turns
+    if lanes >= occupied_ms.shape[-1]:
+        return np.cumsum(spacing_ms, axis=-1)
     if lanes == 1 and not spacing_ms.any():
-        return np.cumsum(occupied_ms) - occupied_ms
+        return np.cumsum(occupied_ms, axis=-1) - occupied_ms
+    starts = zip(np.atleast_2d(occupied_ms), np.atleast_2d(spacing_ms), strict=True)
+    return np.array([_in_lanes(*start, lanes) for start in starts]).reshape(occupied_ms.shape)
+
+
+def _in_lanes(occupied_ms: Times, spacing_ms: Times, lanes: int) -> list[float]:
     free = [0.0] * lanes
-    begins = np.empty(len(occupied_ms))
-    for number, (turn, occupied) in enumerate(zip(turns.tolist(), occupied_ms.tolist(), strict=True)):
+    begins = []
+    for turn, occupied in zip(np.cumsum(spacing_ms).tolist(), occupied_ms.tolist(), strict=True):
         begin = max(turn, free[0])
         heapreplace(free, begin + occupied)
-        begins[number] = begin
+        begins.append(begin)
     return begins

@@ -30,7 +30,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One entry a trial. ``all_ready_ms`` is of all but those left out: members that no connection reached."""
+    """One entry a trial. ``all_ready_ms`` is of all but those left out: members that no connection reached; infinite
+    when that is all of them.
+    """
 
     first_ready_ms: Times
     all_ready_ms: Times
@@ -46,61 +48,63 @@ class Outcome:
 def simulate(measured: Measured, plan: Plan, trials: int, seed: int = SEED) -> Outcome:
     """Starts ``plan.members`` members ``trials`` times. The same arguments give the same outcome."""
     random = np.random.default_rng(seed)
-    pool = _Pool(measured)
-    results = np.array([_trial(measured.model, pool, plan, random) for _ in range(trials)])
-    return Outcome(*results.T)
-
-
-class _Pool:
-    """Draws from all measured members. What a round's members have in common (a busy machine, an election they all wait
-    for) is drawn once a trial, as one round's median; how a member differs from it, once a member.
-    """
-
-    def __init__(self, measured: Measured) -> None:
-        runs = measured.runs
-        self.prologues = np.array([run.prologue_ms for run in runs])
-        self.medians = np.array([(np.median(run.occupied_ms), np.median(run.tail_ms)) for run in runs])
-        both = [np.stack([run.occupied_ms, run.tail_ms]) for run in runs]
-        apart = [each - middle[:, None] for each, middle in zip(both, self.medians, strict=True)]
-        self.deviations = np.concatenate(apart, axis=1)
-        self.spacings = np.concatenate([run.spacing_ms[1:] for run in runs])
-
-    def draw(self, members: int, random: np.random.Generator) -> tuple[float, Times, Times, Times]:
-        """A prologue, and for each member its spacing, how long it occupies the master, and its tail."""
-        number = random.integers(len(self.prologues))
-        chosen = random.integers(self.deviations.shape[1], size=members)
-        occupied, tail = self.medians[number][:, None] + self.deviations[:, chosen]
-        spacing = random.choice(self.spacings, members) if len(self.spacings) else np.zeros(members)
-        spacing[0] = 0.0
-        occupied = np.maximum(occupied, 0.0)
-        # A process may serve before its command is back, not before its launch began.
-        return float(self.prologues[number]), spacing, occupied, np.maximum(tail, -occupied)
-
-
-def _trial(
-    model: str, pool: _Pool, plan: Plan, random: np.random.Generator
-) -> tuple[float, float, float, float]:
-    """First ready, all ready, left out, connections."""
-    prologue, spacing, occupied, tail = pool.draw(plan.members, random)
+    drawn = _draw(measured, (trials, plan.members), random)
+    tail = drawn.tail_ms
     if plan.slow:
-        tail = np.where(
-            random.random(plan.members) < plan.slow, (occupied + tail) * plan.slow_factor - occupied, tail
-        )
-    if model == "independent":
-        return float(tail.min()), float(tail.max()), 0.0, 0.0
-    failures = _failures(plan, random)
+        slowed = (drawn.occupied_ms + tail) * plan.slow_factor - drawn.occupied_ms
+        tail = np.where(random.random(tail.shape) < plan.slow, slowed, tail)
+    if measured.model == "independent":
+        none = np.zeros(trials)
+        return Outcome(tail.min(axis=1), tail.max(axis=1), none, none)
+    failures = _failures(plan, tail.shape, random)
+    occupied = drawn.occupied_ms
     for attempt in range(1, plan.retries + 2):
-        occupied = occupied + np.where(failures >= attempt, random.choice(plan.failing_ms, plan.members), 0.0)
-    lanes = 1 if model == "push-sequential" else plan.lanes or plan.members
-    ready = prologue + begin_times(occupied, spacing, lanes) + occupied + tail
+        occupied = occupied + np.where(failures >= attempt, random.choice(plan.failing_ms, tail.shape), 0.0)
+    lanes = 1 if measured.model == "push-sequential" else plan.lanes or plan.members
+    ready = drawn.prologue_ms + begin_times(occupied, drawn.spacing_ms, lanes) + occupied + tail
     reached = failures <= plan.retries
-    connections = float(np.minimum(failures + 1, plan.retries + 1).sum())
-    served = ready[reached] if reached.any() else np.array([np.nan])
-    return float(served.min()), float(served.max()), float((~reached).sum()), connections
+    return Outcome(
+        np.where(reached, ready, np.inf).min(axis=1),
+        np.where(reached.any(axis=1), np.where(reached, ready, 0.0).max(axis=1), np.inf),
+        (~reached).sum(axis=1).astype(np.float64),
+        np.minimum(failures + 1, plan.retries + 1).sum(axis=1),
+    )
 
 
-def _failures(plan: Plan, random: np.random.Generator) -> Times:
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Measured parts for simulated starts: a row a start, a column a member; the prologue has one column."""
+
+    prologue_ms: Times
+    spacing_ms: Times
+    occupied_ms: Times
+    tail_ms: Times
+
+
+def _draw(measured: Measured, shape: tuple[int, int], random: np.random.Generator) -> _Drawn:
+    """Draws from all measured members. What a round's members have in common (a busy machine, an election they all wait
+    for) is drawn once a start, as one round's median; how a member differs from it, once a member.
+    """
+    runs = measured.runs
+    medians = np.array([(np.median(run.occupied_ms), np.median(run.tail_ms)) for run in runs])
+    both = [np.stack([run.occupied_ms, run.tail_ms]) for run in runs]
+    apart = np.concatenate(
+        [each - middle[:, None] for each, middle in zip(both, medians, strict=True)], axis=1
+    )
+    round_numbers = random.integers(len(runs), size=shape[0])
+    chosen = random.integers(apart.shape[1], size=shape)
+    occupied, tail = medians[round_numbers].T[:, :, None] + apart[:, chosen]
+    spacings = np.concatenate([run.spacing_ms[1:] for run in runs])
+    spacing = random.choice(spacings, shape) if len(spacings) else np.zeros(shape)
+    spacing[:, 0] = 0.0
+    occupied = np.maximum(occupied, 0.0)
+    prologues = np.array([run.prologue_ms for run in runs])
+    # A process may serve before its command is back, not before its launch began.
+    return _Drawn(prologues[round_numbers][:, None], spacing, occupied, np.maximum(tail, -occupied))
+
+
+def _failures(plan: Plan, shape: tuple[int, ...], random: np.random.Generator) -> Times:
     """How many connections to each member fail before one holds; more than the retries: none does."""
     if not plan.failure:
-        return np.zeros(plan.members)
-    return np.asarray(random.geometric(1 - plan.failure, plan.members) - 1, dtype=np.float64)
+        return np.zeros(shape)
+    return np.asarray(random.geometric(1 - plan.failure, shape) - 1, dtype=np.float64)

@@ -303,6 +303,7 @@ def test_a_whole_comparison_leaves_no_holes_but_the_general_ones():
         (3_599_900, "1 h 00 min"),
         (3_978_300, "1 h 06 min"),
         (-1200, "-1.20 s"),
+        (float("inf"), "never"),
     ],
 )
 def test_durations_read_well(milliseconds, text):

@@ -133,6 +133,13 @@ def test_failing_connections_leave_members_out_unless_they_are_tried_again():
     assert again.all_ready_ms.min() >= 50 + 500 + 300 + 1000
 
 
+def test_a_start_that_reaches_nobody_never_comes_to_an_end():
+    measured = found(measure(steady()), "push-parallel")
+    nobody = simulate(measured, Plan(1, failure=0.999, failing_ms=np.array([500.0])), 3)
+    assert list(nobody.left_out) == [1, 1, 1]
+    assert list(nobody.all_ready_ms) == list(nobody.first_ready_ms) == [np.inf] * 3
+
+
 def test_failing_connections_hold_up_those_that_wait_for_the_lane():
     measured = found(measure(steady()), "push-sequential")
     calm, rough = (
