@@ -10,7 +10,7 @@ from compare.simulation.study import study
 from tests.support.browser import look_at
 from tests.support.comparison_samples import Sample, write
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 WIDTHS = (1280, 380)
 

@@ -11,7 +11,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-TIMEOUT_S = 60
+TIMEOUT_S = 100
 _ARGUMENTS = (
     "--headless=new",
     "--no-sandbox",
