@@ -27,8 +27,12 @@ The master itself is up. If it is not, no pushed member starts: that is measured
 
 def assumptions(study: Study) -> list[str]:
     """One sentence or two for each."""
-    own = [_drawn(each) for each in _widest(study.measured)]
-    return [*own, *ALWAYS, *(_faults(system, costs) for system, costs in study.costs.items())]
+    sources = "; ".join(_drawn(each) for each in _widest(study.measured))
+    return [
+        f"All is drawn from measured launches: {sources}.",
+        *ALWAYS,
+        *(_faults(system, costs) for system, costs in study.costs.items()),
+    ]
 
 
 def _widest(measured: Sequence[Measured]) -> list[Measured]:
@@ -37,9 +41,9 @@ def _widest(measured: Sequence[Measured]) -> list[Measured]:
 
 def _drawn(each: Measured) -> str:
     starts = sum(len(run.tail_ms) for run in each.runs)
+    rounds = f"{len(each.runs)} round{'s' * (len(each.runs) > 1)}"
     return (
-        f"{each.system}, {each.model}: drawn from {starts} launches in {len(each.runs)} "
-        f"round{'s' * (len(each.runs) > 1)} on {each.hosts} hosts."
+        f"{each.system} {each.model} from {starts} in {rounds} on {each.hosts} host{'s' * (each.hosts > 1)}"
     )
 
 

@@ -209,7 +209,7 @@ def test_fault_costs_are_measured_where_faults_were_and_assumed_elsewhere():
 
 def test_assumptions_say_what_was_measured_and_what_was_not():
     told = "\n".join(assumptions(study(steady(rounds=2, hosts=(4,)), largest=30)))
-    assert "drawn from 8 launches in 2 rounds on 4 hosts" in told
+    assert "landline push-parallel from 8 in 2 rounds on 4 hosts;" in told
     assert "a refused connection takes as long as the 4 that were measured" in told
     bare = "\n".join(
         assumptions(study(steady(rounds=1, scenarios=("cold-start",), models=("independent",)), largest=3))
