@@ -19,6 +19,7 @@ from compare.report.wording import (
     listed,
     percent,
     scenario,
+    scenario_order,
     simulated_way,
     way,
     with_interval,
@@ -110,11 +111,14 @@ def _persons(comparison: Comparison, system: str) -> Point:
 
 
 def _needing(groups: Sequence[Group]) -> str:
-    needing = [group for group in groups if group.person_acted]
+    needing = sorted(
+        (group for group in groups if group.person_acted), key=lambda group: scenario_order(group.scenario)
+    )
     if not needing:
         return f"with none of {counted(len(groups), 'fault')}"
     names = [
-        f"{scenario(group.scenario)} ({group.person_acted} of {counted(group.rounds, 'round')})"
+        scenario(group.scenario)
+        + ("" if group.person_acted == group.rounds else f" ({group.person_acted} of {group.rounds} rounds)")
         for group in needing
     ]
     return f"with {len(needing)} of {counted(len(groups), 'fault')}: {listed(names)}"

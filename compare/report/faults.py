@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from compare.figures import Comparison, Group
 from compare.recorded import MODELS
 from compare.report.verdicts import COLD_START, own_figure
-from compare.report.wording import capital, count, counted, listed, scenario, way, with_interval
+from compare.report.wording import (
+    capital,
+    count,
+    counted,
+    listed,
+    scenario,
+    scenario_order,
+    way,
+    with_interval,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +46,7 @@ def faults_of(comparison: Comparison, system: str) -> list[Fault]:
     """All faults that one system was measured under, each on the most hosts that it was."""
     own = [group for group in comparison.groups if group.system == system and group.scenario != COLD_START]
     faults = []
-    for name in sorted({group.scenario for group in own}):
+    for name in sorted({group.scenario for group in own}, key=scenario_order):
         groups = [group for group in own if group.scenario == name]
         most = max(group.hosts for group in groups)
         shown = [group for model in MODELS for group in groups if (group.model, group.hosts) == (model, most)]

@@ -14,7 +14,16 @@ from compare.report.charts import gantt, growth, spread
 from compare.report.charts.style import Picture, picture
 from compare.report.selection import Timeline, shown_and_others, timeline
 from compare.report.verdicts import COLD_START
-from compare.report.wording import SYSTEMS, capital, counted, duration, scenario, simulated_way, way
+from compare.report.wording import (
+    SYSTEMS,
+    capital,
+    counted,
+    duration,
+    scenario,
+    scenario_order,
+    simulated_way,
+    way,
+)
 from compare.simulation.study import Study
 
 
@@ -43,7 +52,7 @@ def timelines(runs: Sequence[Run], directory: Path) -> tuple[list[Shown], list[F
         for system, found in groupby(others, key=lambda run: run.system)
         if (rounds := list(found))
     ]
-    for name in sorted({run.scenario for run in runs} - {COLD_START}):
+    for name in sorted({run.scenario for run in runs} - {COLD_START}, key=scenario_order):
         shown, _ = shown_and_others(runs, name)
         folded.append(_folded(f"With {scenario(name)}: the median round of each way", shown))
     return _shown(chosen, directory), folded

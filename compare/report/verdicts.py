@@ -12,6 +12,7 @@ from enum import Enum
 
 from compare.figures import Comparison, Figure, Group
 from compare.recorded import MODELS
+from compare.report.wording import scenario_order
 
 ALONE, PUSHES = MODELS[0], MODELS[1:]
 COLD_START = "cold-start"
@@ -74,7 +75,7 @@ def own_figure(groups: list[Group]) -> str:
 
 def _duels_of(comparison: Comparison, system: str) -> Iterator[Duel]:
     scenarios = dict.fromkeys(group.scenario for group in comparison.groups if group.system == system)
-    for scenario in sorted(scenarios, key=lambda name: (name != COLD_START, name)):
+    for scenario in sorted(scenarios, key=scenario_order):
         for push in PUSHES:
             if (pair := _pair(comparison, system, scenario, push)) is None:
                 continue

@@ -15,14 +15,14 @@ MODELS = {
 SCENARIOS = {
     "cold-start": "cold start of all",
     "slow-host": "a slow host",
-    "dead-host": "a host that is dead at the start and comes later",
+    "dead-host": "a host dead at the start",
     "crash": "a killed process",
     "reboot": "a rebooted host",
     "master-dead-before": "a master dead before the start",
-    "master-dead-during": "a master that dies during the start",
-    "master-dead-after": "a master that dies after the start",
-    "ssh-refused": "a host that refuses ssh",
-    "host-added": "a host that is added",
+    "master-dead-during": "a master dying during the start",
+    "master-dead-after": "a master dying after the start",
+    "ssh-refused": "a host refusing ssh",
+    "host-added": "an added host",
 }
 FIGURES = {
     "first_ready_ms": "until the first serves",
@@ -37,6 +37,12 @@ FIGURES = {
 def scenario(name: str) -> str:
     """A scenario in words; one that this page does not know by its own name."""
     return SCENARIOS.get(name, name)
+
+
+def scenario_order(name: str) -> tuple[int, str]:
+    """By which scenarios are sorted: as they are listed above, unknown ones last."""
+    known = list(SCENARIOS)
+    return (known.index(name) if name in SCENARIOS else len(known)), name
 
 
 def way(model: str) -> str:

@@ -10,9 +10,9 @@ from matplotlib.ticker import FuncFormatter
 
 from compare.figures import Comparison, Group
 from compare.recorded import MODELS
-from compare.report.charts.style import COLOURS, FAINT, INK, MARKS, WIDE_IN, axes_grid
+from compare.report.charts.style import COLOURS, FAINT, INK, LINE, MARKS, WIDE_IN, axes_grid
 from compare.report.verdicts import COLD_START, own_figure
-from compare.report.wording import SYSTEMS, capital, duration, scenario, way
+from compare.report.wording import SYSTEMS, capital, duration, scenario, scenario_order, way
 
 _ROWS_APART = 0.26
 
@@ -37,7 +37,7 @@ def draw_cold_starts(comparison: Comparison, width_in: float) -> Figure:
 
 def draw_faults(comparison: Comparison, width_in: float) -> Figure:
     """A panel a system: how long each fault was felt, its models under one another, on a scale of powers of ten."""
-    by_system = {system: _faults(comparison, system) for system in comparison.systems}
+    by_system = {system: faults for system in comparison.systems if (faults := _faults(comparison, system))}
     rows = max((len(faults) for faults in by_system.values()), default=1)
     figure, panels = axes_grid(width_in, max(1, len(by_system)), 0.9 + 0.62 * max(1, rows))
     for axes, (system, faults) in zip(panels, by_system.items(), strict=False):
@@ -46,6 +46,8 @@ def draw_faults(comparison: Comparison, width_in: float) -> Figure:
             for group in groups:
                 place = row + (MODELS.index(group.model) - 1) * _ROWS_APART
                 _draw_row(axes, place, group, own_figure(groups))
+            if row:
+                axes.axhline(row - 0.5, color=LINE, linewidth=0.6)
         axes.set_yticks(range(len(faults)), [_wrapped(scenario(groups[0].scenario)) for groups in faults])
         axes.set_xscale("log")
         _finish(axes, len(faults))
@@ -76,13 +78,15 @@ def _finish(axes: Any, rows: float) -> None:
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
-    axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: _tick(value) if _few(axes) else ""))
+    axes.xaxis.set_minor_formatter(
+        FuncFormatter(lambda value, _: _tick(value) if _is_told(axes, value) else "")
+    )
 
 
-def _few(axes: Any) -> bool:
-    """Whether the scale spans so little that its powers of ten alone would leave it nearly bare."""
+def _is_told(axes: Any, value: float) -> bool:
+    """Whether a mark between powers of ten is named: twos and fives, where the scale has few powers."""
     low, high = axes.get_xlim()
-    return bool(low > 0 and high / low < 4)
+    return bool(low > 0 and high / low < 60 and f"{value:e}"[0] in "25")
 
 
 def _tick(seconds: float) -> str:
@@ -96,7 +100,7 @@ def _cold(comparison: Comparison, system: str) -> list[Group]:
 
 def _faults(comparison: Comparison, system: str) -> list[list[Group]]:
     found: dict[str, list[Group]] = {}
-    for group in sorted(comparison.groups, key=lambda group: (group.scenario, group.hosts, _place(group))):
+    for group in sorted(comparison.groups, key=lambda group: (scenario_order(group.scenario), _place(group))):
         if group.system == system and group.scenario != COLD_START and group.model in MODELS:
             found.setdefault(group.scenario, []).append(group)
     return [_on_most_hosts(groups) for groups in found.values()]
