@@ -1,31 +1,29 @@
-"""What a pipeline job is told on its command line: the option list and the frozen result."""
+"""What a pipeline job is told on its command line: the option lists and the frozen results."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import click
 
 _INTERVAL = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
 
+Flag = Callable[..., Any]
+"""One of click's decorators."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """Everything ``journal_stream`` needs. Directories are as Spark takes them: a path or a URI."""
+    """What every job needs. Directories are as Spark takes them: a path or a URI."""
 
     bootstrap_servers: str
     topics: str
     output: str
     checkpoint: str
-    windows_topic: str
     dead_letter_topic: str
-    window: str
-    slide: str
-    watermark: str
-    max_ahead: str
     trigger: str
     starting_offsets: str
     max_offsets_per_trigger: int | None
@@ -37,7 +35,21 @@ class StreamOptions:
     log_level: str
 
 
-def _interval(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+@dataclass(frozen=True, slots=True)
+class JournalOptions(StreamOptions):
+    """Everything ``journal_stream`` needs: what every job does, and its windows."""
+
+    windows_topic: str
+    window: str
+    slide: str
+    watermark: str
+    max_ahead: str
+
+
+Options = TypeVar("Options", bound=StreamOptions)
+
+
+def interval(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Accepts Spark's plain intervals only: the text goes into SQL."""
     if value is not None and not _INTERVAL.fullmatch(value):
         raise click.BadParameter(
@@ -46,53 +58,74 @@ def _interval(_context: click.Context, parameter: click.Parameter, value: str | 
     return value
 
 
-def _option(flag: str, help_text: str, **settings: Any) -> Callable[..., Any]:
+def option(flag: str, help_text: str, **settings: Any) -> Flag:
+    """One option, whose default is shown if it has one."""
     return click.option(flag, help=help_text, show_default=settings.get("default") is not None, **settings)
 
 
-_OPTIONS = (
-    _option("--bootstrap-servers", "Brokers, host:port, comma-separated.", required=True),
-    _option("--topics", "Topics to read, comma-separated.", default="landline.journal"),
-    _option("--output", "Directory of the Parquet output; every executor must see it.", required=True),
-    _option("--checkpoint", "Directory of the checkpoints; every executor must see it.", required=True),
-    _option("--windows-topic", "Topic for the window counts.", default="landline.journal.windows"),
-    _option("--dead-letter-topic", "Topic for what does not parse.", default="landline.journal.dead-letters"),
-    _option("--window", "Length of a window.", default="1 minute", callback=_interval),
-    _option("--slide", "Distance of window starts; a window's length unless given.", callback=_interval),
-    _option("--watermark", "How late an entry is still counted.", default="1 minute", callback=_interval),
-    _option("--max-ahead", "How far ahead of its record an entry may be.", default="10 minutes",
-            callback=_interval),
-    _option("--trigger", "Pause between batches.", default="5 seconds", callback=_interval),
-    _option("--starting-offsets", "Where to begin when there is no checkpoint.", default="earliest",
-            type=click.Choice(["earliest", "latest"])),
-    _option("--max-offsets-per-trigger", "Most records of one batch; all that there are unless given.",
-            type=click.IntRange(min=1)),
-    _option("--fail-on-data-loss/--no-fail-on-data-loss", "Stop when records to read are already deleted.",
-            default=True),
-    _option("--available-now", "Read what is there now, write it, and end.", is_flag=True),
-    _option("--shuffle-partitions", "Partitions of the windows' state; fixed by the first run.",
-            default=4, type=click.IntRange(min=1)),
-    _option("--log-level", "What Spark's own log tells.", default="WARN",
-            type=click.Choice(["ERROR", "WARN", "INFO", "DEBUG"])),
-    _option("--master", "Spark's master; spark-submit's own unless given."),
-    _option("--driver-host", "Address at which executors reach this driver; Spark's guess unless given."),
+SOURCE_AND_SINK: Final = (
+    option("--bootstrap-servers", "Brokers, host:port, comma-separated.", required=True),
+    option("--output", "Directory of the Parquet output; every executor must see it.", required=True),
+    option("--checkpoint", "Directory of the checkpoints; every executor must see it.", required=True),
+)  # fmt: skip
+
+PACE: Final = (
+    option("--trigger", "Pause between batches.", default="5 seconds", callback=interval),
+    option("--starting-offsets", "Where to begin when there is no checkpoint.", default="earliest",
+           type=click.Choice(["earliest", "latest"])),
+    option("--max-offsets-per-trigger", "Most records of one batch; all that there are unless given.",
+           type=click.IntRange(min=1)),
+    option("--fail-on-data-loss/--no-fail-on-data-loss", "Stop when records to read are already deleted.",
+           default=True),
+    option("--available-now", "Read what is there now, write it, and end.", is_flag=True),
+    option("--shuffle-partitions", "Partitions of the job's state; fixed by the first run.",
+           default=4, type=click.IntRange(min=1)),
+    option("--log-level", "What Spark's own log tells.", default="WARN",
+           type=click.Choice(["ERROR", "WARN", "INFO", "DEBUG"])),
+    option("--master", "Spark's master; spark-submit's own unless given."),
+    option("--driver-host", "Address at which executors reach this driver; Spark's guess unless given."),
+)  # fmt: skip
+
+_JOURNAL: Final = (
+    *SOURCE_AND_SINK,
+    option("--topics", "Topics to read, comma-separated.", default="landline.journal"),
+    option("--windows-topic", "Topic for the window counts.", default="landline.journal.windows"),
+    option("--dead-letter-topic", "Topic for what does not parse.", default="landline.journal.dead-letters"),
+    option("--window", "Length of a window.", default="1 minute", callback=interval),
+    option("--slide", "Distance of window starts; a window's length unless given.", callback=interval),
+    option("--watermark", "How late an entry is still counted.", default="1 minute", callback=interval),
+    option("--max-ahead", "How far ahead of its record an entry may be.", default="10 minutes",
+           callback=interval),
+    *PACE,
 )  # fmt: skip
 
 
-def stream_options(command: Callable[[StreamOptions], None]) -> Callable[..., None]:
-    """Decorates ``command`` with the options above; it is called with one ``StreamOptions``."""
+def with_options(
+    flags: Sequence[Flag], collect: Callable[[dict[str, Any]], Options]
+) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+    """Decorates a command with ``flags``; it is called with the one value that ``collect`` makes of them."""
 
-    def collect(**values: Any) -> None:
-        command(options_from(values))
+    def decorate(command: Callable[[Options], None]) -> Callable[..., None]:
+        def called(**values: Any) -> None:
+            command(collect(values))
 
-    wrapped: Callable[..., None] = collect
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    wrapped.__doc__ = command.__doc__
-    return wrapped
+        wrapped: Callable[..., None] = called
+        for flag in reversed(flags):
+            wrapped = flag(wrapped)
+        wrapped.__doc__ = command.__doc__
+        return wrapped
+
+    return decorate
 
 
-def options_from(values: dict[str, Any]) -> StreamOptions:
+def picked(kind: type[Options], values: dict[str, Any]) -> Options:
+    """The fields of ``kind`` out of the parsed values."""
+    return kind(**{field.name: values[field.name] for field in fields(kind)})
+
+
+def journal_options_from(values: dict[str, Any]) -> JournalOptions:
     """The parsed values as options: windows tumble unless a slide is given."""
-    values = {**values, "slide": values["slide"] or values["window"]}
-    return StreamOptions(**{field.name: values[field.name] for field in fields(StreamOptions)})
+    return picked(JournalOptions, {**values, "slide": values["slide"] or values["window"]})
+
+
+journal_options = with_options(_JOURNAL, journal_options_from)

@@ -14,6 +14,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 EVENT_TIME_FIELD: Final = "__REALTIME_TIMESTAMP"
 """The entry's wall clock time: microseconds since 1970, as a decimal string."""
 
+LATEST_MICROS: Final = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, where Spark's calendar ends."""
+
 CURSOR_FIELD: Final = "__CURSOR"
 """The journal's own name of the entry, unique over all hosts: tells a duplicate from a twin."""
 

@@ -1,4 +1,4 @@
-"""From the source's rows to records, dead letters and windows: DataFrame in, DataFrame out, no IO.
+"""From the source's rows to records and windows: DataFrame in, DataFrame out, no IO.
 
 Everything here is a function of the row (and of the watermark, for the windows), never of the clock: a batch
 that is replayed after a crash gives the same rows again. That is what the sinks' promises rest on
@@ -11,20 +11,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 from pyspark.sql.types import IntegerType, LongType
 
+from pipeline.dead_letters import record_key
+from pipeline.json_objects import NOT_AN_OBJECT, envelope_fault, trailing_fault
 from pipeline.schema import (
     CORRUPT_FIELD,
     CURSOR_FIELD,
     DEFAULT_PRIORITY,
     EVENT_TIME_FIELD,
-    HEADER_PREFIX,
     JOURNAL_SCHEMA,
+    LATEST_MICROS,
     RECORD_COLUMNS,
-    SOURCE_COLUMNS,
     UNKNOWN_UNIT,
 )
-
-_LATEST_MICROS = 253_402_300_799_999_999  # the last microsecond of the year 9999, where Spark's calendar ends
-_OBJECT_START = r"^\s*\{"
 
 
 def parsed(source: DataFrame, max_ahead: str) -> DataFrame:
@@ -48,7 +46,7 @@ def parsed(source: DataFrame, max_ahead: str) -> DataFrame:
             text, JOURNAL_SCHEMA, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT_FIELD}
         ).alias("journal"),
     )
-    in_range = micros.between(1, _LATEST_MICROS)
+    in_range = micros.between(1, LATEST_MICROS)
     event_time = F.when(in_range, F.timestamp_micros(micros))
     return rows.withColumn("event_time", event_time).withColumn(
         "reason", _reason(micros, in_range, max_ahead)
@@ -58,25 +56,19 @@ def parsed(source: DataFrame, max_ahead: str) -> DataFrame:
 def _reason(micros: Column, in_range: Column, max_ahead: str) -> Column:
     """Why a row cannot be used: the first of the faults that it has, or null."""
     ahead_limit = F.col("kafka_time") + F.expr(f"INTERVAL {max_ahead}")
-    return (
-        F.when(F.col("value").isNull(), F.lit("the record has no value"))
-        .when(~F.is_valid_utf8(F.col("text")), F.lit("the value is not UTF-8"))
-        .when(~F.col("text").rlike(_OBJECT_START), F.lit("the value is not a JSON object"))
-        .when(F.col("journal").isNull(), F.lit("the value is not a JSON object"))
-        .when(F.col(f"journal.{CORRUPT_FIELD}").isNotNull(), F.lit("the value is not valid JSON"))
-        .when(~F.coalesce(_stands_alone(F.col("text")), F.lit(False)), F.lit("text follows the JSON object"))
-        .when(F.col(f"journal.{EVENT_TIME_FIELD}").isNull(), F.lit(f"{EVENT_TIME_FIELD} is missing"))
+    broken = F.when(F.col("journal").isNull(), F.lit(NOT_AN_OBJECT)).when(
+        F.col(f"journal.{CORRUPT_FIELD}").isNotNull(), F.lit("the value is not valid JSON")
+    )
+    no_time = (
+        F.when(F.col(f"journal.{EVENT_TIME_FIELD}").isNull(), F.lit(f"{EVENT_TIME_FIELD} is missing"))
         .when(micros.isNull() | ~in_range, F.lit(f"{EVENT_TIME_FIELD} is not a time in microseconds"))
         .when(
             F.col("event_time") > ahead_limit,
             F.lit(f"{EVENT_TIME_FIELD} is more than {max_ahead} ahead of the record's own time"),
         )
     )
-
-
-def _stands_alone(text: Column) -> Column:
-    """Whether a text is one JSON value and nothing else: ``from_json`` reads the first and drops the rest."""
-    return F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
+    text = F.col("text")
+    return F.coalesce(envelope_fault(F.col("value"), text), broken, trailing_fault(text), no_time)
 
 
 def records(rows: DataFrame) -> DataFrame:
@@ -95,29 +87,6 @@ def records(rows: DataFrame) -> DataFrame:
         "message": journal["MESSAGE"],
     }
     return rows.where(F.col("reason").isNull()).withColumns(columns).select(*RECORD_COLUMNS)
-
-
-def dead_letters(rows: DataFrame) -> DataFrame:
-    """The rows that could not be read, as Kafka messages: the bytes as they came, the why and whence as
-    headers.
-
-    The key is ``topic-partition-offset``: a consumer, or compaction, drops the second copy of a replayed
-    batch.
-    """
-    reported = {"reason": F.col("reason"), "timestamp": F.unix_millis("kafka_time").cast("string")}
-    reported |= {name: F.col(name).cast("string") for name in SOURCE_COLUMNS[:3]}
-    headers = [
-        F.struct(F.lit(HEADER_PREFIX + name).alias("key"), F.encode(value, "UTF-8").alias("value"))
-        for name, value in reported.items()
-    ]
-    return rows.where(F.col("reason").isNotNull()).select(
-        record_key().cast("binary").alias("key"), "value", F.array(*headers).alias("headers")
-    )
-
-
-def record_key() -> Column:
-    """A record's identity as text: ``topic-partition-offset``."""
-    return F.concat_ws("-", "topic", "partition", "offset")
 
 
 def windows(entries: DataFrame, window: str, slide: str, watermark: str) -> DataFrame:

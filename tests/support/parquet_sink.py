@@ -1,4 +1,4 @@
-"""What the journal job's Parquet output holds by the sink's own log: a file that is not listed was never written."""
+"""What a streaming job's Parquet output holds by the sink's own log: a file that is not listed was never written."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ def rows(output: Path, *columns: str) -> list[dict[str, Any]]:
 
 def committed_files(output: Path) -> list[Path]:
     """The files that ``_spark_metadata`` lists, each once: a compacted log repeats those before it."""
-    paths: dict[str, None] = {}
-    for log in sorted((output / "_spark_metadata").glob("[0-9]*")):
-        for line in log.read_text().splitlines()[1:]:
-            paths[json.loads(line)["path"].removeprefix("file://")] = None
-    return [Path(path) for path in paths]
+    logs = sorted((output / "_spark_metadata").glob("[0-9]*"))
+    return list(dict.fromkeys(path for log in logs for path in listed_files(log)))
+
+
+def listed_files(log: Path) -> list[Path]:
+    """The files that one entry of ``_spark_metadata`` lists."""
+    lines = log.read_text().splitlines()[1:]
+    return [Path(json.loads(line)["path"].removeprefix("file://")) for line in lines]

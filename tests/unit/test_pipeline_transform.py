@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from pipeline import transform
+from pipeline.dead_letters import dead_letters
 from pipeline.schema import RECORD_COLUMNS
 from tests.support.local_spark import SPARK_WARNINGS, local_spark
 
@@ -138,7 +139,7 @@ BAD_VALUES: dict[str, tuple[bytes | None, str]] = {
 
 def test_what_does_not_parse_becomes_a_dead_letter_with_reason_and_origin(spark: SparkSession) -> None:
     rows = rows_of(spark, *(value for value, _ in BAD_VALUES.values()))
-    letters = {bytes(row.key).decode(): row for row in transform.dead_letters(rows).collect()}
+    letters = {bytes(row.key).decode(): row for row in dead_letters(rows).collect()}
     assert transform.records(rows).count() == 0
     assert len(letters) == len(BAD_VALUES)
     for offset, (name, (value, reason)) in enumerate(BAD_VALUES.items()):
@@ -159,9 +160,7 @@ def test_every_input_is_a_record_or_a_dead_letter_and_never_both(spark: SparkSes
     bad = [value for value, _ in BAD_VALUES.values()]
     rows = rows_of(spark, *good, *bad)
     kept = {row.offset for row in transform.records(rows).collect()}
-    letters = {
-        int(bytes(row.key).decode().rpartition("-")[2]) for row in transform.dead_letters(rows).collect()
-    }
+    letters = {int(bytes(row.key).decode().rpartition("-")[2]) for row in dead_letters(rows).collect()}
     assert kept == set(range(20))
     assert letters == set(range(20, 20 + len(bad)))
 
