@@ -175,6 +175,11 @@ chaos-mixed: setup ## Landline and Apache Kafka 3.9.1 in one cluster, at length:
 	@scripts/apt-ensure $(JAVA_PACKAGES)
 	@ROUNDS=$(ROUNDS) SEED=$(SEED) pytest tests/mixed -v -s -p no:cacheprovider $(TEST_ARGS)
 
+.PHONY: lake-kills
+lake-kills: setup ## The lake job killed in mid-stream again and again, every record counted: KILLS=10
+	@scripts/apt-ensure $(JAVA_PACKAGES)
+	@LAKE_KILLS=$(or $(KILLS),10) pytest tests/integration/test_pipeline_lake.py -v -s -p no:cacheprovider $(TEST_ARGS)
+
 .PHONY: bench
 bench: setup ## Start-up, memory, throughput, CPU per GiB, beside Apache Kafka in the same run
 	@scripts/apt-ensure $(TEST_PACKAGES)

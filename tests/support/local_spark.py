@@ -7,7 +7,7 @@ here: so ``local_spark`` closes the gateway as well, and modules that use it car
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +25,9 @@ SPARK_WARNINGS = [
 
 
 @contextmanager
-def local_spark(name: str, warehouse: Path, cores: int = 1) -> Iterator[SparkSession]:
+def local_spark(
+    name: str, warehouse: Path, cores: int = 1, jars: Sequence[Path] = ()
+) -> Iterator[SparkSession]:
     """A session on ``cores`` local threads with one shuffle partition, in UTC, without a web UI."""
     session = (
         SparkSession.builder.master(f"local[{cores}]")
@@ -33,6 +35,7 @@ def local_spark(name: str, warehouse: Path, cores: int = 1) -> Iterator[SparkSes
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "512m")
         .config("spark.driver.extraJavaOptions", " ".join(SHORT_LIVED_JVM))
+        .config("spark.jars", ",".join(map(str, jars)))
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
