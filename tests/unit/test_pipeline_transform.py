@@ -25,7 +25,7 @@ from pipeline.dead_letters import dead_letters
 from pipeline.schema import RECORD_COLUMNS
 from tests.support.local_spark import SPARK_WARNINGS, local_spark
 
-pytestmark = SPARK_WARNINGS
+pytestmark = [*SPARK_WARNINGS, pytest.mark.xdist_group("spark")]  # one JVM for all of them
 
 SOURCE_SCHEMA = StructType(
     [
