@@ -75,12 +75,14 @@ def judged(action: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-@task  # type: ignore[untyped-decorator]
+@task(  # type: ignore[untyped-decorator]
+    help={"sequential": "the workers one after another, as with SPARK_SSH_FOREGROUND, not all at once"}
+)
 @judged
-def start(_context: Any) -> None:
+def start(_context: Any, sequential: bool = False) -> None:
     """Start the master, then from it every worker; returns when all are ALIVE."""
     with launcher() as (cluster, control):
-        view = control.start()
+        view = control.start(parallel=not sequential)
     console.print(
         f"Spark runs: {cluster.url}, {len(view.alive_hosts())} workers ALIVE", style="green", markup=False
     )

@@ -18,6 +18,7 @@ from lab.waiting import wait_until
 PARENT = "landline-lab"
 
 _V1_WANTED = {"name=systemd", "freezer", "cpu", "cpuacct", "pids", "blkio"}
+_CPU_PERIOD_US = 100_000
 _MOUNTINFO = Path("/proc/self/mountinfo")
 
 
@@ -78,6 +79,27 @@ class HostCgroup:
             raise LabError(f"cannot {'freeze' if frozen else 'thaw'} the host: {error}") from error
         if not wait_until(lambda: self.is_frozen() is frozen, 10):
             raise LabError(f"the host did not {'freeze' if frozen else 'thaw'} within 10 s")
+
+    def cpu_us(self) -> int:
+        """Processor time that the host has used so far, over all its boots, in microseconds; 0 before the first."""
+        try:
+            lines = (self._unified / "cpu.stat").read_text().splitlines()
+        except OSError:
+            return 0
+        return next(int(line.split()[1]) for line in lines if line.startswith("usage_usec "))
+
+    def limit_cpu(self, percent: float) -> None:
+        """Give the host this share of one processor at most, over its boots too; 0 lifts the limit."""
+        quota = round(percent / 100 * _CPU_PERIOD_US)
+        places = [mount / "cpu.cfs_quota_us" for mount in self._legacy]
+        for place in filter(Path.exists, places):
+            place.with_name("cpu.cfs_period_us").write_text(str(_CPU_PERIOD_US))
+            place.write_text(str(quota or -1))
+            return
+        try:
+            (self._unified / "cpu.max").write_text(f"{quota or 'max'} {_CPU_PERIOD_US}")
+        except OSError as error:
+            raise LabError(f"this machine has no processor limits for cgroups: {error}") from error
 
     def kill(self) -> None:
         """Kill everything at once, as a cut of the power does; returns when nothing is left."""

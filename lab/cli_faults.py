@@ -37,7 +37,15 @@ def name_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def fault_commands() -> list[click.Command]:
     """All of them, for the group of commands."""
-    return [_power_loss, *(_on_one_host(method) for method in _ON_ONE_HOST), _cut, _lose, _slow, _heal]
+    return [
+        _power_loss,
+        *(_on_one_host(method) for method in _ON_ONE_HOST),
+        _throttle,
+        _cut,
+        _lose,
+        _slow,
+        _heal,
+    ]
 
 
 def _on_one_host(method: Callable[[Faults, str], object]) -> click.Command:
@@ -56,6 +64,14 @@ def _on_one_host(method: Callable[[Faults, str], object]) -> click.Command:
 @click.option("--lose-unsynced", is_flag=True, help="The data disk loses what was not synced.")
 def _power_loss(name: str, host: str, lose_unsynced: bool) -> None:
     _faults(name).power_loss(host, lose_unsynced=lose_unsynced)
+
+
+@click.command("throttle", help=inspect.getdoc(Faults.throttle))
+@name_option
+@click.argument("host")
+@click.option("--percent", type=float, required=True)
+def _throttle(name: str, host: str, percent: float) -> None:
+    _faults(name).throttle(host, percent)
 
 
 @click.command("cut", help=inspect.getdoc(Faults.cut))

@@ -76,6 +76,15 @@ class Faults:
         """Let a frozen host go on."""
         self._set_frozen(host, False)
 
+    # Processor
+
+    def throttle(self, host: str, percent: float) -> None:
+        """Give the host this share of one processor at most, until it is mended by 0."""
+        if percent != 0 and not 1 <= percent <= 100:
+            raise UsageError(f"{percent:g} per cent of a processor: give 1 to 100, or 0 for no limit")
+        with self._change(host) as target:
+            self._site.cgroup(target).limit_cpu(percent)
+
     # Cables
 
     def cut(self, host: str, peer: str | None = None, direction: Direction | str = Direction.BOTH) -> None:

@@ -170,6 +170,18 @@ class Lab:
         namespaces = ["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup"]
         return ["nsenter", f"--target={leader}", *namespaces, "--root", "--wd=/", "--", *argv]
 
+    def leader(self, host: str) -> int | None:
+        """Process id, as the controller sees it, of the host's PID 1; None while it is off."""
+        return self._site.cgroup(self.host(host)).leader()
+
+    def processes(self, host: str) -> list[int]:
+        """Every process of the host, as the controller sees it."""
+        return self._site.cgroup(self.host(host)).all_processes()
+
+    def cpu_us(self, host: str) -> int:
+        """Processor time that the host has used so far, over all its boots, in microseconds."""
+        return self._site.cgroup(self.host(host)).cpu_us()
+
     def enter_argv(self, argv: Sequence[str]) -> list[str]:
         """The command line that runs `argv` on the controller, inside the lab's network."""
         return netns.enter_argv(self.name, argv)

@@ -19,6 +19,20 @@ EXIT_MARK = "@exit"
 STATUS_RUNNING = 0
 SSH_OPTIONS = "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 HOST_TIMEOUT_S = 90
+BEGIN_MARK, OPEN_MARK, END_MARK = "@begin", "@open", "@end"
+
+_SSH = f"timeout {HOST_TIMEOUT_S} ssh {SSH_OPTIONS}"
+_PUSH = f"""push() {{ {_SSH} "$2" "$3" </dev/null 2>&1 | sed "s/^/$1: /"; return "${{PIPESTATUS[0]}}"; }}"""
+_STAMPED_PUSH = f"""LC_ALL=C
+push() {{
+    echo "{BEGIN_MARK} $1 $EPOCHREALTIME"
+    {_SSH} "$2" "echo {OPEN_MARK}; $3" </dev/null 2>&1 | while IFS= read -r line; do
+        [ "$line" = {OPEN_MARK} ] && echo "{OPEN_MARK} $1 $EPOCHREALTIME" || echo "$1: $line"
+    done
+    set -- "$1" "${{PIPESTATUS[0]}}"
+    echo "{END_MARK} $1 $EPOCHREALTIME"
+    return "$2"
+}}"""
 
 
 class Role(Enum):
@@ -81,18 +95,23 @@ def as_spark(cluster: SparkCluster, login: str, command: str) -> str:
     return shlex.join(["sudo", "-n", "-u", cluster.user, "--", *shell])
 
 
-def push_script(commands: Iterable[tuple[Host, str]]) -> str:
-    """What the master runs: each command on its worker by ssh, all at once, and every exit code reported."""
+def push_script(commands: Iterable[tuple[Host, str]], *, parallel: bool = True, stamped: bool = False) -> str:
+    """What the master runs: each command on its worker by ssh, and every exit code reported.
+
+    All at once, as Spark's ``workers.sh`` does, or one after another, as that does when ``SPARK_SSH_FOREGROUND`` is
+    set. A ``stamped`` script also says when, in seconds since 1970: lines ``@begin HOST TIME``, ``@open HOST TIME``
+    when the worker's shell runs, ``@end HOST TIME``.
+    """
     pushes, waits = [], []
     for number, (host, command) in enumerate(commands):
         name, address = shlex.quote(host.name), shlex.quote(host.peer_address)
-        pushes.append(f"push {name} {address} {shlex.quote(command)} & pid{number}=$!")
-        waits.append(f"wait $pid{number}; echo {EXIT_MARK} {name} $?")
-    push = (
-        f'push() {{ timeout {HOST_TIMEOUT_S} ssh {SSH_OPTIONS} "$2" "$3" </dev/null 2>&1 | sed "s/^/$1: /"; '
-        'return "${PIPESTATUS[0]}"; }'
-    )
-    return "\n".join([push, *pushes, *waits])
+        push = f"push {name} {address} {shlex.quote(command)}"
+        if parallel:
+            pushes.append(f"{push} & pid{number}=$!")
+            waits.append(f"wait $pid{number}; echo {EXIT_MARK} {name} $?")
+        else:
+            pushes.append(f"{push}; echo {EXIT_MARK} {name} $?")
+    return "\n".join([_STAMPED_PUSH if stamped else _PUSH, *pushes, *waits])
 
 
 def push_results(names: Iterable[str], output: str) -> list[HostResult]:

@@ -69,8 +69,10 @@ class Launcher:
             self._fetch_view(),
         )
 
-    def start(self) -> MasterView:
+    def start(self, *, parallel: bool = True) -> MasterView:
         """Starts what does not run and waits until the master sees every worker ALIVE.
+
+        The master starts the workers all at once, or one after another.
 
         Raises ``NothingToDo`` when all run already, ``Error`` with the hosts that did not start.
         """
@@ -83,10 +85,12 @@ class Launcher:
                 lambda view: view.status == "ALIVE",
                 lambda _: f"the master at {self._cluster.url} is not ALIVE",
             )
-        self._require(
-            "start",
-            self._push(missing, lambda host: commands.start_command(self._cluster, Role.WORKER, host)),
+        started = self._push(
+            missing,
+            lambda host: commands.start_command(self._cluster, Role.WORKER, host),
+            parallel=parallel,
         )
+        self._require("start", started)
         return self._wait(lambda view: not self._absent(view), self._absent_text)
 
     def stop(self) -> None:
@@ -148,12 +152,19 @@ class Launcher:
         return HostResult(master.name, ran.exit_code, lines)
 
     def _push(
-        self, workers: Sequence[Host], command_for: Callable[[Host], str], *, tell: bool = True
+        self,
+        workers: Sequence[Host],
+        command_for: Callable[[Host], str],
+        *,
+        tell: bool = True,
+        parallel: bool = True,
     ) -> list[HostResult]:
         """Lets the master run a command on each worker over its own ssh."""
         if not workers:
             return []
-        script = commands.push_script((worker, command_for(worker)) for worker in workers)
+        script = commands.push_script(
+            ((worker, command_for(worker)) for worker in workers), parallel=parallel
+        )
         master = self._cluster.master
         ran = run(self._connection, master, commands.as_spark(self._cluster, self._connection.user, script))
         results = commands.push_results([worker.name for worker in workers], ran.output)

@@ -37,12 +37,12 @@ class MasterView:
         return {worker.host for worker in self.workers if worker.state == "ALIVE"}
 
 
-def fetch_view(url: str) -> MasterView | None:
-    """What the master at ``url`` says now, or None when nobody answers there."""
+def fetch_view(url: str, timeout_s: float = READ_TIMEOUT_S) -> MasterView | None:
+    """What the master at ``url`` says now, or None when nobody answers there in time."""
     # No proxy of the environment stands between the controller and its hosts.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=READ_TIMEOUT_S) as answer:
+        with opener.open(url, timeout=timeout_s) as answer:
             return view_from(json.load(answer))
     except (OSError, ValueError):
         return None

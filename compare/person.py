@@ -1,0 +1,51 @@
+"""The person who is called when something that should run does not. Pure: when to act, and on what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from compare.members import Member
+from compare.settings import PATIENCE_S, PERSON_TRIES
+
+PATIENCE_US = int(PATIENCE_S * 1e6)
+
+
+@dataclass(slots=True)
+class Person:
+    """Sees that a member's host is on and its process is not there, and acts when that has lasted ``PATIENCE_S`` and
+    no launch is under way.
+
+    A process that is there and does not serve yet is left alone, and so is a host without power: neither is mended by
+    starting it again.
+    """
+
+    absent_since: dict[str, int] = field(default_factory=dict)
+    actions: list[str] = field(default_factory=list)
+    tries: int = 0
+
+    def look(self, now_us: int, should_run: Iterable[tuple[Member, bool, bool]]) -> None:
+        """Takes in each member, whether its host is on, and whether its process is there."""
+        for member, on, present in should_run:
+            if present or not on:
+                self.absent_since.pop(member.name, None)
+            else:
+                self.absent_since.setdefault(member.name, now_us)
+
+    def wants_to_act(self, now_us: int, *, launching: bool, launch_ended_us: int) -> bool:
+        """Whether patience is over."""
+        if launching or self.tries >= PERSON_TRIES or not self.absent_since:
+            return False
+        return now_us - max(min(self.absent_since.values()), launch_ended_us) >= PATIENCE_US
+
+    def acts(self, action: str) -> None:
+        """Keeps what was done."""
+        self.tries += 1
+        self.absent_since.clear()
+        self.actions.append(action)
+
+
+def started_again(members: Iterable[Member], *, push: bool) -> str:
+    """The action in words, the same for the same deed whatever the run."""
+    hosts = " ".join(sorted({member.host for member in members}))
+    return f"ran the push again for {hosts}" if push else f"started the units of {hosts}"

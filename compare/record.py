@@ -1,0 +1,125 @@
+"""What one run showed, and its events: the launcher's steps and the run as a whole. Pure but for the clock's offset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from compare.events import Event, Story, own_boot_id
+from compare.members import Member
+from compare.push import Pushed, counted
+from compare.scenarios import Planned
+from compare.settings import MASTER
+from compare.watch import Sightings
+
+CONTROLLER = "controller"
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """All times in microseconds since 1970; None: never. ``cpu_us`` is until all served."""
+
+    planned: Planned
+    serving: list[Member]
+    began_us: int = 0
+    ended_us: int = 0
+    first_ready_us: int | None = None
+    all_ready_us: int | None = None
+    fault_us: int | None = None
+    recovered_us: int | None = None
+    cpu_us: int | None = None
+    actions: list[str] = field(default_factory=list)
+    launches: list[Pushed] = field(default_factory=list)
+    sightings: Sightings = field(default_factory=lambda: Sightings(()))
+    boots: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+
+    def note_boot(self, host: str, at_us: int, boot_id: str) -> None:
+        """From then on the host has lived that life; an empty one says nothing."""
+        if boot_id:
+            self.boots.setdefault(host, []).append((at_us, boot_id))
+
+    def boot_id(self, host: str, at_us: int) -> str:
+        """The host's life at a time: the last that had begun, or else the first that is known."""
+        lives = self.boots.get(host, [])
+        begun = [boot_id for since, boot_id in lives if since <= at_us]
+        return begun[-1] if begun else next((boot_id for _, boot_id in lives), "")
+
+    def summary(self, comparison_id: str) -> dict[str, Any]:
+        """The ``run`` object of docs/lifecycle.md."""
+        commands, connections = counted(self.launches)
+        planned = self.planned
+        return {
+            "comparison_id": comparison_id,
+            "scenario": str(planned.scenario),
+            "system": str(planned.system),
+            "hosts": planned.hosts,
+            "round": planned.round,
+            "first_ready_us": _between(self.began_us, self.first_ready_us),
+            "all_ready_us": _between(self.began_us, self.all_ready_us),
+            "recovered_us": None if self.fault_us is None else _between(self.fault_us, self.recovered_us),
+            "person_acted": bool(self.actions),
+            "actions": self.actions,
+            "commands": commands,
+            "connections": connections,
+            "cpu_ms": round((self.cpu_us or 0) / 1000),
+        }
+
+    def events(self, run_id: str, comparison_id: str) -> list[Event]:
+        """The launcher's, the run's own last."""
+        events = [event for story in self._launch_stories(run_id) for event in story.events]
+        planned = self.planned
+        run = Story(
+            *(run_id, f"{run_id}.run", CONTROLLER, "launcher", str(planned.system), str(planned.model)),
+            own_boot_id(),
+        )
+        detail = "" if self._is_complete() else "not all that was to serve did"
+        run.add("Run", self.began_us, self.ended_us, detail=detail, run=self.summary(comparison_id))
+        return [*events, *run.events]
+
+    def _is_complete(self) -> bool:
+        return self.all_ready_us is not None and (self.fault_us is None or self.recovered_us is not None)
+
+    def _launch_stories(self, run_id: str) -> list[Story]:
+        if not self.planned.model.is_push:
+            return [self._watched(run_id, member) for member in self.serving]
+        return [self._pushed(run_id, number, launch) for number, launch in enumerate(self.launches, 1)]
+
+    def _story(self, run_id: str, name: str, host: str, number: int) -> Story:
+        start_id = f"{run_id}.launch{number}.{name}"
+        boot_id = self.boot_id(host, self.began_us)
+        return Story(run_id, start_id, host, "launcher", name, str(self.planned.model), boot_id)
+
+    def _watched(self, run_id: str, member: Member) -> Story:
+        """Of a host that starts by itself nothing is sent: only that it serves is seen."""
+        story = self._story(run_id, member.name, member.host, 1)
+        self._add_ready(story, member, self.began_us, self.sightings.next_after(member.name, self.began_us))
+        return story
+
+    def _pushed(self, run_id: str, number: int, launch: Pushed) -> Story:
+        member = launch.member
+        story = self._story(run_id, member.name, MASTER, number)
+        ended_us = launch.ended_us or self.ended_us
+        opened_us = launch.opened_us
+        if launch.connected:
+            why = "" if opened_us else (launch.lines[-1] if launch.lines else "the master was gone")
+            story.add("Connect", launch.began_us, opened_us or ended_us, detail=why, connections=1)
+        if opened_us is None:
+            return story
+        code = launch.exit_code
+        why = "" if code == 0 else ("the master was gone" if code is None else f"exit code {code}")
+        story.add("Command", opened_us, ended_us, detail=why, connections=0)
+        if member.serves:
+            ready_us = self.sightings.next_after(member.name, launch.began_us)
+            why = "" if ready_us else "given up"
+            story.add("Await", ended_us, ready_us or self.ended_us, detail=why, connections=0)
+            self._add_ready(story, member, launch.began_us, ready_us)
+        return story
+
+    def _add_ready(self, story: Story, member: Member, began_us: int, ready_us: int | None) -> None:
+        why = "" if ready_us else f"{member.name} was given up"
+        connections = sum(max(event["connections"], 0) for event in story.events)
+        story.add("Ready", began_us, ready_us or self.ended_us, detail=why, connections=connections)
+
+
+def _between(began_us: int, at_us: int | None) -> int | None:
+    return None if at_us is None else max(0, at_us - began_us)

@@ -1,0 +1,33 @@
+"""Every constant of a comparison that decides what is measured: times, and how much a slow host has.
+
+docs/compare.md has them in words.
+"""
+
+from __future__ import annotations
+
+# How long a person needs to notice that something that should run does not, and to come.
+PATIENCE_S = 10.0
+# How long a host without power stays without.
+OUTAGE_S = 10.0
+# How far into a start the master dies.
+DURING_S = 0.5
+# When a run is given up: what does not serve by then never does.
+RUN_LIMIT_S = 150.0
+# How often a person tries.
+PERSON_TRIES = 3
+# What a slow host has: a share of one processor, and a cable, each way.
+SLOW_CPU_PERCENT = 25.0
+SLOW_KBIT = 8000.0
+# How often each member is asked whether it serves, and whether its process is there: figures are this coarse.
+POLL_S = 0.05
+# Spark's master is asked for all its workers at once, and each answer costs a JVM that is being started.
+MASTER_POLL_S = 0.2
+LOOK_S = 0.5
+PROBE_TIMEOUT_S = 1.0
+# How long a daemon may take to stop before it is killed. After a run: no figure depends on it.
+STOP_TIMEOUT_S = 30.0
+
+MASTER = "h1"
+BROKER_PORT, BROKER_HTTP_PORT = 9092, 9090
+TOPIC = "landline.lifecycle"
+EVENTS_FILE, MANIFEST_FILE = "events.jsonl", "manifest.json"
