@@ -22,6 +22,8 @@ ROUNDS ?= 50
 SEED ?=
 # More arguments of `python -m tests.chaos walk`, for example CHAOS_ARGS="--only SIGKILL".
 CHAOS_ARGS ?=
+# More arguments of `python -m compare run`, for example COMPARE_ARGS="--scenario crash --system spark".
+COMPARE_ARGS ?=
 # More arguments of pytest, for example TEST_ARGS="-k isr -x".
 TEST_ARGS ?=
 # More arguments of `python -m bench.guard`, for example PERF_ARGS="--only fetch-1m".
@@ -47,6 +49,10 @@ WITH_INVENTORY = $(if $(INVENTORY),ANSIBLE_INVENTORY=$(INVENTORY))
 
 # A lab that is named is used and kept; without a name chaos makes one and destroys it.
 CHAOS_LAB = $(if $(filter command line environment,$(origin LAB)),CHAOS_LAB=$(LAB))
+
+# The same for who compares; a round takes minutes.
+COMPARE_LAB = $(if $(filter command line environment,$(origin LAB)),COMPARE_LAB=$(LAB))
+COMPARE_ROUNDS = $(if $(filter command line environment,$(origin ROUNDS)),$(ROUNDS),5)
 
 say = printf '\033[1;36m==> %s\033[0m\n' "$(1)"
 
@@ -169,6 +175,11 @@ chaos: setup ## A random walk of faults under load, every record judged: ROUNDS=
 chaos-gaps: setup ## How long producers wait under faults, beside Apache Kafka on the same hosts; into docs/reliability.md
 	@scripts/apt-ensure $(TEST_PACKAGES)
 	@$(CHAOS_LAB) scripts/chaos compare --report docs/reliability.md $(CHAOS_ARGS)
+
+.PHONY: compare
+compare: setup ## Starts by each host itself beside a master's push, measured: HOSTS=4 ROUNDS=5 LAB=(a new one); a report
+	@scripts/apt-ensure $(LAB_PACKAGES) $(JAVA_PACKAGES)
+	@HOSTS=$(HOSTS) ROUNDS=$(COMPARE_ROUNDS) $(COMPARE_LAB) scripts/compare $(COMPARE_ARGS)
 
 .PHONY: chaos-mixed
 chaos-mixed: setup ## Landline and Apache Kafka 3.9.1 in one cluster, at length: ROUNDS=50 SEED=(random), about 15 s a round

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def test_who_is_first_moves_on_with_every_round():
 
 def test_systems_and_models_take_turns_within_a_scenario():
     runs = [run for run in plan(3, 1, [Scenario.CRASH]) if run.round == 1]
-    assert all(one.system != two.system for one, two in zip(runs, runs[1:], strict=False))
+    assert all(one.system != two.system for one, two in itertools.pairwise(runs))
 
 
 def test_only_the_cold_start_is_measured_with_fewer_hosts():

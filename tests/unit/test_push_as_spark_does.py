@@ -1,0 +1,91 @@
+"""The launcher beside Spark's own scripts: what reaches ssh, the daemons' environment, and what is left behind.
+
+pyspark's package lacks ``start-all.sh`` and what that calls, so what they do was recorded once, in the same rig:
+tests/data/spark_start_all.json. ``SPARK_SBIN`` names a directory with Spark's scripts to hold the record against them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from sparkctl import commands
+from sparkctl.commands import Role
+from sparkctl.inventory import Host, SparkCluster
+from tests.support.spark_rig import HOSTS, SparkRig, record
+
+RECORD = Path(__file__).parents[1] / "data/spark_start_all.json"
+SPARK = json.loads(RECORD.read_text())
+FORMS = pytest.mark.parametrize("form", ["parallel", "sequential"])
+# How the person asked for one form or the other.
+NOT_THE_DAEMONS = "SPARK_SSH_FOREGROUND="
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """By form, what our launch does: its master's command, then its push."""
+    found = {}
+    for form in SPARK:
+        rig = SparkRig(tmp_path_factory.mktemp(form))
+        hosts = [Host(f"h{number}", address, address) for number, address in enumerate(HOSTS, 1)]
+        cluster = SparkCluster(hosts[0], tuple(hosts), home=str(rig.home), conf_dir=str(rig.conf))
+        pushes = [(host, commands.start_command(cluster, Role.WORKER, host)) for host in hosts]
+        try:
+            rig.run(["bash", "-c", commands.start_command(cluster, Role.MASTER, hosts[0])])
+            rig.run(["bash", "-c", commands.push_script(pushes, parallel=form == "parallel", stamped=True)])
+            found[form] = rig.recorded()
+        finally:
+            rig.close()
+    return found
+
+
+def environment(daemon):
+    return [line for line in daemon["environment"] if not line.startswith(NOT_THE_DAEMONS)]
+
+
+def words(daemon):
+    """The daemon's command without the address that we name and Spark guesses."""
+    text = daemon["command"].replace(f"--host {daemon['host']} ", "")
+    return daemon["host"], text.split()
+
+
+def test_hosts_are_reached_in_the_lists_order_when_one_waits_for_the_other(ours):
+    assert [call["host"] for call in ours["sequential"]["ssh"]] == list(HOSTS)
+    assert [call["host"] for call in SPARK["sequential"]["ssh"]] == list(HOSTS)
+
+
+@FORMS
+def test_ssh_reaches_every_host_once_the_masters_own_too(ours, form):
+    assert sorted(call["host"] for call in ours[form]["ssh"]) == sorted(HOSTS)
+    assert sorted(call["host"] for call in SPARK[form]["ssh"]) == sorted(HOSTS)
+
+
+@FORMS
+def test_the_same_daemons_are_started_with_the_same_words(ours, form):
+    assert [words(daemon) for daemon in ours[form]["daemons"]] == [words(d) for d in SPARK[form]["daemons"]]
+
+
+@FORMS
+def test_the_daemons_have_the_same_environment(ours, form):
+    assert [environment(daemon) for daemon in ours[form]["daemons"]] == [
+        environment(daemon) for daemon in SPARK[form]["daemons"]
+    ]
+
+
+@FORMS
+def test_the_same_pid_and_log_files_are_left_behind(ours, form):
+    assert ours[form]["files"] == SPARK[form]["files"]
+
+
+@pytest.mark.skipif(
+    not os.environ.get("SPARK_SBIN"), reason="SPARK_SBIN names no directory of Spark's scripts"
+)
+def test_the_record_is_what_sparks_scripts_do(tmp_path):
+    record(tmp_path, Path(os.environ["SPARK_SBIN"]), tmp_path / "again.json")
+    again = json.loads((tmp_path / "again.json").read_text())
+    for form, known in SPARK.items():
+        assert sorted(map(str, again[form].pop("ssh"))) == sorted(map(str, known["ssh"]))
+        assert again[form] == {key: value for key, value in known.items() if key != "ssh"}
