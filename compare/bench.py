@@ -80,7 +80,9 @@ class Bench:
     def clear(self) -> list[str]:
         """Mends every fault and stops everything; names what had to be killed. Raises LabError."""
         mishap.mend(self.hosts)
-        return self.stop_everything()
+        stubborn = self.stop_everything()
+        self.hosts.forget_pids()
+        return stubborn
 
     def set_aside(self, aside: bool) -> None:
         """Stops what else runs on the hosts, or lets it run again, where it is installed."""

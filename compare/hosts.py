@@ -17,6 +17,7 @@ from lab import Lab, LabError
 from lab.waiting import wait_until
 
 T = TypeVar("T")
+SPARK_PIDS = "var/lib/spark/run"
 
 
 class Hosts:
@@ -81,6 +82,12 @@ class Hosts:
     def forget_lifecycle(self) -> None:
         for host in self.on():
             (self.root(host) / LIFECYCLE_ENV.lstrip("/")).unlink(missing_ok=True)
+
+    def forget_pids(self) -> None:
+        """Removes the pid files of Spark's daemons that were not stopped by its script, as that would have."""
+        for host in self.on():
+            for file in (self.root(host) / SPARK_PIDS).glob("*.pid"):
+                file.unlink(missing_ok=True)
 
     def stop(self, members: Sequence[Member]) -> list[str]:
         """Stops them however they were started; names those that had to be killed."""

@@ -1,4 +1,4 @@
-"""A short comparison on the deployed cluster: the brokers' cold start, once in every model. The rest is `make compare`."""
+"""A short comparison on the deployed cluster: the brokers' cold start, once in every model."""
 
 from __future__ import annotations
 
