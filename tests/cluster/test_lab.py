@@ -267,6 +267,20 @@ def test_a_slow_cable_slows_both_directions(lab, direction):
     assert time.monotonic() - begin > 1.2
 
 
+def test_a_throttled_host_gets_its_share_of_a_processor_and_no_more(lab):
+    busy = "timeout 2 sh -c 'while :; do :; done'"
+    lab.faults.throttle("h2", 20)
+    try:
+        before_us = lab.cpu_us("h2")
+        lab.run("h2", busy, check=False)
+        assert 50_000 < lab.cpu_us("h2") - before_us < 650_000
+    finally:
+        lab.faults.throttle("h2", 0)
+    before_us = lab.cpu_us("h2")
+    lab.run("h2", busy, check=False)
+    assert lab.cpu_us("h2") - before_us > 700_000
+
+
 def test_a_full_disk_refuses_data_and_spares_the_rest_of_the_host(lab):
     assert lab.faults.fill_disk("h1") > 30_000_000
     full = lab.run("h1", f"echo data > {DATA}/x", check=False)
