@@ -21,7 +21,9 @@ from compare.table import medians_table, seconds
 from lab import Lab, LabError
 from lab.naming import MAX_HOSTS
 
-console = Console(highlight=False)
+# Into a file the table is as wide as it needs to be.
+NARROWEST = 130
+console = Console(highlight=False, width=None if sys.stdout.isatty() else NARROWEST)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -84,10 +86,10 @@ def measure(lab: Lab, hosts: int, planned: list[Planned], comparison_id: str, ou
         def done(one: Planned, record: RunRecord | None) -> None:
             following = planned[one.number] if one.number < len(planned) else "ending"
             progress.update(task, advance=1, description=str(following))
-            console.print(line_of(one, record, comparison_id), markup=False)
+            console.print(line_of(one, record, comparison_id), markup=False, soft_wrap=True)
 
         def tell(text: str) -> None:
-            console.print(text, markup=False)
+            console.print(text, markup=False, soft_wrap=True)
 
         comparison = Comparison(Bench.of(lab, hosts), comparison_id, output, tell, done)
         comparison.go(planned)
