@@ -35,6 +35,7 @@ class Comparison:
         self._tell = tell
         self._done = done
         self.failed: list[str] = []
+        self._failed_in_a_row = 0
 
     def go(self, plan: Sequence[Planned]) -> None:
         """All runs; whatever happens, the cluster is as deployed afterwards. Raises LabError, NotPublishedError."""
@@ -59,14 +60,12 @@ class Comparison:
         record = None
         try:
             record = self._run(planned, run_id)
+            self._failed_in_a_row = 0
         except (LabError, OSError) as error:
             self.failed.append(f"{run_id} {planned}: {error}")
-            self._tell(f"{planned}: {error}")
-            self._bench.clear()
-            if len(self.failed) >= MOST_FAILED_IN_A_ROW and all(
-                f"{self._id}-{planned.number - back:04d} " in " ".join(self.failed)
-                for back in range(MOST_FAILED_IN_A_ROW)
-            ):
+            self._tell(self.failed[-1])
+            self._failed_in_a_row += 1
+            if self._failed_in_a_row >= MOST_FAILED_IN_A_ROW:
                 raise
         self._done(planned, record)
 

@@ -10,7 +10,8 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +71,21 @@ class SparkRig:
 
     def run(self, command: Sequence[str], **more: str) -> str:
         """On the master, as a person does; returns what it printed."""
-        environment = {
-            "PATH": f"{self.root}/bin:/usr/bin:/bin",
-            "RIG": str(self.root),
-            "RIG_HOST": MASTER,
-            "HOME": str(self.root),
-            **more,
-        }
+        environment = self._environment(**more)
         done = subprocess.run(
             command, env=environment, text=True, capture_output=True, check=False, timeout=60
         )
         return done.stdout + done.stderr
+
+    @contextmanager
+    def foreground(self, command: Sequence[str], **more: str) -> Iterator[None]:
+        """A daemon that runs in the foreground meanwhile, as under systemd."""
+        process = subprocess.Popen(command, env=self._environment(**more))
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait()
 
     def recorded(self) -> dict[str, Any]:
         """Which hosts ssh reached, which daemons were started how, and what lies around afterwards."""
@@ -98,6 +103,10 @@ class SparkRig:
     def close(self) -> None:
         for file in self.root.glob("hosts/*/run/*.pid"):
             os.kill(int(file.read_text()), signal.SIGKILL)
+
+    def _environment(self, **more: str) -> dict[str, str]:
+        own = {"RIG": str(self.root), "RIG_HOST": MASTER, "HOME": str(self.root)}
+        return {"PATH": f"{self.root}/bin:/usr/bin:/bin", **own, **more}
 
     def _daemon(self, text: str) -> dict[str, Any]:
         host, command, *environment = self._named(text).strip().splitlines()

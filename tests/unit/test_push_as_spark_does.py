@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
+import yaml
+from jinja2 import Template
 
 from sparkctl import commands
 from sparkctl.commands import Role
 from sparkctl.inventory import Host, SparkCluster
 from tests.support.spark_rig import HOSTS, SparkRig, record
+from tests.support.wait import wait_until
 
+ROLE = Path(__file__).parents[2] / "roles/spark"
 RECORD = Path(__file__).parents[1] / "data/spark_start_all.json"
 SPARK = json.loads(RECORD.read_text())
 FORMS = pytest.mark.parametrize("form", ["parallel", "sequential"])
@@ -78,6 +83,30 @@ def test_the_daemons_have_the_same_environment(ours, form):
 @FORMS
 def test_the_same_pid_and_log_files_are_left_behind(ours, form):
     assert ours[form]["files"] == SPARK[form]["files"]
+
+
+@pytest.mark.parametrize("role", ["master", "worker"])
+def test_a_unit_runs_the_same_daemon_in_the_same_environment(tmp_path, role):
+    rig = SparkRig(tmp_path)
+    pairs, command = unit(rig, role)
+    with rig.foreground(command, **pairs):
+        wait_until(lambda: rig.recorded()["daemons"], what="the daemon was started")
+    (daemon,) = rig.recorded()["daemons"]
+    known = next(d for d in SPARK["parallel"]["daemons"] if f".{role}." in d["command"])
+    assert words(daemon) == words(known)
+    assert environment(daemon) == environment(known)
+
+
+def unit(rig, role):
+    """The environment and program line of a unit of the role, on the master's host, as systemd reads them."""
+    settings = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+    settings |= {"spark_home": str(rig.home), "spark_conf_dir": str(rig.conf), "spark_address": HOSTS[0]}
+    settings["spark_master_url"] = f"spark://{HOSTS[0]}:7077"
+    inner = yaml.safe_load((ROLE / "vars/main.yml").read_text())["spark_unit_environment"]
+    settings["spark_unit_environment"] = Template(inner).render(settings)
+    text = Template((ROLE / f"templates/landline-spark-{role}.service.j2").read_text()).render(settings)
+    lines = dict(line.split("=", 1) for line in text.replace("\\\n", " ").splitlines() if "=" in line)
+    return dict(word.split("=") for word in lines["Environment"].split()), shlex.split(lines["ExecStart"])
 
 
 @pytest.mark.skipif(
