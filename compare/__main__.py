@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,6 +60,8 @@ def run(
         [Model(m) for m in models] or list(Model),
         host_counts(hosts) if growth else (),
     )
+    # Asked to end, it leaves the cluster as deployed, as after ^C.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     comparison_id = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     output.mkdir(parents=True, exist_ok=True)
     if (output / EVENTS_FILE).exists():
