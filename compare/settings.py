@@ -7,12 +7,12 @@ from __future__ import annotations
 
 # How long a person needs to notice that something that should run does not, and to come.
 PATIENCE_S = 10.0
-# How long a host without power stays without.
-OUTAGE_S = 10.0
+# How long a host without power stays without: longer than a push waits for it.
+OUTAGE_S = 30.0
 # How far into a start the master dies.
 DURING_S = 0.5
 # When a run is given up: what does not serve by then never does.
-RUN_LIMIT_S = 150.0
+RUN_LIMIT_S = 180.0
 # How often a person tries.
 PERSON_TRIES = 3
 # What a slow host has: a share of one processor, and a cable, each way.

@@ -268,17 +268,18 @@ def test_a_slow_cable_slows_both_directions(lab, direction):
 
 
 def test_a_throttled_host_gets_its_share_of_a_processor_and_no_more(lab):
-    busy = "timeout 2 sh -c 'while :; do :; done'"
-    lab.faults.throttle("h2", 20)
+    def share_of_a_busy_host():
+        begin, before_us = time.monotonic(), lab.cpu_us("h2")
+        lab.run("h2", "timeout 1 sh -c 'while :; do :; done'", check=False)
+        return (lab.cpu_us("h2") - before_us) / 1e6 / (time.monotonic() - begin)
+
+    lab.faults.throttle("h2", 10)
     try:
-        before_us = lab.cpu_us("h2")
-        lab.run("h2", busy, check=False)
-        assert 50_000 < lab.cpu_us("h2") - before_us < 650_000
+        assert 0.01 < share_of_a_busy_host() < 0.2
     finally:
         lab.faults.throttle("h2", 0)
-    before_us = lab.cpu_us("h2")
-    lab.run("h2", busy, check=False)
-    assert lab.cpu_us("h2") - before_us > 700_000
+    # A loaded machine may have no more than that for it at once.
+    wait_until(lambda: share_of_a_busy_host() > 0.25, timeout=60, what="the host gets more again")
 
 
 def test_a_full_disk_refuses_data_and_spares_the_rest_of_the_host(lab):
