@@ -45,7 +45,9 @@ class Person:
         self.actions.append(action)
 
 
-def started_again(members: Iterable[Member], *, push: bool) -> str:
+def started(members: Iterable[Member], *, push: bool, again: bool) -> str:
     """The action in words, the same for the same deed whatever the run."""
     hosts = " ".join(sorted({member.host for member in members}))
-    return f"ran the push again for {hosts}" if push else f"started the units of {hosts}"
+    if not push:
+        return f"started the units of {hosts}"
+    return f"ran the push again for {hosts}" if again else f"ran the push for {hosts}, late"

@@ -11,7 +11,7 @@ from compare.events import now_us
 from compare.hosts import Hosts
 from compare.launch import Launcher
 from compare.members import Member
-from compare.person import Person, started_again
+from compare.person import Person, started
 from compare.record import RunRecord
 from compare.scenarios import RULES, Fault, Planned, When
 from compare.settings import DURING_S, LOOK_S, MASTER, OUTAGE_S, RUN_LIMIT_S
@@ -180,7 +180,7 @@ class OneRun:
         if not self._launcher.can_start() or busy_host == MASTER:
             return
         missing = [m for m in self._started if m.name in self._person.absent_since]
-        action = started_again(missing, push=self._planned.model.is_push)
+        action = started(missing, push=self._planned.model.is_push, again=ended_us > 0)
         if self._is(Fault.NO_SSH) and self._planned.model.is_push:
             mishap.let_ssh_in(self._hosts, self._victim)
             action = f"started sshd on {self._victim}, {action}"

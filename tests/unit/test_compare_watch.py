@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compare.members import Member
-from compare.person import PATIENCE_US, Person, started_again
+from compare.person import PATIENCE_US, Person, started
 from compare.settings import PERSON_TRIES
 from compare.watch import Question, Sightings, Watch
 from tests.support.wait import wait_until
@@ -90,5 +90,6 @@ def test_a_person_gives_up_after_some_tries():
 
 def test_the_same_deed_has_the_same_words():
     two = [member("h2"), member("h1"), member("h2")]
-    assert started_again(two, push=True) == "ran the push again for h1 h2"
-    assert started_again(two, push=False) == "started the units of h1 h2"
+    assert started(two, push=True, again=True) == "ran the push again for h1 h2"
+    assert started(two, push=True, again=False) == "ran the push for h1 h2, late"
+    assert started(two, push=False, again=True) == "started the units of h1 h2"
