@@ -31,7 +31,8 @@ exec bash -c "$*"
 # Named java, for spark-daemon.sh looks whether a process of that name runs.
 _SPARK_CLASS = """#!/bin/bash
 . "$SPARK_HOME/bin/load-spark-env.sh"
-{ printf '%s\\n' "$RIG_HOST" "$*"; env | grep -E '^(SPARK_|PYTHONPATH=)' | sort; echo; } >>"$RIG/daemon.$RIG_HOST.$1"
+{ printf '%s\\n' "$RIG_HOST" "$*"; env | grep -E '^(SPARK_|PYTHONPATH=)' | sort; } >"$RIG/half.$RIG_HOST.$1"
+mv "$RIG/half.$RIG_HOST.$1" "$RIG/daemon.$RIG_HOST.$1"
 exec "$RIG/bin/java" 30
 """
 _SPARK_ENV = """SPARK_LOG_DIR=$RIG/hosts/$RIG_HOST/log
