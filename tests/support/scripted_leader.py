@@ -30,6 +30,10 @@ class ScriptedLeader:
         self.socket = self._listener.accept()[0]
         self.socket.settimeout(TIMEOUT_S)
 
+    def await_request(self) -> None:
+        """Returns when the next request begins to come; it is still to be read."""
+        self.socket.recv(1, socket.MSG_PEEK)
+
     def request(self) -> int:
         """The correlation id of the next request."""
         return self.request_and_body()[0]

@@ -179,6 +179,7 @@ def test_what_is_followed_anew_while_it_connects_is_not_asked_for_as_before(tmp_
 def test_a_removed_partition_is_forgotten_with_the_next_request(site: Site) -> None:
     site.send_a_record()
     wait_until(lambda: site.guests == 1, WAIT_S)
+    site.leader.await_request()
     site.fetcher.remove(frozenset({TP}))
     site.answer()
     _, body = site.leader.request_and_body()
@@ -188,6 +189,7 @@ def test_a_removed_partition_is_forgotten_with_the_next_request(site: Site) -> N
 def test_records_of_a_partition_that_was_removed_meanwhile_are_not_taken(site: Site) -> None:
     site.send_a_record()
     wait_until(lambda: site.guests == 1, WAIT_S)
+    site.leader.await_request()
     site.fetcher.remove(frozenset({TP}))
     site.send_a_record()
     site.leader.request()
