@@ -121,8 +121,15 @@ class ManagedProcess:
         self._end(signal.SIGKILL, 30.0)
 
     def freeze(self) -> None:
-        """Stops the process's threads (SIGSTOP): a wedged server whose sockets still accept."""
+        """Stops the process's threads (SIGSTOP): a wedged server whose sockets still accept.
+
+        Returns when all of them stand still: on a busy machine one may otherwise still answer.
+        """
         os.kill(self.pid, signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.pid}/task")
+        wait_until(
+            lambda: all(_is_stopped(task) for task in tasks.iterdir()), what=f"{self.title} stands still"
+        )
 
     def thaw(self) -> None:
         """Lets a frozen process go on."""
@@ -161,6 +168,14 @@ class ManagedProcess:
             raise ProcessFailedError(
                 f"{self.title} did not end within {timeout_s} s after {how.name}\n{self.log_tail()}"
             ) from error
+
+
+def _is_stopped(task: Path) -> bool:
+    """Whether a thread stands still by a signal, or is gone."""
+    try:
+        return task.joinpath("stat").read_text().rpartition(")")[2].split()[0] in {"T", "t"}
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 @atexit.register
