@@ -6,20 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from compare.members import Member
-from compare.settings import PATIENCE_S, PERSON_TRIES
-
-PATIENCE_US = int(PATIENCE_S * 1e6)
+from compare.settings import PERSON_TRIES
 
 
 @dataclass(slots=True)
 class Person:
-    """Sees that a member's host is on and its process is not there, and acts when that has lasted ``PATIENCE_S`` and
+    """Sees that a member's host is on and its process is not there, and acts when that has lasted ``patience_us`` and
     no launch is under way.
 
     A process that is there and does not serve yet is left alone, and so is a host without power: neither is mended by
     starting it again.
     """
 
+    patience_us: int
     absent_since: dict[str, int] = field(default_factory=dict)
     actions: list[str] = field(default_factory=list)
     tries: int = 0
@@ -36,7 +35,7 @@ class Person:
         """Whether patience is over."""
         if launching or self.tries >= PERSON_TRIES or not self.absent_since:
             return False
-        return now_us - max(min(self.absent_since.values()), launch_ended_us) >= PATIENCE_US
+        return now_us - max(min(self.absent_since.values()), launch_ended_us) >= self.patience_us
 
     def acts(self, action: str) -> None:
         """Keeps what was done."""

@@ -14,7 +14,7 @@ from compare.members import Member
 from compare.person import Person, started
 from compare.record import RunRecord
 from compare.scenarios import RULES, Fault, Planned, When
-from compare.settings import DURING_S, LOOK_S, MASTER, OUTAGE_S, RUN_LIMIT_S
+from compare.settings import MASTER, PACE, Pace
 from compare.watch import Sightings, Watch
 
 
@@ -22,7 +22,13 @@ class OneRun:
     """Owner of a run's state; used by one thread. Everything is stopped before it, and may run after it."""
 
     def __init__(
-        self, planned: Planned, members: Sequence[Member], hosts: Hosts, launcher: Launcher, watch: Watch
+        self,
+        planned: Planned,
+        members: Sequence[Member],
+        hosts: Hosts,
+        launcher: Launcher,
+        watch: Watch,
+        pace: Pace = PACE,
     ) -> None:
         self._planned = planned
         self._members = members
@@ -31,7 +37,8 @@ class OneRun:
         self._watch = watch
         self._rule = RULES[planned.scenario]
         self._victim = self._rule.victim([m.host for m in members if m.serves]) if self._rule else ""
-        self._person = Person()
+        self._pace = pace
+        self._person = Person(int(pace.patience_s * 1e6))
         self._work: _Work | None = None
         self._held = [m for m in members if self._is(Fault.HELD_BACK) and m.host == self._victim]
         self._started = [member for member in members if member not in self._held]
@@ -57,7 +64,7 @@ class OneRun:
         try:
             if self._launcher.can_start():
                 self._launcher.start(self._started)
-            deadline_us = record.began_us + int(RUN_LIMIT_S * 1e6)
+            deadline_us = record.began_us + int(self._pace.run_limit_s * 1e6)
             while not self._is_over() and now_us() < deadline_us:
                 self._step()
                 if record.all_ready_us is not None and record.cpu_us is None:
@@ -104,7 +111,7 @@ class OneRun:
         if self._work is None:
             self._do_what_is_due()
         if now_us() >= self._next_look_us:
-            self._next_look_us = now_us() + int(LOOK_S * 1e6)
+            self._next_look_us = now_us() + int(self._pace.look_s * 1e6)
             self._call_the_person()
 
     def _see(self) -> None:
@@ -134,7 +141,7 @@ class OneRun:
             is_due = (
                 record.all_ready_us is not None
                 if rule.when is When.AFTER
-                else now_us() - record.began_us >= DURING_S * 1e6
+                else now_us() - record.began_us >= self._pace.during_s * 1e6
             )
             if is_due:
                 record.fault_us = now_us()
@@ -145,7 +152,7 @@ class OneRun:
         elif (
             rule.fault is Fault.NO_POWER
             and self._power_back_us is None
-            and now_us() - record.fault_us >= OUTAGE_S * 1e6
+            and now_us() - record.fault_us >= self._pace.outage_s * 1e6
         ):
             self._begin(self._power_back)
 

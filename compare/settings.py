@@ -5,6 +5,8 @@ docs/compare.md has them in words.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 # How long a person needs to notice that something that should run does not, and to come.
 PATIENCE_S = 10.0
 # How long a host without power stays without: longer than a push waits for it.
@@ -27,6 +29,19 @@ PROBE_TIMEOUT_S = 1.0
 # How long a daemon may take to stop before it is killed. After a run: no figure depends on it.
 STOP_TIMEOUT_S = 30.0
 
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A run's times, in seconds; a comparison's are the constants above."""
+
+    patience_s: float = PATIENCE_S
+    outage_s: float = OUTAGE_S
+    during_s: float = DURING_S
+    run_limit_s: float = RUN_LIMIT_S
+    look_s: float = LOOK_S
+
+
+PACE = Pace()
 MASTER = "h1"
 BROKER_PORT, BROKER_HTTP_PORT = 9092, 9090
 TOPIC = "landline.lifecycle"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import threading
+from dataclasses import replace
 
 import pytest
 
-from compare import person, run
+from compare import run
 from compare.events import now_us
 from compare.members import Member
 from compare.scenarios import RULES, Model, Planned, Scenario, System, When
+from compare.settings import Pace
 from compare.watch import Question, Watch
 from tests.support.wait import last_for
 
@@ -20,17 +22,14 @@ START_S = 0.02
 NEEDS_A_PERSON = set(Scenario) - {Scenario.COLD_START, Scenario.SLOW_HOST}
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    for name, value in {"OUTAGE_S": 0.06, "DURING_S": 0.01, "LOOK_S": 0.01, "RUN_LIMIT_S": 8.0}.items():
-        monkeypatch.setattr(run, name, value)
-    monkeypatch.setattr(person, "PATIENCE_US", 40_000)
+QUICK = Pace(patience_s=0.04, outage_s=0.06, during_s=0.01, run_limit_s=8.0, look_s=0.01)
 
 
 class World:
     """Hosts, their daemons, and the lab's faults: the parts of ``Hosts`` and ``Lab`` that a run uses."""
 
-    def __init__(self, model):
+    def __init__(self, model, start_s):
+        self.start_s = start_s
         self.names = list(HOSTS)
         self.lab = self
         self.faults = self
@@ -47,7 +46,7 @@ class World:
     def start(self, member):
         with self.lock:
             self.running[member.name] = False
-        timer = threading.Timer(START_S, self._serve, (member,))
+        timer = threading.Timer(self.start_s, self._serve, (member,))
         timer.daemon = True
         timer.start()
 
@@ -146,11 +145,11 @@ class WorldsLauncher:
         return []
 
 
-def go(scenario, model):
-    world = World(model)
+def go(scenario, model, pace=QUICK, start_s=START_S):
+    world = World(model, start_s)
     watch = Watch([Question(tuple(m.name for m in world.members), world.serving, 0.002)])
     planned = Planned(1, scenario, System.LANDLINE, model, len(HOSTS), 1)
-    return run.OneRun(planned, world.members, world, WorldsLauncher(world, model), watch).go()
+    return run.OneRun(planned, world.members, world, WorldsLauncher(world, model), watch, pace).go()
 
 
 @pytest.mark.parametrize("scenario", list(Scenario))
@@ -189,9 +188,8 @@ def test_a_fault_comes_when_its_rule_says():
             assert record.fault_us >= record.all_ready_us
 
 
-def test_what_never_serves_is_given_up(monkeypatch):
-    monkeypatch.setattr(run, "RUN_LIMIT_S", 0.3)
-    monkeypatch.setattr(World, "_serve", lambda self, member: None)
-    figures = go(Scenario.COLD_START, Model.INDEPENDENT).summary("c")
+def test_what_never_serves_is_given_up():
+    pace = replace(QUICK, run_limit_s=0.3)
+    figures = go(Scenario.COLD_START, Model.INDEPENDENT, pace, start_s=60.0).summary("c")
     assert (figures["first_ready_us"], figures["all_ready_us"]) == (None, None)
     assert not figures["person_acted"]

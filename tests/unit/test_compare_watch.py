@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from compare.members import Member
-from compare.person import PATIENCE_US, Person, started
+from compare.person import Person, started
 from compare.settings import PERSON_TRIES
 from compare.watch import Question, Sightings, Watch
 from tests.support.wait import wait_until
+
+PATIENCE_US = 10_000_000
 
 
 def member(host):
@@ -57,28 +59,28 @@ def test_a_watch_notes_what_it_is_told_and_ends():
 
 
 def test_a_person_comes_when_patience_is_over_and_not_before():
-    person = Person()
+    person = Person(PATIENCE_US)
     person.look(0, [(member("h1"), True, False)])
     assert not person.wants_to_act(PATIENCE_US - 1, launching=False, launch_ended_us=0)
     assert person.wants_to_act(PATIENCE_US, launching=False, launch_ended_us=0)
 
 
 def test_a_person_waits_for_a_launch_and_a_while_after_it():
-    person = Person()
+    person = Person(PATIENCE_US)
     person.look(0, [(member("h1"), True, False)])
     assert not person.wants_to_act(PATIENCE_US, launching=True, launch_ended_us=0)
     assert not person.wants_to_act(PATIENCE_US + 5, launching=False, launch_ended_us=10)
 
 
 def test_a_process_that_is_there_and_a_host_without_power_are_left_alone():
-    person = Person()
+    person = Person(PATIENCE_US)
     person.look(0, [(member("h1"), True, False), (member("h2"), True, False)])
     person.look(1, [(member("h1"), True, True), (member("h2"), False, False)])
     assert not person.wants_to_act(10 * PATIENCE_US, launching=False, launch_ended_us=0)
 
 
 def test_a_person_gives_up_after_some_tries():
-    person = Person()
+    person = Person(PATIENCE_US)
     for _ in range(PERSON_TRIES):
         person.look(0, [(member("h1"), True, False)])
         assert person.wants_to_act(PATIENCE_US, launching=False, launch_ended_us=0)

@@ -122,15 +122,12 @@ def test_a_line_that_a_power_loss_cut_is_left_out(file: LifecycleFile) -> None:
     assert file.unpublished() == events[:-1]
 
 
-def test_the_file_keeps_its_newer_half_when_it_grows_large(
-    file: LifecycleFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = started(file)
-    monkeypatch.setattr(lifecycle, "_MAX_FILE_BYTES", 100)
-    both = started(file)
-    assert both[:2] == first[2:]
-    assert len(both) == 6
-    assert len(file.path.read_text().splitlines()) == 6
+def test_the_file_keeps_its_newer_half_when_it_grows_large(file: LifecycleFile) -> None:
+    lines = [json.dumps({"id": f"old:{number}", "detail": "x" * 1000}) for number in range(5_000)]
+    file.path.write_text("".join(f"{line}\n" for line in lines))
+    events = started(file)
+    assert [event["id"] for event in events[:2_500]] == [f"old:{number}" for number in range(2_500, 5_000)]
+    assert [event["step"] for event in events[2_500:]] == ["Process", "Scheduler", "Bind", "Ready"]
 
 
 def test_a_broker_does_not_fail_for_a_file_that_cannot_be_written(tmp_path: Path) -> None:
