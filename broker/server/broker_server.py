@@ -121,7 +121,7 @@ class BrokerServer:
         self._started = True
         if self._lifecycle is not None:
             self._lifecycle.end("start")
-            self._publish_lifecycle(self._lifecycle.file)
+            self._publish_lifecycle(steps, self._lifecycle.file)
         _log.info(
             "broker_started",
             broker_id=self.broker_id,
@@ -132,10 +132,11 @@ class BrokerServer:
             steps=" ".join(f"{timing.step}={timing.ms}" for timing in steps.timings),
         )
 
-    def _publish_lifecycle(self, file: LifecycleFile) -> None:
+    def _publish_lifecycle(self, steps: StartupSteps, file: LifecycleFile) -> None:
         publisher = LifecyclePublisher(
             file, self.metadata_cache, self._ctx.auto_topics.ensure, self._make_channel
         )
+        steps.undo_by("LifecyclePublisher", publisher.shutdown)
         publisher.startup(self.scheduler)
 
     def _undo(self, steps: StartupSteps, outcome: str, error: BaseException) -> None:

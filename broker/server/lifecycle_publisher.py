@@ -50,10 +50,20 @@ class LifecyclePublisher:
         self._ensure_topics = ensure_topics
         self._make_channel = make_channel
         self._task: ScheduledTask | None = None
+        self._channel: BrokerChannel | None = None
+        self._stopping = False
         self._last_reason = ""
 
     def startup(self, scheduler: KafkaScheduler) -> None:
         self._task = scheduler.schedule("publish-lifecycle-events", self.publish, 0, _PERIOD_MS)
+
+    def shutdown(self) -> None:
+        """Gives up what is under way: a stop does not wait for a leader's answer."""
+        self._stopping = True
+        if self._task is not None:
+            self._task.cancel()
+        if (channel := self._channel) is not None:
+            channel.close()
 
     def publish(self) -> None:
         """Sends what is there, and ends the task when all of it is acknowledged."""
@@ -90,10 +100,13 @@ class LifecyclePublisher:
                 {"name": TOPIC, "partition_data": [{"index": partition, "records": build_batch(records)}]}
             ],
         }
-        channel = self._make_channel(address, "lifecycle-publisher")
+        channel = self._channel = self._make_channel(address, "lifecycle-publisher")
         try:
+            if self._stopping:  # it was set before the channel was there to be closed
+                raise NotPublishedError("the broker stops")
             response = channel.request(ApiKey.PRODUCE, _PRODUCE_VERSION, request)
         finally:
+            self._channel = None
             channel.close()
         code = Errors(int(response.responses[0].partition_responses[0].error_code))
         if code is not Errors.NONE:
