@@ -32,17 +32,19 @@ class MetadataBodies:
     """
 
     def __init__(self) -> None:
-        self._snapshot_version = -1
-        self._bodies: dict[_Key, bytes] = {}
+        # One object: no thread sees the bodies of a snapshot as another's, nor adds to them.
+        self._kept: tuple[Snapshot | None, dict[_Key, bytes]] = (None, {})
 
     def get(self, snapshot: Snapshot, key: _Key) -> bytes | None:
-        return self._bodies.get(key) if snapshot.version == self._snapshot_version else None
+        kept, bodies = self._kept
+        return bodies.get(key) if kept is snapshot else None
 
     def put(self, snapshot: Snapshot, key: _Key, body: bytes) -> None:
-        if snapshot.version != self._snapshot_version or len(self._bodies) >= _MAX_BODIES:
-            self._bodies = {}
-            self._snapshot_version = snapshot.version
-        self._bodies[key] = body
+        kept, bodies = self._kept
+        if kept is not snapshot or len(bodies) >= _MAX_BODIES:
+            bodies = {}
+            self._kept = (snapshot, bodies)
+        bodies[key] = body
 
 
 _bodies = MetadataBodies()
