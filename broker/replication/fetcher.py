@@ -96,6 +96,7 @@ class ReplicaFetcher:
         self._fetch = FollowerFetch()
         self._begin_anew = False
         self._asking = False
+        self._wait_ms = settings.wait_max_ms
         self._given_up = False
         self._reachable = True
         self._untaken: ReceivedFetch | None = None
@@ -164,9 +165,13 @@ class ReplicaFetcher:
         with self._changed:
             now_ms = self._clock.monotonic_ms()
             ready = [item for item in self._followed.values() if item.not_before_ms <= now_ms]
+            delays_ms = [
+                item.not_before_ms - now_ms for item in self._followed.values() if item.not_before_ms > now_ms
+            ]
             if not ready and not self._stopped:
-                waits = [item.not_before_ms - now_ms for item in self._followed.values()]
-                self._changed.wait(min(waits) / 1000 if waits else None)
+                self._changed.wait(min(delays_ms) / 1000 if delays_ms else None)
+            # What waits out an error is not held up by the others' fetch: a topic's first acks=all waits for it.
+            self._wait_ms = min([self._settings.wait_max_ms, *delays_ms])
             if self._begin_anew:
                 self._begin_anew = False
                 self._fetch.reset()
@@ -202,11 +207,12 @@ class ReplicaFetcher:
         return self._channel
 
     def _fetch_once(self, ready: Sequence[Followed]) -> None:
+        self._delayed = False
         channel = self._channel_now()
         channel.connect()
         if self._given_up:  # meanwhile partitions were added
             return
-        body = self._encoded(self._fetch.ask(ready))
+        body = self._encoded(self._fetch.ask(ready), self._wait_ms)
         self._accept(parse_fetch_response(channel.request_raw(ApiKey.FETCH, FETCH_VERSION, (body,))))
 
     # -- on a Processor's loop, while all goes well ----------------------------------------------------------------
@@ -218,6 +224,7 @@ class ReplicaFetcher:
         return (
             not self._stopped
             and not self._begin_anew
+            and not self._delayed
             and self._address() == self._connected_to
             and len(ready) == len(self._followed)
             and all(item.partition.log.config.flush_messages == LONG_MAX for item in ready)
@@ -226,7 +233,6 @@ class ReplicaFetcher:
     def _fetch_as_guest(self, ready: Sequence[Followed]) -> None:
         """Fetches until there is something for this thread to do: see :meth:`_go_on`."""
         channel = self._channel_now()
-        self._delayed = False
         with channel.lent() as connection:
             guest = FetchGuest(connection, channel, partial(self._go_on, channel))
             if not self._invite(guest):
@@ -268,17 +274,18 @@ class ReplicaFetcher:
         return self._fetch.ask(followed)
 
     def _framed(self, channel: BrokerChannel, fetch: NextFetch) -> bytes:
-        return channel.frame_request(ApiKey.FETCH, FETCH_VERSION, (self._encoded(fetch),))
+        body = self._encoded(fetch, self._settings.wait_max_ms)
+        return channel.frame_request(ApiKey.FETCH, FETCH_VERSION, (body,))
 
     # -- requests and answers --------------------------------------------------------------------------------------
 
-    def _encoded(self, fetch: NextFetch) -> bytes:
+    def _encoded(self, fetch: NextFetch, wait_ms: int) -> bytes:
         settings = self._settings
         return encode_follower_fetch(
             self._broker_id,
             self._broker_epoch(),
             fetch.topics,
-            max_wait_ms=settings.wait_max_ms,
+            max_wait_ms=wait_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
             partition_max_bytes=settings.max_bytes,

@@ -33,6 +33,7 @@ from tests.support.wait import wait_until
 TOPIC_ID = UUID(int=9)
 LEADER, ME = 1, 2
 WAIT_S = 30
+BACKOFF_MS = 10
 LOOP = "network-thread-0"
 _FETCHER_HEADER = 2 + len("fetcher") + 1  # the rest of a request's header: client id, no tags
 
@@ -61,7 +62,7 @@ class Site:
             lambda: 5,
             lambda: BrokerAddress(LEADER, "127.0.0.1", self.leader.port),
             self._make_channel,
-            FetcherSettings(backoff_ms=10),
+            FetcherSettings(backoff_ms=BACKOFF_MS),
             SYSTEM_CLOCK,
             self._on_appended,
             lambda: None,
@@ -172,6 +173,29 @@ def test_what_is_followed_anew_while_it_connects_is_not_asked_for_as_before(tmp_
         _, body = site.leader.request_and_body()
         topics = parse_fetch_request(memoryview(body)[_FETCHER_HEADER:], 17).topics
         assert [(key, [row[1] for row in rows]) for key, rows in topics] == [(TOPIC_ID, [1])]
+    finally:
+        site.close()
+
+
+def test_a_partition_that_waits_out_an_error_is_not_held_up_by_the_others(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    try:
+        other = Partition(
+            TopicPartition("t", 1),
+            open_log(tmp_path / "other"),
+            broker_id=ME,
+            max_lag_ms=60_000,
+            clock=SYSTEM_CLOCK,
+            alive=lambda _: True,
+        )
+        other.make_follower(
+            PartitionState(TopicPartition("t", 1), TOPIC_ID, 1, LEADER, 0, (LEADER, ME), 0, (LEADER, ME))
+        )
+        site.fetcher.add((site.followed, Followed(other, TOPIC_ID, 0)))
+        site.leader.accept()
+        site.answer(FetchedPartition(1, Errors.NOT_LEADER_OR_FOLLOWER))  # it does not lead it yet
+        asked = parse_fetch_request(memoryview(site.leader.request_and_body()[1])[_FETCHER_HEADER:], 17)
+        assert asked.max_wait_ms <= BACKOFF_MS
     finally:
         site.close()
 
