@@ -96,6 +96,8 @@ def walk(
             cluster, seed, dealt, directory, ProgressBar(progress, task), segment_rounds=segment
         ).run()
     console.print(report.walk_tables(result))
+    if result.totals.troubles:
+        console.print(f"[yellow]why clients had to be replaced: {directory}[/]", soft_wrap=True)
     if page is not None:
         report.publish(page, "walk", report.walk_markdown(result), report.walk_json(result))
     if result.findings:

@@ -30,8 +30,10 @@ from tests.support.topics import delete_topics
 
 SEGMENT_ROUNDS = 20
 FINISH_TIMEOUT_S = 150.0
-TELLING = {"debug": "eos"}
-"""librdkafka then logs when an idempotent producer begins a new epoch, and why: what it sent may stand twice after."""
+TELLING = {"debug": "eos,broker,metadata,topic"}
+"""librdkafka then logs when an idempotent producer begins a new epoch, and why: what it sent may stand twice after; and
+which brokers it knows and is connected to, for when a consumer goes deaf.
+"""
 PLAN = LoadPlan(
     topics=2,
     partitions=3,
@@ -139,6 +141,7 @@ class Walk:
         directory = self._directory / f"segment-{number:03d}"
         directory.mkdir(parents=True, exist_ok=True)
         rounds: list[Round] = []
+        troubles_before = len(result.totals.troubles)
         try:
             load = self._load(f"chaos-{uuid.uuid4().hex[:6]}-{number}", steps[0], directory)
             with load:
@@ -152,10 +155,12 @@ class Walk:
         result.rounds += rounds
         for broker in self._cluster.broker_ids:
             result.totals.reached += reached(self._cluster.journal(broker, since_s))
-        if result.findings:
-            self._keep_evidence(directory, rounds, since_s, result.findings)
+        troubles = result.totals.troubles[troubles_before:]
+        if result.findings or troubles:  # why a client had to be replaced, its log tells
+            self._keep_evidence(directory, rounds, since_s, result.findings + troubles)
         else:
             shutil.rmtree(directory)
+        if not result.findings:
             delete_topics(self._cluster.bootstrap, load.topics)
 
     def _load(self, run: str, first: Step, directory: Path) -> Load:
