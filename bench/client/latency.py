@@ -36,21 +36,27 @@ class EndToEnd:
 
 
 def end_to_end(
-    port: int, topic: str, batch: Batch, per_second: int, seconds: float, acks: int = -1
+    port: int, topic: str, batch: Batch, per_second: int, seconds: float, acks: int = -1, begin: int = 0
 ) -> EndToEnd:
-    """Writes ``batch`` (of one record) to partition 0 of the empty ``topic`` at a fixed rate, and reads it."""
-    return _EndToEnd(port, topic, batch, per_second, int(per_second * seconds), acks).run()
+    """Writes ``batch`` (of one record) to partition 0 of ``topic`` at a fixed rate, and reads it.
+
+    ``begin`` is the topic's end offset: how many records it was given before.
+    """
+    return _EndToEnd(port, topic, batch, per_second, int(per_second * seconds), acks, begin).run()
 
 
 class _EndToEnd:
-    """One run. A record's offset is its number: the topic was empty."""
+    """One run. A record's offset is its number, after those of before."""
 
-    def __init__(self, port: int, topic: str, batch: Batch, per_second: int, count: int, acks: int) -> None:
+    def __init__(
+        self, port: int, topic: str, batch: Batch, per_second: int, count: int, acks: int, begin: int
+    ) -> None:
         self._topic = topic
         self._request = produce_request(topic, 0, batch, acks)
         self._error_at = produced_error_at(topic)
         self._interval = 1.0 / per_second
         self._count = count
+        self._begin = begin
         self._writer = ReadyConnection(port)
         self._reader = ReadyConnection(port, FETCH_BYTES + 65536)
         self._acked: list[float] = []
@@ -59,7 +65,7 @@ class _EndToEnd:
 
     def run(self) -> EndToEnd:
         try:
-            self._reader.send(fetch_request(self._topic, 0, 0, FETCH_BYTES))
+            self._reader.send(fetch_request(self._topic, 0, self._begin, FETCH_BYTES))
             self._start = time.perf_counter()
             self._loop()
         finally:
@@ -92,8 +98,8 @@ class _EndToEnd:
         for answer in self._reader.answers():
             now = time.perf_counter()
             offsets = batch_offsets(answer, read_fetched(answer, self._topic))
-            self._read += [(now - self._due(offset)) * US_PER_S for offset in offsets]
-            self._reader.send(fetch_request(self._topic, 0, len(self._read), FETCH_BYTES))
+            self._read += [(now - self._due(offset - self._begin)) * US_PER_S for offset in offsets]
+            self._reader.send(fetch_request(self._topic, 0, self._begin + len(self._read), FETCH_BYTES))
 
     def _receive_acks(self) -> None:
         for answer in self._writer.answers():
