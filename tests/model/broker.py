@@ -93,10 +93,10 @@ class SteppedFetcher(ReplicaFetcher):
         elif answer is not None and not self._begin_anew and not self._delayed:
             fetch = self._next(answer)
             if fetch is not None:
-                return self._encoded(fetch)
+                return self._encoded(fetch, self._settings.wait_max_ms)
         clock.now_ms = max(clock.now_ms, *(item.not_before_ms for item in self._followed.values()))
         self._delayed = False
-        return self._encoded(self._look_at(self._wait_for_work()))
+        return self._encoded(self._look_at(self._wait_for_work()), self._wait_ms)
 
     def receive(self, frame: bytes) -> None:
         view = memoryview(frame)
