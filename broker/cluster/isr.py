@@ -35,6 +35,11 @@ class IsrState:
         """Everybody who may be in the ISR once the pending change is decided."""
         return self.committed if self.proposed is None else self.committed | self.proposed
 
+    @property
+    def certain(self) -> frozenset[int]:
+        """Everybody who is in the ISR whatever becomes of the pending change."""
+        return self.committed if self.proposed is None else self.committed & self.proposed
+
     def propose(self, isr: frozenset[int]) -> IsrState:
         if self.is_pending:
             raise ValueError(f"ISR change to {sorted(isr)} while {self} is pending")

@@ -294,17 +294,19 @@ class Partition:
 
     # -- the ISR -----------------------------------------------------------------------------------------------------
 
+    # Who asks these, may stop a broker next: a member whose removal is on its way to the controller counts no more.
+
     @property
     def is_under_replicated(self) -> bool:
-        return self.is_leader and len(self.isr.committed) < len(self.replicas) - len(self.adding_replicas)
+        return self.is_leader and len(self.isr.certain) < len(self.replicas) - len(self.adding_replicas)
 
     @property
     def is_under_min_isr(self) -> bool:
-        return self.is_leader and len(self.isr.committed) < self.effective_min_isr()
+        return self.is_leader and len(self.isr.certain) < self.effective_min_isr()
 
     @property
     def is_at_min_isr(self) -> bool:
-        return self.is_leader and len(self.isr.committed) == self.effective_min_isr()
+        return self.is_leader and len(self.isr.certain) == self.effective_min_isr()
 
     @property
     def is_being_reassigned(self) -> bool:

@@ -78,7 +78,7 @@ def partition_rows(replicas: ReplicaManager) -> list[Mapping[str, Any]]:
             "topic": partition.topic_partition.topic,
             "partition": partition.topic_partition.partition,
             "replicas": list(partition.replicas),
-            "isr": sorted(partition.isr.committed),
+            "isr": sorted(partition.isr.certain),
             "min_insync_replicas": partition.log.config.min_insync_replicas,
         }
         for partition in replicas.partitions()

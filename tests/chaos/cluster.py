@@ -8,14 +8,16 @@ network (``lab.inside()``).
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import socket
 import subprocess
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lab import HostState, Lab
 from tests.chaos.coordination import GROUP_TOPIC, Coordination, UnknownError
@@ -41,9 +43,11 @@ class Product:
     chroot: str
     data_dir: str
     """On the host, below /var/lib."""
+    http_port: int = 0
+    """Where brokers tell what they lead (``/status``); 0: nowhere."""
 
 
-LANDLINE = Product("Landline", "landline-broker@{id}.service", 9092, "", "landline/broker-{id}")
+LANDLINE = Product("Landline", "landline-broker@{id}.service", 9092, "", "landline/broker-{id}", 9090)
 
 
 class NotHealedError(Exception):
@@ -103,8 +107,15 @@ class ClusterUnderTest:
         return wait_until(self._zookeeper_leader, timeout=60, what="the ensemble has a leader")
 
     def _zookeeper_leader(self) -> int:
-        modes = {each: _four_letter_word(self._addresses[each], "srvr") for each in self.broker_ids}
-        return next((each for each, answer in modes.items() if "Mode: leader" in answer), 0)
+        return next((each for each, mode in self._zookeeper_modes().items() if mode == "Mode: leader"), 0)
+
+    def _zookeeper_modes(self) -> Mapping[int, str]:
+        """What each host's server says of itself; "" where none answers."""
+        answers = {each: _four_letter_word(self._addresses[each], "srvr") for each in self.broker_ids}
+        return {
+            each: next((line for line in answer.splitlines() if line.startswith("Mode: ")), "")
+            for each, answer in answers.items()
+        }
 
     # Whether all is well
 
@@ -120,7 +131,31 @@ class ClusterUnderTest:
             found = [str(each) for each in self.coordination.partitions(watched) if not each.in_sync]
         except UnknownError as error:
             return [f"ZooKeeper: {error}"]
-        return found or self._dissenters(controller)
+        return found or self._split_ensemble() or self._dissenters(controller) or self._undecided()
+
+    def _split_ensemble(self) -> list[str]:
+        """Of an ensemble whose leader stood still two lead for a moment, and the old one ends sessions that live on."""
+        modes = self._zookeeper_modes()
+        well = [*["Mode: follower"] * (len(modes) - 1), "Mode: leader"]
+        return [] if sorted(modes.values()) == well else [f"the ensemble is not one: {modes}"]
+
+    def _undecided(self) -> list[str]:
+        """Partitions whose leader is about to have a replica taken out of the ISR: ZooKeeper does not say so yet."""
+        if not self.product.http_port:
+            return []
+        found = []
+        for each in self.broker_ids:
+            try:
+                rows = _status(self._addresses[each], self.product.http_port)["leading"]
+            except (OSError, ValueError, KeyError) as error:
+                found.append(f"broker {each} does not tell its status: {error!r}")
+                continue
+            found += [
+                f"{row['topic']}-{row['partition']} leader {each} is sure of {row['isr']} of {row['replicas']}"
+                for row in rows
+                if set(row["isr"]) != set(row["replicas"])
+            ]
+        return found
 
     def _dissenters(self, controller: int) -> list[str]:
         """Brokers that do not serve, or tell clients of another controller or of fewer brokers."""
@@ -263,6 +298,12 @@ def cluster_of(lab: Lab, product: Product = LANDLINE) -> Iterator[ClusterUnderTe
     """The product's cluster in a lab that is up, with this thread, and what it starts, in the lab's network."""
     with lab.inside(), Coordination(zookeeper_connect(lab, product.chroot)) as coordination:
         yield ClusterUnderTest(lab, product, coordination)
+
+
+def _status(address: str, port: int) -> Any:
+    """A broker's /status. Raises OSError, ValueError."""
+    with urllib.request.urlopen(f"http://{address}:{port}/status", timeout=2.0) as answer:
+        return json.load(answer)
 
 
 def _four_letter_word(address: str, word: str) -> str:

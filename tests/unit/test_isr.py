@@ -31,6 +31,13 @@ def mark(current, leader_end, isr, followers, min_isr=1, proposed=None, alive=la
     )
 
 
+def test_of_a_pending_change_only_what_holds_either_way_is_certain() -> None:
+    three, two = frozenset({1, 2, 3}), frozenset({1, 2})
+    assert IsrState(three).certain == three
+    assert IsrState(three, two).certain == two, "a member is about to be dropped"
+    assert IsrState(two, three).certain == two, "a member is about to join"
+
+
 def test_mark_is_where_the_slowest_member_is() -> None:
     assert mark(0, 10, {1, 2, 3}, [follower(2, 7), follower(3, 9)]) == 7
 

@@ -164,9 +164,13 @@ def test_silent_member_is_dropped_after_the_lag_time_and_the_mark_moves_on(
     fetch(leader, 2, 2)
     brokers.clock.now_ms += LAG_MS + 1
     fetch(leader, 2, 2)
+    assert not leader.is_under_replicated
     change = leader.maybe_shrink_isr()
     assert change.isr == (1, 2)
     assert leader.has_reached(end) is None, "the old, larger ISR counts until the controller has agreed"
+    assert leader.is_under_replicated, (
+        "but who asks whether a broker may be stopped, is told of the smaller one"
+    )
     assert leader.maybe_shrink_isr() is None, "one change at a time"
     assert leader.on_isr_changed(change, (1, 2), 5, 1)
     assert leader.has_reached(end) is Errors.NONE
