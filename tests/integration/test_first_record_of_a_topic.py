@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from broker.protocol.errors import Errors
 from broker.record.batch import build_batch
 from broker.record.records import Record
-from tests.support.brokers import HOST, Cluster
+from tests.support.brokers import HOST, BrokerProcess, Cluster
 from tests.support.landline_broker import LandlineBroker
 from tests.support.peers import CLUSTER_CONFIG
 from tests.support.raw_client import RawClient
 from tests.support.topics import await_full_isr, create_topic, partition_leaders
+from tests.support.wait import wait_until
 from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -53,9 +55,17 @@ def test_the_first_record_of_a_new_topic_waits_for_no_other_topics_fetch(cluster
 
 def first_acknowledgement_s(cluster: Cluster, topic: str) -> float:
     create_topic(cluster.bootstrap, topic, 1, 3)
-    leader = cluster.brokers[partition_leaders(cluster.bootstrap, topic)[0]]
+    leader_id = wait_until(lambda: max(0, partition_leaders(cluster.bootstrap, topic).get(0, 0)), timeout=60)
     began = time.monotonic()
+    wait_until(lambda: is_acknowledged(cluster.brokers[leader_id], topic), timeout=60)
+    return time.monotonic() - began
+
+
+def is_acknowledged(leader: BrokerProcess, topic: str) -> bool:
+    """False from a leader that has not heard of it yet."""
     with RawClient(HOST, leader.port) as client:
         answer = client.produce(topic, 0, build_batch([Record(None, b"v", (), 1_700_000_000_000)]))
+    if answer.error_code in {Errors.NOT_LEADER_OR_FOLLOWER, Errors.UNKNOWN_TOPIC_OR_PARTITION}:
+        return False
     assert answer.error_code == 0
-    return time.monotonic() - began
+    return True

@@ -74,6 +74,7 @@ def test_all_brokers_stop_at_once_when_all_are_told_to(cluster: Cluster, capsys)
     assert [broker.process.exit_code for broker in brokers] == [0, 0, 0]
     assert took_s < STOP_S
     cluster.start()
+    await_full_isr(cluster.bootstrap, TOPIC, 3)
     assert produce(cluster.brokers[partition_leaders(cluster.bootstrap, TOPIC)[0]], 0).error_code == 0
 
 
