@@ -28,6 +28,7 @@ def file(tmp_path: Path) -> LifecycleFile:
 def silent_leader() -> Iterator[socket.socket]:
     """Takes connections and requests, and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
         yield server
 
 
