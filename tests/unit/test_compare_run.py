@@ -14,7 +14,7 @@ from compare.members import Member
 from compare.scenarios import RULES, Model, Planned, Scenario, System, When
 from compare.settings import Pace
 from compare.watch import Question, Watch
-from tests.support.wait import last_for
+from tests.support.wait import wait_until
 
 HOSTS = ("h1", "h2", "h3")
 START_S = 0.02
@@ -40,6 +40,7 @@ class World:
             Member(f"broker-{h[1]}", "broker", h[1], h, "u", (), f"x@{h}", "true", True, h) for h in HOSTS
         ]
         self.running = {}
+        self.looks = 0
         self.lock = threading.Lock()
         self.done = []
 
@@ -57,7 +58,13 @@ class World:
 
     def serving(self):
         with self.lock:
+            self.looks += 1
             return {name for name, serves in self.running.items() if serves}
+
+    def await_looks(self):
+        """Until what is now was seen: when the second look is begun, the first was noted."""
+        before = self.looks
+        wait_until(lambda: self.looks >= before + 2, interval=0.002)
 
     def end(self, host):
         with self.lock:
@@ -85,7 +92,7 @@ class World:
     def signal(self, member, number):
         assert number is signal.SIGKILL
         self.end(member.host)
-        last_for(0.03)
+        self.await_looks()
         if self.supervised:
             self.start(member)
 
@@ -114,7 +121,7 @@ class World:
 
     def reboot(self, host):
         self.power_loss(host)
-        last_for(0.03)
+        self.await_looks()
         self.boot(host)
 
 
