@@ -11,12 +11,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from tests.support.processes import MIB
+from tests.support.wait import wait_until
 
+DROP_TIMEOUT_S = 10.0
 CHUNK = bytes(range(256)) * (MIB // 256)
 
 
@@ -27,17 +30,22 @@ def touch_free_memory(mib: int) -> None:
 
 
 def drop_from_cache(files: Iterable[Path]) -> None:
-    """Writes the files to the disk and drops their pages; raises ``RuntimeError`` when they stay in the cache."""
+    """Writes the files to the disk and drops their pages; raises TimeoutError when they stay in the cache: the kernel
+    keeps for a moment what another processor has at hand.
+    """
     for file in files:
         fd = os.open(file, os.O_RDONLY)
         try:
-            os.fsync(fd)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            middle = os.fstat(fd).st_size // 2
-            if middle and _is_cached(fd, middle):
-                raise RuntimeError(f"{file} stays in the page cache")
+            wait_until(partial(_dropped, fd), DROP_TIMEOUT_S, what=f"{file} leaves the page cache")
         finally:
             os.close(fd)
+
+
+def _dropped(fd: int) -> bool:
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    middle = os.fstat(fd).st_size // 2
+    return not (middle and _is_cached(fd, middle))
 
 
 def _is_cached(fd: int, offset: int) -> bool:

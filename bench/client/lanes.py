@@ -10,7 +10,7 @@ from __future__ import annotations
 import select
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -37,11 +37,7 @@ class Lane:
         self.in_flight = in_flight
         self.interval_s = interval_s
         self.sent_at: deque[float] = deque()
-        self._request = request
-
-    def next_request(self) -> bytes | None:
-        """What to send next; None: this lane is done."""
-        return self._request
+        self.request = request
 
     def answered(self, answer: memoryview) -> None:
         """Raises for an answer that tells of an error."""
@@ -72,34 +68,6 @@ class FetchLane(Lane):
             raise RawClientError("Fetch was answered with no records, the log holds more")
 
 
-class ScanLane(Lane):
-    """Reads partitions from their beginning to their end, one after the other, once. ``moved`` counts the bytes.
-
-    The log must hold nothing but batches of ``batch_bytes`` with ``records`` each: offsets are counted.
-    """
-
-    def __init__(
-        self, port: int, topic: str, partitions: int, max_bytes: int, batch_bytes: int, records: int
-    ) -> None:
-        super().__init__(port, b"", in_flight=1, room=max_bytes + batch_bytes + 65536)
-        self._topic, self._partitions, self._max_bytes = topic, partitions, max_bytes
-        self._batch_bytes, self._records = batch_bytes, records
-        self._partition = self._offset = 0
-        self.moved = 0
-
-    def next_request(self) -> bytes | None:
-        if self._partition == self._partitions:
-            return None
-        return fetch_request(self._topic, self._partition, self._offset, self._max_bytes)
-
-    def answered(self, answer: memoryview) -> None:
-        fetched = read_fetched(answer, self._topic)
-        self._offset += fetched.size // self._batch_bytes * self._records
-        self.moved += fetched.size
-        if self._offset >= fetched.high_watermark:
-            self._partition, self._offset = self._partition + 1, 0
-
-
 @dataclass(slots=True)
 class LanesRun:
     """What a run over lanes came to. ``times_us`` has one list of times for each lane."""
@@ -125,16 +93,22 @@ def closing(lanes: Sequence[Lane]) -> Iterator[None]:
 
 
 def run_lanes(
-    lanes: Sequence[Lane], seconds: float, *, count: int | None = None, until: Lane | None = None
+    lanes: Sequence[Lane],
+    seconds: float,
+    *,
+    count: int | None = None,
+    until: Callable[[], bool] = lambda: False,
 ) -> LanesRun:
-    """Runs all lanes for ``seconds``, or until ``count`` answers came, or until the lane ``until`` is done."""
+    """Runs all lanes for ``seconds``, or until ``count`` answers came, or until ``until`` says so."""
     return _Loop(lanes, seconds, count, until).run()
 
 
 class _Loop:
     """One run. ``_open`` lanes still send."""
 
-    def __init__(self, lanes: Sequence[Lane], seconds: float, count: int | None, until: Lane | None) -> None:
+    def __init__(
+        self, lanes: Sequence[Lane], seconds: float, count: int | None, until: Callable[[], bool]
+    ) -> None:
         self._lanes = lanes
         self._seconds, self._count, self._until = seconds, count, until
         self._by_fd = {lane.connection.fileno(): number for number, lane in enumerate(lanes)}
@@ -150,7 +124,7 @@ class _Loop:
         start = time.perf_counter()
         self._begin(start)
         while self._outstanding or not self._over(start):
-            ready = poll.poll(self._wait_s())
+            ready = self._ready(poll)
             if not ready and not self._due:
                 raise RawClientError(f"no answer for {IDLE_TIMEOUT_S:.0f} s")
             for fd, _ in ready:
@@ -166,9 +140,7 @@ class _Loop:
     def _over(self, start: float) -> bool:
         if self._count is not None and self._sent >= self._count:
             return True
-        if self._until is not None and self._until.next_request() is None:
-            return True
-        return time.perf_counter() - start >= self._seconds
+        return self._until() or time.perf_counter() - start >= self._seconds
 
     def _begin(self, now: float) -> None:
         for number, lane in enumerate(self._lanes):
@@ -179,11 +151,10 @@ class _Loop:
                 self._send(lane, time.perf_counter())
 
     def _send(self, lane: Lane, at: float) -> None:
-        request = lane.next_request()
-        if request is None or (self._count is not None and self._sent >= self._count):
+        if self._count is not None and self._sent >= self._count:
             return
         lane.sent_at.append(at)
-        lane.connection.send(request)
+        lane.connection.send(lane.request)
         self._sent += 1
         self._outstanding += 1
 
@@ -209,7 +180,11 @@ class _Loop:
                 self._send(lane, due)
                 self._due[lane] = due + lane.interval_s
 
-    def _wait_s(self) -> float:
+    def _ready(self, poll: select.epoll) -> list[tuple[int, int]]:
+        """Waits for answers, or for the next moment to send: to the microsecond, where ``epoll`` rounds up to the next
+        millisecond.
+        """
         if not self._due:
-            return IDLE_TIMEOUT_S
-        return max(0.001, min(self._due.values()) - time.perf_counter())
+            return poll.poll(IDLE_TIMEOUT_S)
+        select.select([poll], [], [], max(0.0, min(self._due.values()) - time.perf_counter()))
+        return poll.poll(0)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections.abc import Mapping
-from multiprocessing.connection import Connection as Pipe
-from typing import Self
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 from bench.client import transfer
 from bench.client.batches import Batch, encode_batch
+from bench.client.process import ClientProcess
+from bench.machine import Usage
 from bench.pages import touch_free_memory
 from bench.results import Better, Metric
 from bench.targets import Target
 from bench.visit import IN_FLIGHT, Visit, await_leaders
 from bench.workload import Stage, Suite, Values, Workload
+from tests.support.brokers import BrokerProcess
 from tests.support.processes import MIB
 from tests.support.topics import create_topic
 
@@ -23,7 +24,6 @@ PARTITIONS = 4
 WARM_UP_MIB = 512
 LOAD_MIB = 512
 KIB = 1024
-CLIENT_TIMEOUT_S = 120.0
 
 
 def _measure(visit: Visit, brokers_count: int, key: str) -> Values:
@@ -39,65 +39,47 @@ def _measure(visit: Visit, brokers_count: int, key: str) -> Values:
             ports = await_leaders(brokers[0], topic, PARTITIONS)
             size = visit.mib(mib)
             touch_free_memory(size)
-            with Clients(ports, topic, batch, size * MIB) as clients:
-                (moved, seconds), usage = visit.measure(clients.run, brokers)
+            (moved, seconds), usage = _write(visit, brokers, _shares(ports), topic, batch, size * MIB)
         return {
             f"{key}.rate": moved / MIB / seconds,
             f"{key}.cpu": usage.broker.total / (moved / MIB / KIB),
         }
 
 
-class Clients:
-    """Processes that each write to their share of the partitions, and begin together."""
-
-    def __init__(self, ports: Mapping[int, int], topic: str, batch: Batch, total_bytes: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipes: list[Pipe] = []
-        self._processes = []
-        for number in range(CLIENTS):
-            share = {partition: port for partition, port in ports.items() if partition % CLIENTS == number}
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=write_share, args=(theirs, share, topic, batch, total_bytes // CLIENTS), daemon=True
-            )
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
-
-    def __enter__(self) -> Self:
-        for pipe in self._pipes:
-            self._receive(pipe)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._processes:
-            process.kill()
-            process.join()
-
-    def run(self) -> tuple[int, float]:
-        """Lets all begin; returns the bytes that were written and the seconds until the last was done."""
-        start = time.perf_counter()
-        for pipe in self._pipes:
-            pipe.send("go")
-        moved = sum(self._receive(pipe) for pipe in self._pipes)
-        seconds = time.perf_counter() - start
-        for process in self._processes:
-            process.join(CLIENT_TIMEOUT_S)
-        return moved, seconds
-
-    @staticmethod
-    def _receive(pipe: Pipe) -> int:
-        if not pipe.poll(CLIENT_TIMEOUT_S):
-            raise TimeoutError("a client process did not answer")
-        return int(pipe.recv())
+def _shares(ports: Mapping[int, int]) -> list[dict[int, int]]:
+    """Each client's partitions."""
+    return [
+        {partition: port for partition, port in ports.items() if partition % CLIENTS == number}
+        for number in range(CLIENTS)
+    ]
 
 
-def write_share(pipe: Pipe, ports: Mapping[int, int], topic: str, batch: Batch, total_bytes: int) -> None:
-    """A client's process: says that it is there, waits for the word, writes, says how much."""
-    pipe.send(0)
-    pipe.recv()
-    pipe.send(transfer.produce(ports, topic, batch, total_bytes, IN_FLIGHT))
+def _write(
+    visit: Visit,
+    brokers: Sequence[BrokerProcess],
+    shares: Sequence[Mapping[int, int]],
+    topic: str,
+    batch: Batch,
+    total_bytes: int,
+) -> tuple[tuple[int, float], Usage]:
+    """A process for each share, which all begin together; the bytes that were written, the seconds until the last was
+    done, and what it took.
+    """
+    with ExitStack() as stack:
+        each = total_bytes // len(shares)
+        clients = [
+            stack.enter_context(ClientProcess(transfer.produce, share, topic, batch, each, IN_FLIGHT))
+            for share in shares
+        ]
+
+        def run() -> tuple[int, float]:
+            start = time.perf_counter()
+            for client in clients:
+                client.go()
+            moved = sum(client.result() for client in clients)
+            return moved, time.perf_counter() - start
+
+        return visit.measure(run, brokers)
 
 
 def _two_or_one(visit: Visit) -> Values:

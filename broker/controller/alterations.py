@@ -88,7 +88,7 @@ def _write(
 ) -> None:
     states = {partition: state for partition, (_, state) in writes.items()}
     changed, stale = [], []
-    for partition, result in term.store.update_partition_states(states).items():
+    for partition, result in term.store.update_partition_states(term.eligible.noted(states)).items():
         key = writes[partition][0]
         if isinstance(result, LeaderAndIsr):
             before = term.context.leaders[partition]

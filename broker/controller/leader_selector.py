@@ -42,16 +42,20 @@ def elect_offline(
     controller_epoch: int,
     *,
     unclean_allowed: bool,
+    eligible: Collection[int] = (),
 ) -> LeaderAndIsr | None:
-    """The first live replica of the ISR in assignment order; if there is none and it is allowed, the first
-    live one.
+    """The first live replica of the ISR in assignment order; if there is none, the first ``eligible`` one that lives
+    (KIP-966); if there is none and it is allowed, the first live one.
 
-    After an unclean election the leader is alone in the ISR and recovering (KIP-704).
+    The latter two are alone in the ISR; after an unclean election the leader is recovering (KIP-704).
     """
     leader = _first(replicas, live, state.isr)
     if leader is not None:
         isr = tuple(replica for replica in state.isr if replica in live)
         return _next(state, leader, isr, controller_epoch)
+    leader = _first(replicas, live, eligible)
+    if leader is not None:
+        return _next(state, leader, (leader,), controller_epoch)
     if not unclean_allowed:
         return None
     leader = _first(replicas, live, replicas)

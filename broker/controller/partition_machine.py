@@ -5,12 +5,13 @@ Kafka's ZkPartitionStateMachine. Who becomes leader is ``leader_selector``'s dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import structlog
 
 from broker.controller import leader_selector
 from broker.controller.context import ControllerContext
+from broker.controller.eligible_replicas import EligibleReplicas
 from broker.controller.leader_selector import Election
 from broker.controller.request_batch import BrokerRequestBatch
 from broker.controller.states import PartitionState, Replica, ReplicaState
@@ -18,7 +19,7 @@ from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.controller_store import ControllerMovedError, ControllerStore
 from broker.zookeeper.store import BadVersionError, NodeExistsError
-from broker.zookeeper.znodes import LeaderAndIsr
+from broker.zookeeper.znodes import LeaderAndIsr, LeaderRecoveryState
 
 _log = structlog.get_logger(__name__)
 MAX_ATTEMPTS = 5
@@ -33,6 +34,7 @@ class PartitionMachine:
         store: ControllerStore,
         cluster: ClusterStore,
         batch: BrokerRequestBatch,
+        eligible: EligibleReplicas,
         unclean_allowed: Callable[[list[str]], set[str]],
         on_elected: Callable[[bool], None],
     ) -> None:
@@ -40,6 +42,7 @@ class PartitionMachine:
         self._store = store
         self._cluster = cluster
         self._batch = batch
+        self._eligible = eligible
         self._unclean_allowed = unclean_allowed
         self._on_elected = on_elected
 
@@ -138,7 +141,7 @@ class PartitionMachine:
             else:
                 states[partition] = state
         adopted = []
-        for partition, result in self._store.create_partition_states(states).items():
+        for partition, result in self._store.create_partition_states(self._eligible.noted(states)).items():
             if isinstance(result, LeaderAndIsr):
                 self._set_leader(partition, result, is_new=True)
             elif isinstance(result, NodeExistsError):
@@ -187,7 +190,7 @@ class PartitionMachine:
         written: dict[TopicPartition, LeaderAndIsr] = {}
         remaining = partitions
         for _ in range(MAX_ATTEMPTS):
-            results = self._store.update_partition_states(choose(remaining))
+            results = self._store.update_partition_states(self._eligible.noted(choose(remaining)))
             remaining = []
             for partition, result in results.items():
                 if isinstance(result, LeaderAndIsr):
@@ -207,11 +210,15 @@ class PartitionMachine:
         self, partitions: list[TopicPartition], election: Election
     ) -> Mapping[TopicPartition, LeaderAndIsr]:
         known = [partition for partition in partitions if partition in self._context.leaders]
-        unclean = self._unclean_topics(known) if election is Election.OFFLINE else set()
+        lost = self._without_live_isr(known) if election in {Election.OFFLINE, Election.UNCLEAN} else []
+        eligible = self._eligible.of(lost)
+        unclean = self._unclean_topics(lost) if election is Election.OFFLINE else set()
         chosen = {}
         for partition in known:
             unclean_allowed = election is Election.UNCLEAN or partition.topic in unclean
-            elected = self._choose_one(partition, election, unclean_allowed=unclean_allowed)
+            elected = self._choose_one(
+                partition, election, eligible.get(partition, ()), unclean_allowed=unclean_allowed
+            )
             if elected is not None:
                 chosen[partition] = elected
             elif election is Election.OFFLINE:
@@ -219,7 +226,12 @@ class PartitionMachine:
         return chosen
 
     def _choose_one(
-        self, partition: TopicPartition, election: Election, *, unclean_allowed: bool
+        self,
+        partition: TopicPartition,
+        election: Election,
+        eligible: Collection[int],
+        *,
+        unclean_allowed: bool,
     ) -> LeaderAndIsr | None:
         context = self._context
         state, replicas, epoch = context.leaders[partition], context.replicas(partition), context.epoch
@@ -233,7 +245,9 @@ class PartitionMachine:
             return leader_selector.elect_preferred(state, replicas, live, epoch)
         if election is Election.REASSIGN:
             return leader_selector.elect_reassign(state, replicas, live, epoch)
-        return leader_selector.elect_offline(state, replicas, live, epoch, unclean_allowed=unclean_allowed)
+        return leader_selector.elect_offline(
+            state, replicas, live, epoch, unclean_allowed=unclean_allowed, eligible=eligible
+        )
 
     def _tell_offline(self, partition: TopicPartition) -> None:
         _log.error(
@@ -246,19 +260,22 @@ class PartitionMachine:
             "unclean.leader.election.enable=true",
         )
 
-    def _unclean_topics(self, partitions: list[TopicPartition]) -> set[str]:
-        """Asks for configs only where nobody of the ISR lives."""
+    def _without_live_isr(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         context = self._context
-        topics = {
-            partition.topic
+        return [
+            partition
             for partition in partitions
             if not set(context.online_replicas(partition)) & set(context.leaders[partition].isr)
-        }
+        ]
+
+    def _unclean_topics(self, partitions: list[TopicPartition]) -> set[str]:
+        topics = {partition.topic for partition in partitions}
         return self._unclean_allowed(sorted(topics)) if topics else set()
 
     def _on_leader_elected(self, partition: TopicPartition, state: LeaderAndIsr, election: Election) -> None:
         before = self._context.leaders[partition]
-        clean = state.leader in before.isr
+        in_sync = state.leader in before.isr
+        clean = in_sync or state.recovery_state is LeaderRecoveryState.RECOVERED
         log = _log.info if clean else _log.warning
         log(
             "leader_elected",
@@ -270,6 +287,7 @@ class PartitionMachine:
             isr_before=list(before.isr),
             leader_epoch=state.leader_epoch,
             clean=clean,
+            in_sync=in_sync,
         )
         if state.leader != before.leader or election is not Election.REASSIGN:
             self._on_elected(clean)

@@ -11,6 +11,7 @@ import structlog
 
 from broker.controller import leader_selector
 from broker.controller.context import ControllerContext
+from broker.controller.eligible_replicas import EligibleReplicas
 from broker.controller.partition_machine import MAX_ATTEMPTS, PartitionMachine
 from broker.controller.request_batch import BrokerRequestBatch
 from broker.controller.states import Replica, ReplicaState
@@ -31,11 +32,13 @@ class ReplicaMachine:
         store: ControllerStore,
         batch: BrokerRequestBatch,
         partitions: PartitionMachine,
+        eligible: EligibleReplicas,
     ) -> None:
         self._context = context
         self._store = store
         self._batch = batch
         self._partitions = partitions
+        self._eligible = eligible
 
     def startup(self) -> None:
         """Takes over: every live replica is told its leader; :meth:`retire_offline` sees to the dead."""
@@ -124,7 +127,9 @@ class ReplicaMachine:
                 if changed is not None:
                     states[partition] = changed
             remaining = {}
-            for partition, result in self._store.update_partition_states(states).items():
+            for partition, result in self._store.update_partition_states(
+                self._eligible.noted(states)
+            ).items():
                 if isinstance(result, LeaderAndIsr):
                     self._on_isr_shrunk(partition, offline[partition], result)
                 elif isinstance(result, BadVersionError):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from broker.config.broker_config import BrokerConfig
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
+ELIGIBLE_REPLICAS = "landline.eligible.leader.replicas.enable"
 RAISE_INTERNAL_TOPICS = "landline.internal.topics.raise.replication.enable"
 REJOIN_DELAY_MS = 1000
 FIRST_IMBALANCE_CHECK_MS = 5000
@@ -27,6 +28,8 @@ class ControllerSettings:
     imbalance_check_interval_ms: int = 300_000
     imbalance_per_broker_percentage: int = 10
     unclean_leader_election_enable: bool = False
+    eligible_replicas: bool = False
+    min_insync_replicas: int = 1
     rejoin_delay_ms: int = REJOIN_DELAY_MS
     first_imbalance_check_ms: int = FIRST_IMBALANCE_CHECK_MS
     raise_internal_topics: bool = True
@@ -43,6 +46,8 @@ class ControllerSettings:
             imbalance_check_interval_ms=config.int("leader.imbalance.check.interval.seconds") * 1000,
             imbalance_per_broker_percentage=config.int("leader.imbalance.per.broker.percentage"),
             unclean_leader_election_enable=config.bool("unclean.leader.election.enable"),
+            eligible_replicas=config.bool(ELIGIBLE_REPLICAS),
+            min_insync_replicas=config.int("min.insync.replicas"),
             raise_internal_topics=config.bool(RAISE_INTERNAL_TOPICS),
             internal_topic_factors={
                 GROUP_METADATA_TOPIC: config.int("offsets.topic.replication.factor"),

@@ -16,6 +16,7 @@ import structlog
 from broker.controller.channel_manager import ChannelManager
 from broker.controller.context import ControllerContext
 from broker.controller.elections import Elections
+from broker.controller.eligible_replicas import EligibleReplicas
 from broker.controller.event_queue import EventQueue
 from broker.controller.internal_topics import InternalTopics
 from broker.controller.partition_machine import PartitionMachine
@@ -72,10 +73,16 @@ class Term:
             settings.inter_broker_listener,
             self._on_response,
         )
-        self.partitions = PartitionMachine(
-            self.context, store, cluster, self.batch, self._unclean_topics, on_elected
+        self.eligible = EligibleReplicas(
+            self.context,
+            cluster,
+            lambda: self.settings.eligible_replicas,
+            lambda: self.settings.min_insync_replicas,
         )
-        self.replicas = ReplicaMachine(self.context, store, self.batch, self.partitions)
+        self.partitions = PartitionMachine(
+            self.context, store, cluster, self.batch, self.eligible, self._unclean_topics, on_elected
+        )
+        self.replicas = ReplicaMachine(self.context, store, self.batch, self.partitions, self.eligible)
         self.deletion = TopicDeletion(
             self.context,
             store,

@@ -89,10 +89,13 @@ class IndexFile:
         return self.entry(low - 1) if low else None
 
     def append(self, first: int, second: int) -> None:
-        """Adds an entry; the caller sees to it that entries rise."""
-        pending = self._state[1]
+        """Adds an entry unless the file is full; the caller sees to it that entries rise."""
+        stored, pending = self._state
+        waiting = len(pending) // self._size
+        if stored + waiting >= self.max_entries:
+            return
         pending += self._entry.pack(first, second)
-        if len(pending) >= _PENDING_ENTRIES * self._size:
+        if waiting + 1 >= _PENDING_ENTRIES:
             self._try_write()
 
     def truncate(self, entries: int) -> None:
@@ -138,10 +141,12 @@ class IndexFile:
         self._close_fd()
 
     def reset(self) -> None:
-        """Forgets all entries, in memory and on disk."""
+        """Forgets all entries, in memory and on disk, where less than an entry is left: a file that was cut to nothing
+        and written anew ext4 sends to the disk when it is closed, and a recovery does that to thousands.
+        """
         self._state = (0, bytearray())
         self._map = None
-        os.ftruncate(self._open(), 0)
+        os.ftruncate(self._open(), 1)
         self._preallocated = False
 
     def _try_write(self) -> None:

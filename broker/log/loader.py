@@ -60,6 +60,16 @@ class LoadParameters:
     on_verified: Callable[[int], None] = lambda _segments: None
 
 
+@dataclass(frozen=True, slots=True)
+class _Recovered:
+    """From which offset on batches were verified; base offsets of segments that were seen whole and hold no batch of a
+    producer with an id.
+    """
+
+    first_offset: int
+    without_producers: set[int]
+
+
 def load_log(
     directory: Path, topic_partition: TopicPartition, config: LogConfig, parameters: LoadParameters
 ) -> Log:
@@ -74,9 +84,7 @@ def load_log(
     for segment in segments[:1]:
         refuse_legacy(segment, 0)
     epochs = LeaderEpochCache(directory)
-    recovered_from = (
-        None if parameters.clean else _recover(segments, epochs, config, parameters, topic_partition)
-    )
+    recovered = None if parameters.clean else _recover(segments, epochs, config, parameters, topic_partition)
     segments = _fitting_segments(directory, segments, config, parameters)
     log_end_offset = segments[-1].next_offset()
     start_offset = max(parameters.log_start_offset, segments[0].base_offset)
@@ -100,7 +108,7 @@ def load_log(
         health=parameters.health,
         is_new=is_new,
     )
-    _restore_producers(log, recovered_from, parameters.cancel)
+    _restore_producers(log, recovered, parameters.cancel)
     return log
 
 
@@ -201,13 +209,14 @@ def _recover(
     config: LogConfig,
     parameters: LoadParameters,
     topic_partition: TopicPartition,
-) -> int:
-    """Verifies what lies past the recovery point; ``segments`` loses those behind a fault. Where it began."""
+) -> _Recovered:
+    """Verifies what lies past the recovery point; ``segments`` loses those behind a fault."""
     recovery_point = parameters.recovery_point
     # Also a segment that ends at the recovery point: it may have been synced before rolling trimmed its indexes.
     first = max((n for n, segment in enumerate(segments) if segment.base_offset < recovery_point), default=0)
     started_at = max(segments[first].base_offset, recovery_point) if segments else 0
     epoch = -1
+    without_producers = set()
     for number in range(first, len(segments)):
         if parameters.cancel is not None and parameters.cancel.is_set():
             raise LoadCancelled(str(topic_partition))
@@ -223,6 +232,8 @@ def _recover(
             cancel=parameters.cancel,
         )
         started_at, epoch = min(started_at, result.first_offset), result.last_epoch
+        if result.without_producers:
+            without_producers.add(segment.base_offset)
         parameters.on_verified(1)
         if behind and not result.truncated_bytes and not config.compact:
             # Compaction leaves such gaps; elsewhere batches before a segment are missing that reached the disk later.
@@ -234,7 +245,7 @@ def _recover(
             del segments[number + 1 :]
             parameters.on_verified(len(behind))
             break
-    return started_at
+    return _Recovered(started_at, without_producers)
 
 
 def _log_truncation(
@@ -260,14 +271,14 @@ def _epochs_in(segments: list[Segment]) -> list[tuple[int, int]]:
     return found
 
 
-def _restore_producers(log: Log, recovered_from: int | None, cancel: threading.Event | None) -> None:
-    if recovered_from is None and not snapshot_offsets(log.dir):
+def _restore_producers(log: Log, recovered: _Recovered | None, cancel: threading.Event | None) -> None:
+    if recovered is None and not snapshot_offsets(log.dir):
         # A clean log of a broker that wrote no snapshots: it had no producers to remember.
         return
     remove_snapshots(log.dir, after=log.log_end_offset)
-    if recovered_from is None:
+    if recovered is None:
         log.rebuild_producer_state(cancel=cancel)
     else:
-        log.rebuild_producer_state(reindex_from=recovered_from, cancel=cancel)
+        log.rebuild_producer_state(recovered.first_offset, cancel, recovered.without_producers)
         take_snapshot(log.producer_state, log.dir, log.log_end_offset)
     thin_out_snapshots(log.dir, (segment.base_offset for segment in log.segments))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -108,9 +108,13 @@ class LocalLog(LogFiles):
         self._lower_recovery_point(self.log_end_offset)
 
     def rebuild_producer_state(
-        self, reindex_from: int = LONG_MAX, cancel: threading.Event | None = None
+        self,
+        reindex_from: int = LONG_MAX,
+        cancel: threading.Event | None = None,
+        without_producers: Collection[int] = (),
     ) -> None:
-        """Reads the producers' state again: the latest snapshot, then the batches after it.
+        """Reads the producers' state again: the latest snapshot, then the batches after it, but for those of the
+        segments at ``without_producers`` (base offsets).
 
         Aborts whose markers stand at ``reindex_from`` or later are noted in the transaction index. Raises
         LoadCancelled, OSError.
@@ -119,7 +123,8 @@ class LocalLog(LogFiles):
         latest = min(end, reindex_from)
         snapshot = producer_replay.load_latest_snapshot(state, self.dir, latest, self._clock.wall_ms())
         start = self._segments[0].base_offset if snapshot is None else snapshot
-        producer_replay.replay(state, self._segments_between(start, end), start, reindex_from, cancel)
+        segments = self._segments_between(start, end)
+        producer_replay.replay(state, segments, start, reindex_from, cancel, without_producers)
 
     # -- retention ---------------------------------------------------------------------------------
 

@@ -381,6 +381,13 @@ class Log(LocalLog):
             and 0 <= self._clock.wall_ms() - since_ms < 2 * _FRESH_MS
         ) or reader.is_cached(region)
 
+    def bring_in(self, region: FileRegion) -> None:
+        """Waits until ``region`` is in the page cache. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        try:
+            reader.bring_in(region)
+        except OSError as error:
+            raise self._storage_error("read", error) from error
+
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record as late as ``timestamp`` (ms), or what Kafka's special timestamps ask for.
 

@@ -29,8 +29,7 @@ class OffsetIndex:
 
     def append(self, last_offset: int, position: int) -> None:
         """Notes that the batch at ``position`` ends with ``last_offset``."""
-        if not self.file.is_full:
-            self.file.append(last_offset - self.base_offset, position)
+        self.file.append(last_offset - self.base_offset, position)
 
     def lookup(self, offset: int) -> int:
         """A position at or before the batch that holds ``offset``: where to start scanning (0: the

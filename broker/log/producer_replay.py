@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import structlog
@@ -48,14 +48,18 @@ def replay(
     start_offset: int,
     reindex_from: int,
     cancel: threading.Event | None = None,
+    without_producers: Collection[int] = (),
 ) -> None:
-    """Notes the batches of ``segments`` from ``start_offset`` on; aborts from ``reindex_from`` are indexed.
+    """Notes the batches of ``segments`` from ``start_offset`` on, but for those of the segments at
+    ``without_producers`` (base offsets); aborts from ``reindex_from`` are indexed.
 
     Raises LoadCancelled between two segments.
     """
     for segment in segments:
         if cancel is not None and cancel.is_set():
             raise LoadCancelled("reading the producers' state was told to stop")
+        if segment.base_offset in without_producers:
+            continue
         for position, header in segment.headers_from(segment.offset_index.lookup(start_offset)):
             if header.base_offset >= start_offset and header.producer_id >= 0:
                 end = position + header.size_bytes

@@ -10,6 +10,7 @@ import errno
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cache
 
 from broker.log.results import AbortedTransaction, LogRead, TimestampOffset
 from broker.log.segment import Segment
@@ -98,8 +99,28 @@ def is_cached(region: FileRegion) -> bool:
         for position in (region.position, region.position + region.size - 1):
             os.preadv(fd, [byte], position, os.RWF_NOWAIT)
     except OSError as error:
-        return error.errno != errno.EAGAIN
+        # What cannot be read is not for the Processor to find out.
+        return error.errno not in (errno.EAGAIN, errno.EIO)
     return True
+
+
+def bring_in(region: FileRegion) -> None:
+    """Reads ``region`` into the page cache, as far as the file goes. Raises OSError.
+
+    Nothing is copied: the pages go to /dev/null. That takes a fifteenth of the CPU of a read, which on a small machine
+    the Processors would miss.
+    """
+    position, end = region.position, region.position + region.size
+    while position < end:
+        count = os.sendfile(_nowhere(), region.file.fileno(), position, end - position)
+        if count == 0:
+            return
+        position += count
+
+
+@cache
+def _nowhere() -> int:
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def offset_for_timestamp(segments: Segments, timestamp: int, start_offset: int) -> TimestampOffset | None:

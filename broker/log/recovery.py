@@ -29,7 +29,7 @@ _LEGACY_HEADER_BYTES = 26
 @dataclass(frozen=True, slots=True)
 class RecoveryResult:
     """What was done: from which offset on, where the log continues, what was cut off and why, the last batch's
-    epoch.
+    epoch; whether each batch of the segment was seen and none is a producer's with an id.
     """
 
     first_offset: int
@@ -37,6 +37,7 @@ class RecoveryResult:
     truncated_bytes: int
     problem: str | None
     last_epoch: int
+    without_producers: bool
 
     def checked_against(self, following_base: int) -> RecoveryResult:
         """With the problem of batches that are missing before the next segment, when some are."""
@@ -72,27 +73,34 @@ def recover_segment(
     highest = segment.base_offset + INT32_MAX + 1
     end_offset = highest if end_offset is None else min(end_offset, highest)
     position = _rewind(segment, trusted_offset, keeps_aborts=keeps_aborts)
+    without_producers = position == 0
     next_offset, last_epoch = segment.base_offset, epoch_before
     first_offset: int | None = None
     problem = None
     try:
         for header in _verified(segment, position, cancel):
+            # The header's properties are spelt out here: millions of batches may have to be gone through.
+            base_offset, epoch = header.base_offset, header.leader_epoch
+            last_offset = base_offset + header.last_offset_delta
             # Offsets stand outside the checksum.
-            if header.base_offset < next_offset or header.last_offset >= end_offset:
-                raise _Fault(f"offset {header.base_offset} follows {next_offset - 1}")
-            if header.leader_epoch < last_epoch:
+            if base_offset < next_offset or last_offset >= end_offset:
+                raise _Fault(f"offset {base_offset} follows {next_offset - 1}")
+            if epoch < last_epoch:
                 # Left from before a truncation that the disk has not seen whole.
-                raise _Fault(f"epoch {header.leader_epoch} follows {last_epoch}")
-            last_epoch = header.leader_epoch
+                raise _Fault(f"epoch {epoch} follows {last_epoch}")
             if first_offset is None:
-                first_offset = header.base_offset
+                first_offset = base_offset
                 if epochs is not None:
                     epochs.forget_from(first_offset)
-            _note(segment, header, position, index_interval_bytes)
-            if epochs is not None and header.leader_epoch > epochs.latest_epoch:
-                epochs.assign(header.leader_epoch, header.base_offset, write=False)
-            next_offset = header.next_offset
-            position += header.size_bytes
+            if epoch > last_epoch:
+                last_epoch = epoch
+                if epochs is not None and epoch > epochs.latest_epoch:
+                    epochs.assign(epoch, base_offset, write=False)
+            if header.producer_id >= 0:
+                without_producers = False
+            _note(segment, header, last_offset, position, index_interval_bytes)
+            next_offset = last_offset + 1
+            position += header.length + LOG_OVERHEAD_BYTES
     except _Fault as fault:
         problem = str(fault)
     truncated = segment.size - position
@@ -109,7 +117,12 @@ def recover_segment(
         # A broker that a full disk kept from starting could not make room on it either.
         _log.warning("index_not_written", file=str(segment.path(INDEX_SUFFIX)), kept="in memory")
     return RecoveryResult(
-        next_offset if first_offset is None else first_offset, next_offset, truncated, problem, last_epoch
+        next_offset if first_offset is None else first_offset,
+        next_offset,
+        truncated,
+        problem,
+        last_epoch,
+        without_producers,
     )
 
 
@@ -167,15 +180,21 @@ def _has_marker(segment: Segment, aborted: AbortedTransaction) -> bool:
     return marker is not None and not marker.committed
 
 
-def _note(segment: Segment, header: BatchHeader, position: int, index_interval_bytes: int) -> None:
-    if header.record_count and header.max_timestamp > segment.largest_noted_timestamp:
-        segment.max_timestamp = header.max_timestamp
-        segment.max_timestamp_offset = header.last_offset
-    if segment.bytes_since_index_entry > index_interval_bytes:
-        segment.offset_index.append(header.last_offset, position)
-        segment.time_index.maybe_append(segment.largest_noted_timestamp, segment.max_timestamp_offset)
-        segment.bytes_since_index_entry = 0
-    segment.bytes_since_index_entry += header.size_bytes
+def _note(
+    segment: Segment, header: BatchHeader, last_offset: int, position: int, index_interval_bytes: int
+) -> None:
+    largest_timestamp = segment.max_timestamp
+    if largest_timestamp is None:
+        largest_timestamp = segment.largest_noted_timestamp
+    if header.max_timestamp > largest_timestamp and header.record_count:
+        largest_timestamp = segment.max_timestamp = header.max_timestamp
+        segment.max_timestamp_offset = last_offset
+    since_entry = segment.bytes_since_index_entry
+    if since_entry > index_interval_bytes:
+        segment.offset_index.append(last_offset, position)
+        segment.time_index.maybe_append(largest_timestamp, segment.max_timestamp_offset)
+        since_entry = 0
+    segment.bytes_since_index_entry = since_entry + header.length + LOG_OVERHEAD_BYTES
 
 
 def _verified(segment: Segment, position: int, cancel: threading.Event | None) -> Iterator[BatchHeader]:
@@ -192,9 +211,11 @@ def _verified(segment: Segment, position: int, cancel: threading.Event | None) -
             raise _Fault(f"{left} bytes are no whole batch header")
         if position + HEADER_BYTES > start + filled:
             start, filled = position, _fill(fd, buffer, position, cancel)
-        header = _plausible(view, position - start, left)
-        size = header.size_bytes
-        if size > len(buffer):
+        header = read_header(view, position - start)
+        size = header.length + LOG_OVERHEAD_BYTES
+        if header.magic != MAGIC or not HEADER_BYTES <= size <= left or header.last_offset_delta < 0:
+            raise _implausible(header, size, left)
+        if size > _BUFFER_BYTES:
             crc = _streamed_crc(fd, buffer, position + CRC_START, position + size, cancel)
             filled = 0  # the buffer was used
         else:
@@ -226,16 +247,12 @@ def _fill(fd: int, buffer: bytearray, position: int, cancel: threading.Event | N
     return os.preadv(fd, [buffer], position)
 
 
-def _plausible(view: memoryview, at: int, left: int) -> BatchHeader:
-    header = read_header(view, at)
-    size = header.length + LOG_OVERHEAD_BYTES
+def _implausible(header: BatchHeader, size: int, left: int) -> _Fault:
     if header.magic != MAGIC:
-        raise _Fault(f"magic {header.magic} instead of {MAGIC}")
+        return _Fault(f"magic {header.magic} instead of {MAGIC}")
     if size < HEADER_BYTES or size > left:
-        raise _Fault(f"batch claims {size} bytes, {left} are left")
-    if header.last_offset_delta < 0:
-        raise _Fault(f"last offset delta is {header.last_offset_delta}")
-    return header
+        return _Fault(f"batch claims {size} bytes, {left} are left")
+    return _Fault(f"last offset delta is {header.last_offset_delta}")
 
 
 def refuse_legacy(segment: Segment, position: int) -> None:

@@ -15,15 +15,18 @@ from broker.utils.file_region import FileRegion
 Payload = Sequence[bytes | FileRegion]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConnectionInfo:
-    """Who asks. ``connection_id`` is Kafka's ``local:port-remote:port-index``."""
+    """Who asks. ``connection_id`` is Kafka's ``local:port-remote:port-index``. ``reads_cold``: what the peer fetched
+    last was not in the page cache, so what it fetches next will not be either.
+    """
 
     connection_id: str
     client_address: str
     listener_name: str
     security_protocol: str = "PLAINTEXT"
     principal: str = "User:ANONYMOUS"
+    reads_cold: bool = False
 
 
 class Request:

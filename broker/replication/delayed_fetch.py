@@ -41,7 +41,9 @@ class FetchParams:
 
 
 class DelayedFetch(DelayedOperation):
-    """Completes when ``min_bytes`` can be read, or a partition is no longer led here in the reader's epoch."""
+    """Completes when ``min_bytes`` can be read, or a partition is no longer led here in the reader's epoch. What is
+    ``held_back`` by a throttle does not count.
+    """
 
     def __init__(
         self,
@@ -49,8 +51,10 @@ class DelayedFetch(DelayedOperation):
         entries: Sequence[FetchEntry],
         partition_of: Callable[[TopicPartition], Partition | None],
         answer: Callable[[], None],
+        held_back: Callable[[Partition], bool] | None = None,
     ) -> None:
         super().__init__(params.max_wait_ms)
+        self._held_back = held_back
         self._params = params
         self._entries = entries
         self._partition_of = partition_of
@@ -75,7 +79,7 @@ class DelayedFetch(DelayedOperation):
         partition.require_leader(entry.current_leader_epoch)
         log = partition.log
         end_offset = log.log_end_offset if self._params.from_follower else log.high_watermark
-        if entry.fetch_offset >= end_offset:
+        if entry.fetch_offset >= end_offset or (self._held_back is not None and self._held_back(partition)):
             return 0
         if self._params.min_bytes <= 1:
             return 1

@@ -32,6 +32,7 @@ from broker.replication.cluster_view import BrokerAddress
 from broker.replication.fetch_guest import FetchGuest
 from broker.replication.follower_fetch import Followed, FollowerFetch
 from broker.replication.follower_session import Key, NextFetch
+from broker.replication.replication_quota import ReplicationQuota
 from broker.replication.truncation import truncation_offset
 from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
@@ -76,7 +77,9 @@ class ReplicaFetcher:
         on_reached: Callable[[], None],
         on_refused: Callable[[], None],
         invite: Invite = lambda _guest: False,
+        quota: ReplicationQuota | None = None,
     ) -> None:
+        self._quota = quota or ReplicationQuota(clock)
         self._name = name
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -322,6 +325,8 @@ class ReplicaFetcher:
                     received.log_start_offset,
                 )
                 self._on_appended(topic_partition)
+                if self._quota.is_set:
+                    self._heed_quota(followed, received)
         except KafkaError as error:
             _log.error(
                 "replica_append_failed",
@@ -332,13 +337,27 @@ class ReplicaFetcher:
             )
             self._delay(followed, error.error_code)
 
+    def _heed_quota(self, followed: Followed, received: ReceivedPartition) -> None:
+        """A throttled replica that is behind waits until the quota allows for more."""
+        log = followed.partition.log
+        listed = log.config.follower_replication_throttled_replicas
+        if not self._quota.covers(listed, followed.partition.topic_partition.partition, self._broker_id):
+            return
+        self._quota.record(len(received.records))
+        wait_ms = self._quota.wait_ms()
+        if wait_ms and log.log_end_offset < received.high_watermark:
+            self._put_off(followed, wait_ms)
+
     def _delay(self, followed: Followed, error: Errors) -> None:
+        delay_ms = _SOON_MS if error in _SOON else self._settings.backoff_ms
+        self._put_off(followed, min(delay_ms, self._settings.backoff_ms))
+
+    def _put_off(self, followed: Followed, delay_ms: int) -> None:
         self._fetch.reset()
         self._delayed = True
-        delay_ms = _SOON_MS if error in _SOON else self._settings.backoff_ms
         with self._changed:
             if self._followed.get(followed.key) is followed:
-                until_ms = self._clock.monotonic_ms() + min(delay_ms, self._settings.backoff_ms)
+                until_ms = self._clock.monotonic_ms() + delay_ms
                 self._followed[followed.key] = replace(followed, not_before_ms=until_ms)
 
     def _truncate(self, followed: Followed, leader_epoch: int, leader_end_offset: int) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -25,6 +26,7 @@ from broker.replication.cluster_view import ClusterView
 from broker.replication.delayed_fetch import DelayedFetch, FetchEntry, FetchParams
 from broker.replication.delayed_produce import DelayedProduce
 from broker.replication.group_commit import Failures, GroupCommit
+from broker.replication.replication_quota import ReplicationQuota
 from broker.utils.clock import Clock
 from broker.utils.purgatory import Purgatory
 from broker.utils.timer import Timer
@@ -64,8 +66,10 @@ class ReplicaManager:
         *,
         max_lag_ms: int,
         submit_isr_change: Callable[[IsrChange], None],
+        leader_quota: ReplicationQuota | None = None,
     ) -> None:
         self.broker_id = broker_id
+        self.leader_quota = leader_quota or ReplicationQuota(clock)
         self.log_manager = log_manager
         self.traffic = Traffic()
         self.produce_purgatory = Purgatory("Produce", timer)
@@ -279,7 +283,8 @@ class ReplicaManager:
             again, more, _ = self.read(params, entries)
             self._deliver(params, again, more, callback)
 
-        operation = DelayedFetch(params, entries, self._partitions.get, read_again)
+        held_back = partial(self._is_held_back, params.replica_id) if self._may_hold_back(params) else None
+        operation = DelayedFetch(params, entries, self._partitions.get, read_again, held_back)
         keys = [entry.topic_partition for entry in entries]
         return None if self.fetch_purgatory.try_complete_else_watch(operation, keys) else operation
 
@@ -318,6 +323,9 @@ class ReplicaManager:
             raise KafkaError(Errors.INCONSISTENT_TOPIC_ID)
         index = topic_partition.partition
         if params.from_follower:
+            throttled = self._may_hold_back(params) and self._is_throttled(params.replica_id, partition)
+            if throttled and self.leader_quota.wait_ms():
+                max_bytes, min_one = 0, False
             result = partition.fetch_as_follower(
                 params.replica_id,
                 params.replica_epoch,
@@ -335,6 +343,8 @@ class ReplicaManager:
                 self.wake(topic_partition)
             mark, start = result.high_watermark, result.log_start_offset
             records = None if result.read is None else result.read.region
+            if throttled and records is not None:
+                self.leader_quota.record(records.size)
             return FetchedPartition(index, Errors.NONE, mark, mark, start, records, result.diverging)
         diverging = None
         if entry.last_fetched_epoch >= 0:
@@ -349,6 +359,19 @@ class ReplicaManager:
             region = read.region
         mark = log.high_watermark
         return FetchedPartition(index, Errors.NONE, mark, mark, log.log_start_offset, region, diverging)
+
+    def _may_hold_back(self, params: FetchParams) -> bool:
+        return params.from_follower and self.leader_quota.is_set
+
+    def _is_throttled(self, follower: int, partition: Partition) -> bool:
+        """Not who is in sync: that would take it out of the ISR."""
+        listed = partition.log.config.leader_replication_throttled_replicas
+        return follower not in partition.isr.committed and self.leader_quota.covers(
+            listed, partition.topic_partition.partition, self.broker_id
+        )
+
+    def _is_held_back(self, follower: int, partition: Partition) -> bool:
+        return self._is_throttled(follower, partition) and self.leader_quota.wait_ms() > 0
 
     def _read_failed(self, entry: FetchEntry, error: KafkaError) -> FetchedPartition:
         self.traffic.failed_fetches += 1

@@ -342,6 +342,7 @@ class BrokerServer:
     def _on_broker_config(self, config: BrokerConfig) -> None:
         self.config = config
         self._ctx.config = config
+        self.replication.update_config(config)
         self.controller.update_config(config)
         self.topic_admin.update_config(config)
 
@@ -368,6 +369,7 @@ class BrokerServer:
             self._pool,
             self._apis,
             lambda: self.replication.fetchers.partition_count,
+            self.replication.throttled_rates,
         )
 
     def _advertised(self) -> list[Endpoint]:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import structlog
 
+from broker.controller.eligible_replicas import led_though_eligible_could
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.znodes import LeaderAndIsr
@@ -82,4 +83,6 @@ def _still_led(
 ) -> list[TopicPartition]:
     if not partitions:
         return []
-    return led_though_others_could(broker_id, store.partition_states(partitions), store.broker_ids())
+    states, brokers = store.partition_states(partitions), store.brokers()
+    by_others = led_though_others_could(broker_id, states, brokers)
+    return list(dict.fromkeys([*by_others, *led_though_eligible_could(broker_id, states, brokers)]))

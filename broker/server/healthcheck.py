@@ -41,6 +41,7 @@ class Healthcheck:
     """Owner of the registration. ``startup`` registers on the caller's thread, later ones on a thread of its
     own.
 
+    ``tells_first_epoch``: that this process lives since an earlier registration is told in later ones.
     ``cancel`` makes a start-up that waits for an old registration to go give up with :class:`Cancelled`.
     """
 
@@ -56,6 +57,7 @@ class Healthcheck:
         cancel: threading.Event | None = None,
         session_file: SessionFile | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        tells_first_epoch: bool = False,
     ) -> None:
         self._store = store
         self._broker_id = broker_id
@@ -67,6 +69,8 @@ class Healthcheck:
         self._cancel = cancel or threading.Event()
         self._stopped = threading.Event()
         self._session_file = session_file
+        self._tells_first_epoch = tells_first_epoch
+        self._first_epoch: int | None = None
         self._own_sessions: set[int] = set()
         self._events: queue.SimpleQueue[SessionEvent | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -118,7 +122,11 @@ class Healthcheck:
 
     def _register(self) -> None:
         registration = BrokerRegistration(
-            self._broker_id, self._endpoints, self._rack, timestamp_ms=self._clock.wall_ms()
+            self._broker_id,
+            self._endpoints,
+            self._rack,
+            timestamp_ms=self._clock.wall_ms(),
+            first_epoch=self._first_epoch,
         )
         self._own_sessions.add(self._store.session_id)
         self._note_session()
@@ -148,6 +156,8 @@ class Healthcheck:
             listeners=[str(endpoint) for endpoint in self._endpoints],
             rack=self._rack,
         )
+        if self._tells_first_epoch and self._first_epoch is None:
+            self._first_epoch = epoch
         self._on_registered(epoch)
 
     def _note_session(self) -> None:

@@ -14,6 +14,7 @@ import structlog
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.endpoint import Endpoint
+from broker.controller.settings import ELIGIBLE_REPLICAS
 from broker.server.healthcheck import Healthcheck
 from broker.server.metadata_cache import MetadataCache
 from broker.server.session_file import SessionFile
@@ -80,6 +81,7 @@ class Membership:
             session_timeout_ms=config.int("zookeeper.session.timeout.ms"),
             cancel=cancel,
             session_file=self._session_file,
+            tells_first_epoch=config.bool(ELIGIBLE_REPLICAS),
         )
 
     def doubts(self, cache: MetadataCache, broker_id: int) -> list[str]:

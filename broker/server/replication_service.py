@@ -18,6 +18,7 @@ from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership, LeadershipListener
 from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replication_quota import ReplicationQuota
 from broker.server import assembly
 from broker.server.metadata_cache import MetadataCache
 from broker.utils.clock import Clock
@@ -55,6 +56,15 @@ class ReplicationService:
         self._store = store
         self._fetch_channel = assembly.make_fetch_channel_maker(config)
         self._fetcher_settings = assembly.make_fetcher_settings(config)
+        self._leader_quota, self._follower_quota = (
+            ReplicationQuota(
+                clock,
+                config.int("replication.quota.window.num"),
+                config.int("replication.quota.window.size.seconds") * 1000,
+            )
+            for _ in range(2)
+        )
+        self.update_config(config)
         self._alter_partition = AlterPartitionManager(
             broker_id,
             cache,
@@ -71,12 +81,22 @@ class ReplicationService:
             clock,
             max_lag_ms=config.int("replica.lag.time.max.ms"),
             submit_isr_change=self._alter_partition.submit,
+            leader_quota=self._leader_quota,
         )
         self.gone_brokers = GoneBrokers(clock, cache.alive)
         self.fetchers = ReplicaFetcherManager(config.int("num.replica.fetchers"), self._make_fetcher)
         self.leadership = Leadership(
             self.replica_manager, log_manager, self.fetchers, listener, self._present_topic_id
         )
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Takes the throttles' rates, which change at run time."""
+        self._leader_quota.limit = config.int("leader.replication.throttled.rate")
+        self._follower_quota.limit = config.int("follower.replication.throttled.rate")
+
+    def throttled_rates(self) -> tuple[float, float]:
+        """Bytes a second that throttled replicas take, as leaders and as followers."""
+        return self._leader_quota.rate(), self._follower_quota.rate()
 
     def startup(self, scheduler: KafkaScheduler) -> None:
         """Begins the periodic tasks: ISR expiration and the high watermark checkpoint."""
@@ -110,6 +130,7 @@ class ReplicationService:
             partial(self.gone_brokers.forget, leader),
             partial(self.gone_brokers.note, leader),
             self._invite,
+            self._follower_quota,
         )
 
     def _present_topic_id(self, topic: str) -> uuid.UUID | None:

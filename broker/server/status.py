@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from broker.controller.controller import KafkaController
@@ -108,6 +109,10 @@ def _per_log(
     return rows
 
 
+def _item(read: Callable[[], tuple[float, float]], place: int) -> float:
+    return read()[place]
+
+
 def register_stats(
     metrics: Metrics,
     keeper: StateKeeper,
@@ -117,6 +122,7 @@ def register_stats(
     pool: RequestHandlerPool,
     apis: Apis,
     fetching: Callable[[], int],
+    throttled_rates: Callable[[], tuple[float, float]],
 ) -> None:
     """Registers what is read at each scrape; nothing here costs anything between scrapes."""
     gauge = metrics.gauge
@@ -191,6 +197,12 @@ def register_stats(
         "Partitions fetched from other brokers",
         lambda: float(fetching()),
     )
+    for place, direction in enumerate(("leader", "follower")):
+        gauge(
+            f"kafka_server_{direction}replication_byterate",
+            f"Bytes a second that throttled replicas take, as {direction}s",
+            partial(_item, throttled_rates, place),
+        )
     gauge(
         "kafka_server_metadatacache_livebrokers",
         "Live brokers known",

@@ -42,6 +42,7 @@ from broker.zookeeper.znodes import (
 )
 
 _log = structlog.get_logger(__name__)
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -268,6 +269,29 @@ class ClusterStore:
             for topic, path, node in zip(topics, paths, found, strict=True)
         }
 
+    def min_insync_replicas(self, topics: Sequence[str], default: int) -> dict[str, tuple[int, str]]:
+        """What each topic asks for, and the version of the configs that say so: another after each change of them, also
+        after one and back. ``default`` is for where neither the topic nor the cluster has it; 0 stands for what cannot
+        be read.
+        """
+        default_path = znodes.entity_path("brokers", znodes.DEFAULT_ENTITY)
+        paths = [
+            znodes.entity_config_path(path)
+            for path in (default_path, *(znodes.entity_path("topics", topic) for topic in topics))
+        ]
+        found = self.store.get_many(paths)
+        readable = _readable(
+            (path, partial(znodes.decode_config, path, b"" if node is None else node[0]))
+            for path, node in zip(paths, found, strict=True)
+        )
+        configs = [readable.get(path, {MIN_INSYNC_REPLICAS: ""}) for path in paths]
+        versions = ["-" if node is None else f"{node[1].czxid}.{node[1].version}" for node in found]
+        cluster = configs[0].get(MIN_INSYNC_REPLICAS, str(default))
+        return {
+            topic: (_number(config.get(MIN_INSYNC_REPLICAS, cluster)), f"{versions[0]}/{version}")
+            for topic, config, version in zip(topics, configs[1:], versions[1:], strict=True)
+        }
+
     def entity_config(self, kind: str, name: str) -> dict[str, str]:
         """``kind`` is topics, brokers, clients, users or ips; ``name`` unsanitized, or ``<default>``."""
         return self.entity_config_at(znodes.entity_path(kind, name))
@@ -391,6 +415,10 @@ class ClusterStore:
             return self.store.children(path)
         except NoNodeError:
             return []
+
+
+def _number(text: str) -> int:
+    return int(text) if text.strip().isdecimal() else 0
 
 
 def _live_broker(broker_id: int, data: bytes, stat: Stat) -> LiveBroker:

@@ -50,6 +50,7 @@ PERSISTENT_PATHS = (
     *(f"/config/{kind}" for kind in CONFIG_KINDS),
 )
 
+_FIRST_EPOCH, _EPOCHS = "landline_first_epoch", "landline_epochs"  # Kafka reads over what it does not know
 DEFAULT_ENTITY = "<default>"
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
@@ -70,7 +71,9 @@ class LeaderRecoveryState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """``/brokers/ids/N``. ``timestamp_ms`` is when the broker registered, by its own clock."""
+    """``/brokers/ids/N``. ``timestamp_ms`` is when the broker registered, by its own clock. ``first_epoch`` is
+    Landline's: the broker epoch that the same process had first, where it has registered before.
+    """
 
     broker_id: int
     endpoints: tuple[Endpoint, ...]
@@ -78,6 +81,7 @@ class BrokerRegistration:
     timestamp_ms: int = 0
     jmx_port: int = -1
     features: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    first_epoch: int | None = None
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         return next((e for e in self.endpoints if e.listener_name == listener_name), None)
@@ -95,6 +99,12 @@ class LiveBroker:
     def broker_id(self) -> int:
         return self.registration.broker_id
 
+    @property
+    def whole_since(self) -> int:
+        """The broker epoch since which this broker's logs have lost nothing, for its process lives since then."""
+        first = self.registration.first_epoch
+        return self.epoch if first is None else first
+
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
@@ -110,8 +120,22 @@ class TopicAssignment:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberEpochs:
+    """Landline's addition to a partition's state: which broker epoch each member of the ISR had when it came in, and
+    each eligible replica, one that left an ISR below min.insync.replicas and so still has all that is committed
+    (KIP-966). ``configs`` says of which version the configs were by which replicas are eligible.
+    """
+
+    in_sync: tuple[tuple[int, int], ...]
+    eligible: tuple[tuple[int, int], ...] = ()
+    configs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """``.../partitions/P/state``. ``partition_epoch`` is the znode's version, -1 while it is not written."""
+    """``.../partitions/P/state``. ``partition_epoch`` is the znode's version, -1 while it is not written; ``epochs`` is
+    None in what Apache Kafka wrote.
+    """
 
     leader: int
     leader_epoch: int
@@ -119,6 +143,7 @@ class LeaderAndIsr:
     controller_epoch: int
     recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
     partition_epoch: int = NO_PARTITION_EPOCH
+    epochs: MemberEpochs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +242,8 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
         "version": 5,
         "timestamp": str(broker.timestamp_ms),
     }
+    if broker.first_epoch is not None:
+        value[_FIRST_EPOCH] = broker.first_epoch
     return dump(value)
 
 
@@ -233,6 +260,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
             timestamp_ms=int(value.get("timestamp", 0)),
             jmx_port=int(value.get("jmx_port", -1)),
             features=value.get("features") or {},
+            first_epoch=None if value.get(_FIRST_EPOCH) is None else int(value[_FIRST_EPOCH]),
         )
     except (ValueError, TypeError, AttributeError) as error:
         raise BadZnodeError(f"{path} holds no broker registration ({error}): {data[:500]!r}") from error
@@ -288,6 +316,12 @@ def encode_state(state: LeaderAndIsr) -> bytes:
     }
     if state.recovery_state is not LeaderRecoveryState.RECOVERED:
         value["leader_recovery_state"] = int(state.recovery_state)
+    if state.epochs is not None:
+        value[_EPOCHS] = {
+            "in_sync": _encode_epochs(state.epochs.in_sync),
+            "eligible": _encode_epochs(state.epochs.eligible),
+            "configs": state.epochs.configs,
+        }
     return dump(value)
 
 
@@ -302,9 +336,24 @@ def decode_state(tp: TopicPartition, data: bytes, version: int) -> LeaderAndIsr:
             controller_epoch=int(field_of(path, value, "controller_epoch")),
             recovery_state=LeaderRecoveryState(value.get("leader_recovery_state", 0)),
             partition_epoch=version,
+            epochs=_decode_member_epochs(value.get(_EPOCHS)),
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadZnodeError(f"{path} holds no partition state ({error}): {data[:200]!r}") from error
+
+
+def _encode_epochs(epochs: tuple[tuple[int, int], ...]) -> dict[str, int]:
+    return {str(broker_id): epoch for broker_id, epoch in epochs}
+
+
+def _decode_member_epochs(value: Mapping[str, Any] | None) -> MemberEpochs | None:
+    if value is None:
+        return None
+    in_sync, eligible = (
+        tuple((int(broker_id), int(epoch)) for broker_id, epoch in value[name].items())
+        for name in ("in_sync", "eligible")
+    )
+    return MemberEpochs(in_sync, eligible, str(value["configs"]))
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:

@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
 from compare.figures import Comparison
@@ -32,31 +32,47 @@ from compare.report.wording import (
 from compare.simulation.assumptions import assumptions
 from compare.simulation.study import Study
 
-PAGE_FILE = "report.html"
+PAGE_FILE, SUMMARY_FILE = "report.html", "summary.md"
 _HERE = Path(__file__).parent
 
 
 def write_report(inputs: Inputs, study: Study, directory: Path) -> Path:
-    """Writes the page and its pictures into the directory, which is made; returns the page's path."""
+    """Writes the page, its pictures and a summary in Markdown into the directory, which is made; the page's path."""
     directory.mkdir(parents=True, exist_ok=True)
     shown, folded = timelines(inputs.runs, directory)
     pictures: dict[str, Picture | None] = {"faults": None, "simulated": None}
     pictures |= draw_all(inputs.comparison, study, directory)
+    told = {
+        "pictures": pictures,
+        "systems": [_system(inputs.comparison, system, shown) for system in inputs.comparison.systems],
+        **_told(inputs, study),
+    }
+    environment = _environment()
+    page = environment.get_template("page.html.j2")
+    path = directory / PAGE_FILE
+    path.write_text(
+        page.render(
+            css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
+            drawings={name: _drawing(name) for name in ("base_station", "landline")},
+            more_timelines=folded,
+            **told,
+        ),
+        encoding="utf-8",
+    )
+    summary = environment.get_template("summary.md.j2").render(told)
+    (directory / SUMMARY_FILE).write_text(summary, encoding="utf-8")
+    return path
+
+
+def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=FileSystemLoader(_HERE),
+        autoescape=select_autoescape(["html.j2"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
     )
     environment.filters["interval"] = _set_apart
-    text = environment.get_template("page.html.j2").render(
-        css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
-        drawings={name: _drawing(name) for name in ("base_station", "landline")},
-        pictures=pictures,
-        more_timelines=folded,
-        systems=[_system(inputs.comparison, system, shown) for system in inputs.comparison.systems],
-        **_told(inputs, study),
-    )
-    path = directory / PAGE_FILE
-    path.write_text(text, encoding="utf-8")
-    return path
+    return environment
 
 
 def _told(inputs: Inputs, study: Study) -> dict[str, Any]:

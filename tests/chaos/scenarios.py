@@ -94,8 +94,9 @@ SCENARIOS: Sequence[Scenario] = (
     *_rows("unclean election", (Role.LEADER,), every=3),
     *_rows("no unclean election", (Role.LEADER,), every=3),
     *_rows("reassignment, controller killed", (Role.CONTROLLER,), every=3),
-    *_rows("five clean bounces", (Role.LEADER, Role.CONTROLLER), every=4),
-    *_rows("five hard bounces", (Role.LEADER, Role.CONTROLLER), every=4),
+    *_rows("five clean bounces", (Role.LEADER, Role.CONTROLLER), every=3),
+    *_rows("five hard bounces", (Role.LEADER, Role.CONTROLLER), every=3),
+    *_rows("last of an ISR loses power", (Role.LEADER,), every=2),
 )
 """What a walk is dealt from."""
 

@@ -1,4 +1,5 @@
-"""Scenarios of several steps, each with a load of its own: unclean elections, a reassignment without its controller.
+"""Scenarios of several steps, each with a load of its own: unclean elections, the loss of the last of an ISR, a
+reassignment without its controller.
 
 A script acts and returns when all should be well again; a step that does not come about in time raises, which is the
 round's finding.
@@ -76,6 +77,21 @@ def _let_one_go_ahead(cluster: ClusterUnderTest, load: Load) -> tuple[int, tuple
     return before.leader, others
 
 
+def _last_of_isr(cluster: ClusterUnderTest, load: Load) -> None:
+    """Two faults: all others leave an ISR while they stand still, then its last member loses its power. What was
+    acknowledged they have; they are to lead while it is off, and it to follow when it is back.
+    """
+    before = _only(cluster, load)
+    others = tuple(each for each in before.replicas if each != before.leader)
+    cluster.each(lambda each: cluster.signal(each, "STOP"), others)
+    _await(cluster, load, lambda view: view.isr == (before.leader,), "the leader is alone in the ISR")
+    cluster.lab.faults.power_loss(cluster.host(before.leader), lose_unsynced=cluster.has_data_disks)
+    cluster.each(lambda each: cluster.signal(each, "CONT"), others)
+    _await(cluster, load, lambda view: view.leader in others, "an eligible replica leads")
+    load.await_progress(ACKS, STEP_TIMEOUT_S)
+    cluster.lab.up()
+
+
 def _reassignment(cluster: ClusterUnderTest, load: Load) -> None:
     """All partitions move, and the controller is killed as soon as it has taken the order."""
     everybody = set(cluster.broker_ids)
@@ -150,6 +166,7 @@ SCRIPTS: Mapping[str, Script] = {
         _ONE_PARTITION,
         topic_config={**_ALONE, "unclean.leader.election.enable": "false"},
     ),
+    "last of an ISR loses power": Script(_last_of_isr, _ONE_PARTITION),
     "reassignment, controller killed": Script(
         _reassignment,
         LoadPlan(topics=2, partitions=3, group_consumers=3, records_per_s=400),

@@ -14,20 +14,20 @@ import subprocess
 import sys
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
 from lab import Lab
 from tests.support import parquet_sink
 from tests.support.jvm import CHEAP_COMPILER
 from tests.support.lab_cluster import LAB_ENV, running_cluster
 from tests.support.processes import ManagedProcess
-from tests.support.topics import all_records, held_offsets
+from tests.support.topics import all_records, create_topic, held_offsets
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -37,6 +37,11 @@ FAB = Path(sys.executable).with_name("fab")
 TOPIC = "landline.journal"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 HOSTS = ("h1", "h2", "h3")
+ORDERS = (
+    "id STRING NOT NULL, customer STRING NOT NULL, placed_ms BIGINT NOT NULL, "
+    "lines ARRAY<STRUCT<item: STRING NOT NULL, count: INT NOT NULL>> NOT NULL, total DECIMAL(12,2)"
+)
+"""The schema in docs/lake.md."""
 Place = tuple[str, int, int]
 
 
@@ -122,8 +127,23 @@ def test_start_names_the_host_that_the_master_cannot_reach(site: Site) -> None:
     fab_ok("start")
 
 
+def submitted(job: str, arguments: Sequence[str], log: Path) -> ManagedProcess:
+    """By ``fab spark.submit``; with the cheap compiler alone (tests.support.jvm): one flag, for the string is split."""
+    words = " ".join(f"'{argument}'" for argument in arguments)
+    jvm = " ".join(f"spark.{role}.extraJavaOptions={CHEAP_COMPILER}" for role in ("driver", "executor"))
+    conf = f"spark.executor.cores=1 spark.cores.max=3 {jvm}"
+    command = [str(FAB), "spark.submit", job, f"--conf={conf}", f"--args={words}"]
+    return ManagedProcess("fab spark.submit", lambda: command, log, cwd=ROOT)
+
+
+def to_its_end(job: ManagedProcess) -> None:
+    job.start()
+    wait_until(lambda: not job.running, timeout=400, interval=0.5, what=job.log_tail)
+    assert job.exit_code == 0, job.log_tail()
+
+
 class Job:
-    """The journal job on the cluster, by ``fab spark.submit``, on one checkpoint."""
+    """The journal job on the cluster, on one checkpoint."""
 
     def __init__(self, site: Site, log: Path) -> None:
         self._site = site
@@ -138,12 +158,7 @@ class Job:
             *("--windows-topic", self.windows, "--dead-letter-topic", f"test.dead.{os.getpid()}"),
             *("--window", "10 seconds", "--watermark", "10 seconds", *extra),
         ]
-        words = " ".join(f"'{argument}'" for argument in arguments)
-        # The cheap compiler alone, as in tests.support.jvm: one flag, because the string is split at blanks.
-        jvm = " ".join(f"spark.{role}.extraJavaOptions={CHEAP_COMPILER}" for role in ("driver", "executor"))
-        conf = f"spark.executor.cores=1 spark.cores.max=3 {jvm}"
-        command = [str(FAB), "spark.submit", "journal_stream", f"--conf={conf}", f"--args={words}"]
-        return ManagedProcess("fab spark.submit", lambda: command, self._log, cwd=ROOT)
+        return submitted("journal_stream", arguments, self._log)
 
     def rows(self) -> list[dict[str, Any]]:
         """The output's rows, of the files that the sink's own log lists, as Spark reads them."""
@@ -197,10 +212,7 @@ def test_killed_and_restarted_job_has_every_journal_entry_once(site: Site, tmp_p
 
     wait_until(shipped, timeout=120, interval=1, what="the journals reached the topic")
     inputs = topic_range(site.bootstrap)
-    again = job.process("--available-now")
-    again.start()
-    wait_until(lambda: not again.running, timeout=400, interval=0.5, what=again.log_tail)
-    assert again.exit_code == 0, again.log_tail()
+    to_its_end(job.process("--available-now"))
 
     places = job.places()
     assert set(places.values()) == {1}
@@ -211,6 +223,42 @@ def test_killed_and_restarted_job_has_every_journal_entry_once(site: Site, tmp_p
         messages = {row["message"] for row in rows}
         assert {f"{text} {host} {n}" for host in HOSTS for n in range(1, lines + 1)} <= messages
     assert {window["host"] for window in values_of(site, job.windows)} == set(HOSTS)
+
+
+def test_the_lake_job_writes_the_topic_of_the_documentation_and_tells_what_does_not_fit(
+    site: Site, tmp_path: Path
+) -> None:
+    fab_ok("start")
+    topic, lake = f"orders.{os.getpid()}", site.shared / "orders"
+    for name, partitions in ((topic, 6), (f"{topic}.dead-letters", 1)):
+        create_topic(site.bootstrap, name, partitions, 3)
+    producer = Producer({"bootstrap.servers": site.bootstrap, "acks": "all"})
+    for number in range(60):
+        lines = [{"item": "tea", "count": 2}] if number else "none"
+        order = {
+            "id": f"o-{number}",
+            "customer": "c-3",
+            "placed_ms": 1795348800000,
+            "lines": lines,
+            "total": 12.5,
+        }
+        producer.produce(topic, json.dumps(order))
+    assert producer.flush(60) == 0
+
+    arguments = [
+        *("--bootstrap-servers", site.bootstrap, "--topics", topic, "--available-now"),
+        *("--output", f"file://{lake}", "--checkpoint", f"file://{site.shared}/orders.checkpoint"),
+        *("--schema", ORDERS, "--event-time", "placed_ms", "--time-unit", "ms", "--watermark", "2 hours"),
+        *("--partition-by", "event_date", "--deduplicate-by", "id", "--copies-within", "1 day"),
+        *("--unknown", "rest", "--check", "total >= 0"),
+    ]
+    to_its_end(submitted("lake", arguments, tmp_path / "lake.log"))
+
+    assert Counter(row["id"] for row in parquet_sink.rows(lake, "id")) == Counter(
+        f"o-{number}" for number in range(1, 60)
+    )
+    (dead,) = values_of(site, f"{topic}.dead-letters")
+    assert "lines" in json.dumps(dead)
 
 
 def entries_of(site: Site, text: str) -> set[str]:

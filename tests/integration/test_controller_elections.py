@@ -262,7 +262,8 @@ def test_a_broker_that_announces_a_failed_directory_is_asked_what_it_still_has(w
                     row["error_code"] = Errors.KAFKA_STORAGE_ERROR
         return answer
 
-    wait_until(lambda: world.brokers.leader_and_isr(2, T1), 30)
+    for broker in (1, 2):
+        wait_until(lambda broker=broker: world.brokers.leader_and_isr(broker, T1), 30)
     world.brokers.answers[ApiKey.LEADER_AND_ISR] = fail_the_first
     world.observer.create_log_dir_event(2)
     state = world.wait_leader(T0, 1)

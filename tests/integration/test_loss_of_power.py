@@ -6,6 +6,9 @@ now, its followers would cut their logs to its shorter one, and acknowledged rec
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -31,10 +34,14 @@ RECORDS = 60
 CONFIG = {**CLUSTER_CONFIG, "zookeeper.session.timeout.ms": 30_000, "min.insync.replicas": 2}
 
 
-def led_by(cluster: Cluster, broker: BrokerProcess, consumer: Consumer) -> int:
-    """A partition that the broker leads."""
-    found = consumer.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
-    return next(number for number, partition in found.items() if partition.leader == broker.broker_id)
+def led_by(broker: BrokerProcess, consumer: Consumer) -> int:
+    """A partition that the broker leads. Whom the consumer asks may not have heard of the topic yet."""
+
+    def found() -> list[int]:
+        partitions = consumer.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
+        return [number for number, partition in partitions.items() if partition.leader == broker.broker_id]
+
+    return wait_until(found, timeout=60, what=f"{broker} leads a partition")[0]
 
 
 def write(bootstrap: str, partition: int) -> None:
@@ -76,31 +83,75 @@ def readable(consumer: Consumer, partition: int) -> list[str]:
     return found
 
 
-def test_records_survive_a_leader_and_controller_that_comes_back_with_a_shorter_log(
-    zookeeper: ZooKeeperServer, tmp_path: Path
-) -> None:
-    zk_connect = zookeeper.chroot()
-    brokers = {n: LandlineBroker(n, zk_connect, tmp_path / f"broker-{n}", dict(CONFIG)) for n in (1, 2, 3)}
+@dataclass
+class Site:
+    """Three brokers, of which the victim is the controller and leads the partition with the records."""
+
+    cluster: Cluster
+    victim: LandlineBroker
+    others: list[LandlineBroker]
+    partition: int
+    consumer: Consumer
+
+    def freeze_others(self) -> None:
+        for broker in self.others:
+            broker.freeze()
+
+    def thaw_others(self) -> None:
+        for broker in self.others:
+            broker.thaw()
+
+    def lose_power(self) -> None:
+        self.victim.kill()
+        forget_the_tail(self.victim, self.partition)
+
+    def check_nothing_is_lost(self) -> None:
+        wait_until(self.cluster.is_complete, timeout=120, what="all three are back")
+        assert readable(self.consumer, self.partition) == [f"{number}" for number in range(RECORDS)]
+
+
+@contextmanager
+def a_site(zk_connect: str, directory: Path, **config: object) -> Iterator[Site]:
+    brokers = {
+        n: LandlineBroker(n, zk_connect, directory / f"broker-{n}", {**CONFIG, **config}) for n in (1, 2, 3)
+    }
     with Cluster(brokers, zk_connect) as cluster:
         create_topic(cluster.bootstrap, TOPIC, 3, 3)
         consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "kept"})
         victim = brokers[cluster.controller().broker_id]
-        others = [broker for broker in brokers.values() if broker is not victim]
-        partition = led_by(cluster, victim, consumer)
+        partition = led_by(victim, consumer)
         write(cluster.bootstrap, partition)
-
-        victim.kill()
-        forget_the_tail(victim, partition)
-        for broker in others:
-            broker.freeze()
-        victim.start_nowait()
-        wait_until(lambda: came_so_far(victim), timeout=60, what="the broker is back, or waits")
-        for broker in others:
-            broker.thaw()
-
-        wait_until(cluster.is_complete, timeout=120, what="all three are back")
-        assert readable(consumer, partition) == [f"{number}" for number in range(RECORDS)]
+        others = [broker for broker in brokers.values() if broker is not victim]
+        yield Site(cluster, victim, others, partition, consumer)
         consumer.close()
+
+
+def test_records_survive_a_leader_and_controller_that_comes_back_with_a_shorter_log(
+    zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    with a_site(zookeeper.chroot(), tmp_path) as site:
+        site.lose_power()
+        site.freeze_others()
+        site.victim.start_nowait()
+        wait_until(lambda: came_so_far(site.victim), timeout=60, what="the broker is back, or waits")
+        site.thaw_others()
+        site.check_nothing_is_lost()
+
+
+def test_records_survive_the_last_of_an_isr_that_the_others_had_left(
+    zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    """They left it below min.insync.replicas, so they have all that was acknowledged; it has only what its disk has."""
+    config = {"landline.eligible.leader.replicas.enable": True, "zookeeper.session.timeout.ms": 6000}
+    with a_site(zookeeper.chroot(), tmp_path, **config) as site:
+        site.freeze_others()
+        left = f"replicas_left_isr partition={TOPIC}-{site.partition} "
+        wait_until(lambda: left in site.victim.log_text(), timeout=60, what="it is alone in the ISR")
+        site.lose_power()
+        site.thaw_others()
+        site.victim.start_nowait()
+        site.check_nothing_is_lost()
+        assert any("in_sync=false" in broker.log_text() for broker in site.others)
 
 
 def test_a_broker_that_has_not_registered_yet_obeys_nobody_who_means_its_predecessor(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as At
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
@@ -22,10 +23,12 @@ from tests.support.peers import Peer
 from tests.support.reassign import ask_to_move, leaders, moving, replicas
 from tests.support.topics import create_topic, isr_sizes, record_count
 from tests.support.wait import wait_until
+from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400)]
 
 BROKERS = (1, 2, 3, 4)
+MOVED_BYTES = 4_000_000
 PLAN = LoadPlan(topics=2, partitions=2, records_per_s=300, seed=4)
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
@@ -85,6 +88,59 @@ def test_partitions_move_under_load_though_the_controller_is_killed_in_the_middl
                 number for number, directory in directories.items() if (directory / str(partition)).is_dir()
             }
             assert holders == set(target), f"{partition} is on {holders}"
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_a_throttled_move_takes_its_time_and_only_the_move(
+    zookeeper: ZooKeeperServer, tmp_path: Path, side: str
+) -> None:
+    """Either side's throttle alone; producers that wait for the whole ISR do not notice."""
+    zk_connect = zookeeper.chroot()
+    config = {"replica.fetch.max.bytes": 200_000}
+    brokers = {n: LandlineBroker(n, zk_connect, tmp_path / f"broker-{n}", dict(config)) for n in (1, 2, 3)}
+    with Cluster(brokers, zk_connect) as cluster:
+        create_topic(cluster.bootstrap, "t", 1, 2)
+        present = wait_until(
+            lambda: replicas(cluster.brokers[1], "t").get(0), 30, what="the broker has heard of the topic"
+        )
+        assert present is not None
+        (spare,) = {1, 2, 3} - {*present}
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+        for _ in range(MOVED_BYTES // 10_000):
+            producer.produce("t", bytes(10_000), partition=0)
+        assert producer.flush(60) == 0
+        set_configs(
+            cluster.bootstrap, ResourceType.TOPIC, "t", {f"{side}.replication.throttled.replicas": "*"}
+        )
+        rate = {f"{side}.replication.throttled.rate": str(MOVED_BYTES // 5)}
+        for number in brokers:
+            set_configs(cluster.bootstrap, ResourceType.BROKER, str(number), rate)
+        throttled = brokers[present[0] if side == "leader" else spare]
+        wait_until(lambda: "throttled.rate" in throttled.log_text(), 30, what="the broker knows the rate")
+        began = time.monotonic()
+        wish = {TopicPartition("t", 0): (*present, spare)}
+        assert ask_to_move(cluster.controller(), wish) == {TopicPartition("t", 0): Errors.NONE}
+        acknowledged = 0
+        while moving(cluster.controller()):
+            producer.produce("t", b"meanwhile", partition=0)
+            assert producer.flush(10) == 0
+            acknowledged += 1
+        took_s = time.monotonic() - began
+        assert took_s > 3, "unthrottled it takes a fraction of a second"
+        assert acknowledged > 20
+        wait_until(lambda: isr_sizes(cluster.bootstrap, "t") == {0: 3}, 30, what="clients see three in sync")
+        assert record_count(cluster.bootstrap, "t") == MOVED_BYTES // 10_000 + acknowledged
+
+
+def set_configs(bootstrap: str, kind: ResourceType, name: str, configs: Mapping[str, str]) -> None:
+    entries = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in configs.items()
+    ]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (future,) = admin.incremental_alter_configs(
+        [ConfigResource(kind, name, incremental_configs=entries)]
+    ).values()
+    future.result(30)
 
 
 def write_wish(path: Path, wishes: Mapping[TopicPartition, tuple[int, ...]]) -> str:

@@ -47,8 +47,9 @@ HANDLERS = {
 }
 
 
-def registration(broker_id: int) -> BrokerRegistration:
-    return BrokerRegistration(broker_id, (Endpoint(f"host-{broker_id}", 9092, LISTENER),), timestamp_ms=1)
+def registration(broker_id: int, first_epoch: int | None = None) -> BrokerRegistration:
+    endpoint = Endpoint(f"host-{broker_id}", 9092, LISTENER)
+    return BrokerRegistration(broker_id, (endpoint,), timestamp_ms=1, first_epoch=first_epoch)
 
 
 class LeaderChannel:
@@ -178,6 +179,7 @@ class ModelBroker:
     def start(self) -> None:
         """Loads the log; the controller has yet to say what to do with it."""
         self.life += 1
+        self.first_epoch: int | None = None
         self.up = True
         self.stopping = False
         self.logs = LogManager(
@@ -214,7 +216,7 @@ class ModelBroker:
             group_coordinator=SimpleNamespace(on_topic_deleted=lambda _topic: None),
             fetch_sessions=FetchSessionCache(lambda: 10, self.clock, Metrics()),
             config=SimpleNamespace(int=lambda _key: 1 << 20),
-            submit=lambda _work: False,
+            submit_for=lambda _request, _work: False,
         )
 
     def _on_isr_accepted(

@@ -15,6 +15,7 @@ from typing import Any
 
 from broker.controller.alterations import alter_partitions
 from broker.controller.controlled_shutdown import controlled_shutdown
+from broker.controller.eligible_replicas import who_is_whole
 from broker.controller.settings import ControllerSettings
 from broker.controller.term import OwnBrokerGoneError, Term
 from broker.protocol.errors import Errors, KafkaError
@@ -24,7 +25,7 @@ from broker.zookeeper.controller_store import claim_controller
 from broker.zookeeper.embedded import EmbeddedStore
 from broker.zookeeper.store import NoNodeError, StoreError
 from broker.zookeeper.znodes import LeaderAndIsr
-from tests.model.broker import LAG_MS, LISTENER, TP, ModelBroker, registration
+from tests.model.broker import LAG_MS, LISTENER, MIN_ISR, TP, ModelBroker, registration
 from tests.model.ledger import Ledger
 from tests.model.traffic import BROKERS, Traffic
 from tests.model.wires import WaitingChannels, WaitingEvents
@@ -41,9 +42,12 @@ class Office:
 
 
 class ModelCluster(Traffic):
-    """``ledger`` knows what must not be lost. ``unclean`` allows the election of a replica out of the ISR."""
+    """``ledger`` knows what must not be lost. ``unclean`` allows the election of a replica out of the ISR, ``eligible``
+    that of an eligible one (KIP-966).
+    """
 
-    def __init__(self, directory: Path, *, unclean: bool = False) -> None:
+    def __init__(self, directory: Path, *, unclean: bool = False, eligible: bool = False) -> None:
+        self.eligible = eligible
         store = EmbeddedStore()
         store.connect()
         self.store = ClusterStore(store)
@@ -72,6 +76,17 @@ class ModelCluster(Traffic):
     def members(self) -> list[ModelBroker]:
         state = self.state
         return [] if state is None else [self.brokers[member] for member in state.isr]
+
+    @property
+    def eligible_replicas(self) -> list[ModelBroker]:
+        """Out of the ISR, alive and nothing lost since."""
+        state = self.state
+        assignment = self.store.topic_assignment(TP.topic)
+        if state is None or state.epochs is None or assignment is None:
+            return []
+        adding = assignment.adding_replicas.get(TP.partition, ())
+        whole = who_is_whole(dict(state.epochs.eligible), self.store.brokers())
+        return [self.brokers[b] for b in whole if b in {*self.replicas} - {*adding}]
 
     @property
     def leader(self) -> ModelBroker | None:
@@ -157,7 +172,13 @@ class ModelCluster(Traffic):
         with suppress(NoNodeError):
             self.store.store.delete(znodes.CONTROLLER)
         channels, events = WaitingChannels(), WaitingEvents()
-        settings = ControllerSettings(host, LISTENER, unclean_leader_election_enable=self.unclean)
+        settings = ControllerSettings(
+            host,
+            LISTENER,
+            unclean_leader_election_enable=self.unclean,
+            eligible_replicas=self.eligible,
+            min_insync_replicas=MIN_ISR,
+        )
         term = Term(
             settings,
             self.store,
@@ -244,7 +265,10 @@ class ModelCluster(Traffic):
     def register(self, broker: ModelBroker) -> None:
         """A new session: a new broker epoch."""
         self.store.unregister_broker(broker.broker_id)
-        broker.epoch = self.store.register_broker(registration(broker.broker_id))
+        first_epoch = broker.first_epoch if self.eligible else None
+        broker.epoch = self.store.register_broker(registration(broker.broker_id, first_epoch))
+        if broker.first_epoch is None:
+            broker.first_epoch = broker.epoch
         controller = self.store.controller_epoch()
         if controller is not None:
             broker.leadership.expect_controller(controller[0])
@@ -370,6 +394,7 @@ class ModelCluster(Traffic):
         """
         self.ledger.observe(self.brokers.values())
         self.ledger.check_electable(self.members)
+        self.ledger.check_electable(self.eligible_replicas)
 
     def check_rest(self) -> None:
         """After :meth:`settle`: one leader, all in sync, all logs the same and committed to the end."""

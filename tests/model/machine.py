@@ -36,6 +36,7 @@ class ReplicationMachine(RuleBasedStateMachine):
     """``cluster`` is checked after every step: see :mod:`tests.model.ledger`."""
 
     unclean = False
+    eligible = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +46,7 @@ class ReplicationMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.cluster = ModelCluster(self.directory, unclean=self.unclean)
+        self.cluster = ModelCluster(self.directory, unclean=self.unclean, eligible=self.eligible)
 
     def teardown(self) -> None:
         if hasattr(self, "cluster"):
@@ -230,9 +231,12 @@ class ReplicationMachine(RuleBasedStateMachine):
 
     @rule(role=ROLES, kept=st.integers(0, 3))
     def lose_power(self, role: int, kept: int) -> None:
-        """Another member of the ISR has to be there: with the last one its unsynced records go, in Kafka too."""
+        """Another member of the ISR has to be there, or an eligible replica: with the last one its unsynced records go,
+        in Kafka too.
+        """
         broker = self._broker(role)
-        others = [b for b in self.cluster.members if b is not broker and self.cluster.is_registered(b)]
+        members = [*self.cluster.members, *self.cluster.eligible_replicas]
+        others = [b for b in members if b is not broker and self.cluster.is_registered(b)]
         if broker.up and others:
             self.cluster.lose_power(broker, kept)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from broker.network.request_channel import ConnectionInfo
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.zookeeper.znodes import LiveBroker
@@ -110,6 +111,7 @@ class Request:
         self.api_version = version
         self.correlation_id = 0
         self.body = memoryview(body)
+        self.connection = ConnectionInfo("model", "127.0.0.1", "PLAINTEXT")
         self.on_abandon: Callable[[], None] | None = None
         self.parts: list[Any] = []
 

@@ -40,8 +40,18 @@ class UncleanMachine(ReplicationMachine):
     unclean = True
 
 
+class EligibleMachine(ReplicationMachine):
+    """The last of an ISR may lose its power here, as long as an eligible replica lives."""
+
+    eligible = True
+
+
 def test_no_committed_record_is_lost() -> None:
     run_state_machine_as_test(ReplicationMachine, settings=SETTINGS)
+
+
+def test_no_committed_record_is_lost_with_the_last_of_an_isr_where_others_are_eligible() -> None:
+    run_state_machine_as_test(EligibleMachine, settings=SETTINGS)
 
 
 def test_replicas_agree_in_the_end_though_elections_were_unclean() -> None:

@@ -4,7 +4,9 @@ devices.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import subprocess
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +15,8 @@ from typing import Self
 import pytest
 
 _BALLAST = "ballast"
+_EXT4_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
+_NO_LOG_FLUSH = 2
 _STEPS = (1 << 20, 1 << 16, 1 << 12, 1)
 
 
@@ -71,6 +75,14 @@ class SmallDisk:
         """As a failing disk: the kernel finds an error and makes the file system read-only under open files."""
         device = _run("findmnt", "--noheadings", "--output", "SOURCE", str(self.path)).strip()
         Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("test\n")
+
+    def stop_reading(self) -> None:
+        """Every read and write fails from now on, also of what is cached: ext4's emergency shutdown."""
+        fd = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(fd, _EXT4_SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
+        finally:
+            os.close(fd)
 
     def mend(self) -> None:
         """Checks and mounts it anew, once nobody uses it."""

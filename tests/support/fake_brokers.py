@@ -95,8 +95,11 @@ class FakeChannel:
         if self._closed or self._address.broker_id in self._brokers.down:
             raise ChannelError(f"broker at {self._address.host}:{self._address.port}: Connection refused")
         message = codec.decode(api, version, "request", codec.encode(api, version, "request", fields))
+        answer_to = self._brokers.answers.get(
+            api, _ANSWERS[api]
+        )  # first: who sees the request may change the answers
         self._brokers.record(Recorded(self._address.broker_id, api, message))
-        answer = self._brokers.answers.get(api, _ANSWERS[api])(message)
+        answer = answer_to(message)
         return codec.decode(api, version, "response", codec.encode(api, version, "response", answer))
 
     def close(self) -> None:

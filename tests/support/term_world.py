@@ -133,10 +133,13 @@ class TermWorld:
         for broker_id, rack in racks.items():
             self.join(broker_id, rack)
 
-    def join(self, broker_id: int, rack: str | None = None) -> None:
+    def join(self, broker_id: int, rack: str | None = None, first_epoch: int | None = None) -> int:
+        """The broker epoch. ``first_epoch``: of the same process, which has registered before."""
         endpoint = Endpoint("h", 9000 + broker_id, "PLAINTEXT")
-        self.cluster.register_broker(BrokerRegistration(broker_id, (endpoint,), rack, 1))
+        registration = BrokerRegistration(broker_id, (endpoint,), rack, 1, first_epoch=first_epoch)
+        epoch = self.cluster.register_broker(registration)
         self.run()
+        return epoch
 
     def leave(self, broker_id: int) -> None:
         self.cluster.unregister_broker(broker_id)

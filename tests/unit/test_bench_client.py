@@ -12,6 +12,7 @@ import zstandard
 
 from bench.client.batches import BATCH_OVERHEAD, Codec, encode_batch
 from bench.client.lanes import ProduceLane, closing, run_lanes
+from bench.client.process import ClientDiedError, ClientProcess
 from bench.client.requests import (
     Fetched,
     RawClientError,
@@ -114,3 +115,30 @@ def test_lanes_stop_after_their_count_and_time_each_answer(lanes_count) -> None:
     assert run.answered == 50
     assert len(run.all_times_us) == 50
     assert min(run.all_times_us) > 0
+
+
+def test_lanes_stop_when_they_are_told_to() -> None:
+    answer = struct.pack(">ii", 1, 1) + string("t") + struct.pack(">iih", 1, 0, 0) + bytes(24)
+    told = iter([False] * 20)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answering, args=(listener, answer))
+        thread.start()
+        lane = ProduceLane(listener.getsockname()[1], "t", struct.pack(">i", 3) + b"abc")
+        with closing([lane]):
+            run = run_lanes([lane], seconds=30, until=lambda: next(told, True))
+        thread.join(10)
+    assert 0 < run.answered <= 20
+
+
+def test_a_client_process_works_once_it_is_let_go() -> None:
+    with ClientProcess(divmod, 17, 5) as client:
+        assert not client.done
+        client.go()
+        assert client.result() == (3, 2)
+
+
+def test_a_client_process_that_fails_is_told_as_such() -> None:
+    with ClientProcess(divmod, 17, 0) as client:
+        client.go()
+        with pytest.raises(ClientDiedError):
+            client.result()

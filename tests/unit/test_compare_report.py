@@ -263,6 +263,21 @@ def test_faults_are_told_by_way_with_persons_and_commands(made):
     assert pushed.effort == "3 / 3"
 
 
+def test_the_summary_says_what_the_page_says_and_shows_the_pictures_beside_it(made):
+    inputs, path, page = made
+    summary = (path.parent / "summary.md").read_text(encoding="utf-8")
+    seen = Seen(page).text
+    points = re.findall(r"^- \*\*([^*]+?)\.?\*\* (.+)$", summary, re.MULTILINE)
+    assert {"Sooner?", "Sturdier?", "Simpler?", "Cold start", "Its error"} <= {title for title, _ in points}
+    for _, sentence in points:
+        assert all(piece in seen for piece in re.split("[;.] ?", sentence) if len(piece) > 20), sentence
+    for fault in faults_of(inputs.comparison, "spark"):
+        for row in fault.rows:
+            assert f"| {fault.title} | {row.way} | {row.recovered} | {row.all_ready} |" in summary
+    for picture in re.findall(r"\]\(([\w-]+\.png)\)", summary):
+        assert (path.parent / picture).is_file()
+
+
 def test_where_nothing_was_hit_nothing_is_said_to_be_never_back():
     found = comparison_of(comparison(events(Sample(rounds=1, scenarios=("slow-host",)))))
     (fault,) = faults_of(found, "spark")

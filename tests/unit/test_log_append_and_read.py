@@ -14,6 +14,7 @@ from broker.log.free_space import FreeSpaceFloor, check_free_space
 from broker.log.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch, iter_batches, read_header, read_records
+from broker.utils.file_region import FileRegion
 from tests.support.logs import ManualClock, batch, contents, open_log
 
 
@@ -208,6 +209,28 @@ def test_just_written_data_is_in_the_page_cache(tmp_path):
     log = open_log(tmp_path)
     log.append_as_leader(batch(bytes(5000)), 0)
     assert log.is_cached(log.read(0, 9999, end_offset=1, min_one_batch=True).region)
+
+
+def test_what_left_the_page_cache_can_be_brought_in(tmp_path):
+    log = open_log(tmp_path)
+    log.append_as_leader(batch(os.urandom(900_000)), 0)
+    region = log.read(0, 9 << 20, end_offset=1, min_one_batch=True).region
+    fd = region.file.fileno()
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    if log_reader.is_cached(region):
+        pytest.skip("this file system keeps its pages")
+    log.bring_in(region)
+    pages = range(region.position, region.position + region.size, 4096)
+    assert all(log_reader.is_cached(FileRegion(region.file, page, 1)) for page in pages)
+
+
+def test_a_region_that_was_cut_off_meanwhile_is_brought_in_as_far_as_it_goes(tmp_path):
+    log = open_log(tmp_path)
+    log.append_as_leader(batch(bytes(50_000)), 0)
+    region = log.read(0, 99_999, end_offset=1, min_one_batch=True).region
+    log.truncate_fully_and_start_at(0)
+    log.bring_in(region)
 
 
 def test_the_kernel_is_not_asked_whether_it_still_has_what_was_just_written(tmp_path, monkeypatch):

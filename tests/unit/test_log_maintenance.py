@@ -11,6 +11,7 @@ import structlog
 
 from broker.config.log_config import LogConfig
 from broker.log.errors import LoadCancelled, LogDirError
+from broker.log.index_file import IndexFile
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.loader import LoadParameters, load_log
 from broker.log.retention import Reason, RetentionRules, SegmentFacts, segments_to_delete
@@ -262,6 +263,20 @@ def test_indexes_are_the_same_after_any_recovery(tmp_path):
         path.unlink()
     open_log(tmp_path, config).close()
     assert {kind: path.read_bytes() for kind, path in files.items()} == expected
+
+
+def test_an_index_that_is_made_anew_is_never_cut_to_nothing(tmp_path):
+    """A file that is emptied and written again ext4 writes out at once: a recovery has thousands."""
+    index = IndexFile(tmp_path / "00.index", struct.Struct(">ii"), 80)
+    index.append(1, 2)
+    index.trim()
+    index.reset()
+    assert index.path.stat().st_size > 0
+    assert len(index) == len(IndexFile(index.path, struct.Struct(">ii"), 80)) == 0
+    index.append(3, 4)
+    index.trim()
+    assert list(IndexFile(index.path, struct.Struct(">ii"), 80)) == [(3, 4)]
+    assert index.path.stat().st_size == 8
 
 
 @pytest.mark.parametrize("garbage", [b"\x00" * 80, b"\xff" * 80, b"\x01" * 77])

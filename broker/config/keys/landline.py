@@ -23,6 +23,10 @@ KEYS: Final = (
     Key("landline.internal.topics.raise.replication.enable", BOOLEAN, True, LOW, use=USED,
         doc="When brokers join, the controller adds replicas to `__consumer_offsets` and `__transaction_state` up to "
             "`offsets.topic.replication.factor` and `transaction.state.log.replication.factor`."),
+    Key("landline.eligible.leader.replicas.enable", BOOLEAN, False, LOW, use=USED,
+        doc="Who left an ISR smaller than `min.insync.replicas` may lead when nobody of that ISR lives (KIP-966): all "
+            "that was committed is there. To be the same on all brokers, as `min.insync.replicas` is then; on a "
+            "cluster with data it takes effect with the second rolling restart."),
     Key("landline.lifecycle.enable", BOOLEAN, False, LOW, use=USED,
         doc="Every step of this broker's start and stop is kept in landline-lifecycle.jsonl, in the first log "
             "directory, and published to the topic landline.lifecycle."),
@@ -31,9 +35,9 @@ KEYS: Final = (
 # Written by kafka-reassign-partitions and kafka-configs; Kafka knows them only in /config/brokers.
 DYNAMIC_ONLY: Final = (
     Key("leader.replication.throttled.rate", LONG, LONG_MAX, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE,
-        doc="Bytes per second for throttled replicas as leaders. Kept; throttles are not applied yet."),
+        use=USED, doc="Bytes per second for throttled replicas as leaders (KIP-73)."),
     Key("follower.replication.throttled.rate", LONG, LONG_MAX, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE,
-        doc="Bytes per second for throttled replicas as followers. Kept; throttles are not applied yet."),
+        use=USED, doc="Bytes per second for throttled replicas as followers (KIP-73)."),
     Key("replica.alter.log.dirs.io.max.bytes.per.second", LONG, LONG_MAX, MEDIUM, valid=at_least(0),
         mode=CLUSTER_WIDE,
         doc="Bytes per second for moves between data directories. Kept; replicas are not moved yet."),

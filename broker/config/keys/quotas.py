@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.config.key import BOOLEAN, CLASS, CLUSTER_WIDE, INT, LIST, LONG, LOW, STRING, Key
+from broker.config.key import BOOLEAN, CLASS, CLUSTER_WIDE, INT, LIST, LONG, LOW, STRING, USED, Key
 from broker.config.validators import at_least
 
 # fmt: off
@@ -17,9 +17,9 @@ KEYS: Final = (
         doc="Samples kept for the quota on topic changes."),
     Key("controller.quota.window.size.seconds", INT, 1, LOW, valid=at_least(1),
         doc="Length of a sample for the quota on topic changes."),
-    Key("replication.quota.window.num", INT, 11, LOW, valid=at_least(1),
+    Key("replication.quota.window.num", INT, 11, LOW, valid=at_least(1), use=USED,
         doc="Samples kept for replication throttles."),
-    Key("replication.quota.window.size.seconds", INT, 1, LOW, valid=at_least(1),
+    Key("replication.quota.window.size.seconds", INT, 1, LOW, valid=at_least(1), use=USED,
         doc="Length of a replication throttle's sample."),
     Key("alter.log.dirs.replication.quota.window.num", INT, 11, LOW, valid=at_least(1),
         doc="Samples kept for the throttle on moves between directories."),

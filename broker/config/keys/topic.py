@@ -38,11 +38,9 @@ KEYS: Final = (
     Key("flush.ms", LONG, LONG_MAX, MEDIUM, valid=at_least(0), use=USED,
         doc="fsync when unflushed records are this old."),
     Key("follower.replication.throttled.replicas", LIST, (), MEDIUM, valid=THROTTLED_REPLICAS, use=USED,
-        doc="Replicas throttled as followers: `partition:broker` pairs, or `*` for all. Kept; throttles are "
-            "not applied yet."),
+        doc="Replicas throttled as followers while they catch up: `partition:broker` pairs, or `*` for all."),
     Key("leader.replication.throttled.replicas", LIST, (), MEDIUM, valid=THROTTLED_REPLICAS, use=USED,
-        doc="Replicas throttled as leaders: `partition:broker` pairs, or `*` for all. Kept; throttles are not"
-            " applied yet."),
+        doc="Replicas whose leaders throttle followers that catch up: `partition:broker` pairs, or `*` for all."),
     Key("index.interval.bytes", INT, 4096, MEDIUM, valid=at_least(0), use=USED,
         doc="About how many bytes of records lie between two index entries."),
     Key("local.retention.bytes", LONG, -2, MEDIUM, valid=at_least(-2),

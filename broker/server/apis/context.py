@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from broker.config.broker_config import BrokerConfig
 from broker.controller.controller import KafkaController
 from broker.controller.topic_admin import TopicAdmin
@@ -13,6 +15,7 @@ from broker.coordinator.group.group_coordinator import GroupCoordinator
 from broker.log.log_manager import LogManager
 from broker.network.request_channel import Request
 from broker.protocol import codec
+from broker.protocol.api_keys import ApiKey
 from broker.protocol.framing import response_prefix
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership
@@ -28,6 +31,7 @@ from broker.utils.timer import Timer
 from broker.zookeeper.cluster_store import ClusterStore
 
 _JOIN_BYTES = 2048
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -55,6 +59,24 @@ class ApiContext:
     producer_ids: ProducerIdManager
     broker_epoch: Callable[[], int]
     submit: Callable[[Callable[[], None]], bool]
+
+    def submit_for(self, request: Request, work: Callable[[], None]) -> bool:
+        """As ``submit``, for work that answers ``request``; should it fail, the connection is closed."""
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception:
+                _log.exception(
+                    "request_failed",
+                    api=ApiKey(request.api_key).name,
+                    peer=request.connection.client_address,
+                    action="connection closed",
+                )
+                if not request.done:
+                    request.close_connection()
+
+        return self.submit(guarded)
 
     def respond(self, request: Request, fields: Mapping[str, Any]) -> None:
         """Encodes a response for the request's version and sends it. Any thread, once."""

@@ -1,20 +1,23 @@
 """Fetch, on the Processor's thread: records go from the file to the socket by sendfile.
 
 What a reader with a session wants, and what of the results is news to it, is ``fetch_sessions``' part. What is not in
-the page cache is read in by a handler thread first, so that no connection waits for a disk.
+the page cache is read in by a handler thread first, so that no connection waits for another's disk; once a reader has
+come to such data, its fetches are handled there altogether.
 """
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 
+import structlog
+
+from broker.log.log import Log
 from broker.network.processor import Verdict
 from broker.network.request_channel import Request
 from broker.protocol.codec import ZERO_UUID
-from broker.protocol.errors import Errors
+from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fetch_messages import FetchedPartition, FetchedTopic, encode_fetch_response
 from broker.protocol.fetch_requests import NO_SESSION, FetchRequest, TopicKey, parse_fetch_request
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
@@ -24,7 +27,7 @@ from broker.server.fetch_sessions import Asked, Outcome, Results, Wanted
 from broker.utils.file_region import FileRegion
 from broker.utils.topic_partition import TopicPartition
 
-_WARM_BYTES = 1 << 20
+_log = structlog.get_logger(__name__)
 _TOPIC_IDS_FROM = 13
 # Longer waits are answered after this, with nothing: a reader asks again, and the timer's memory has a bound.
 _LONGEST_WAIT_MS = 300_000
@@ -64,9 +67,14 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         results = [(wanted, result) for wanted, (_, result) in zip(readable, fetched, strict=True)]
         _answer(request, fetch.finish(results + refused), ctx)
 
-    waiting = ctx.replica_manager.fetch(params, [wanted.entry for wanted in readable], answer)
-    if waiting is not None:
-        request.on_abandon = waiting.abandon
+    def read() -> None:
+        waiting = ctx.replica_manager.fetch(params, [wanted.entry for wanted in readable], answer)
+        if waiting is not None:
+            request.on_abandon = waiting.abandon
+
+    # Where a batch begins is read from the log too.
+    if not (request.connection.reads_cold and ctx.submit_for(request, read)):
+        read()
     return Verdict.SERVED
 
 
@@ -115,12 +123,9 @@ def _params(asked: FetchRequest, ctx: ApiContext) -> FetchParams:
 
 def _answer(request: Request, outcome: Outcome, ctx: ApiContext) -> None:
     payload = _frame(request, outcome)
-    cold = [
-        result.records
-        for wanted, result in outcome.results
-        if result.records is not None and _is_cold(wanted.entry.topic_partition, result.records, ctx)
-    ]
-    if not cold or not ctx.submit(lambda: _warm_and_respond(request, payload, cold)):
+    cold = list(_cold(outcome, ctx))
+    request.connection.reads_cold = bool(cold)
+    if not cold or not ctx.submit_for(request, lambda: _bring_in_and_respond(request, payload, cold)):
         request.respond(payload)
 
 
@@ -139,15 +144,23 @@ def _frame(request: Request, outcome: Outcome) -> list[bytes | FileRegion]:
     )
 
 
-def _is_cold(topic_partition: TopicPartition, region: FileRegion, ctx: ApiContext) -> bool:
-    log = ctx.replica_manager.local_log(topic_partition)
-    return log is not None and not log.is_cached(region)
+def _cold(outcome: Outcome, ctx: ApiContext) -> Iterator[tuple[Log, FileRegion]]:
+    for wanted, result in outcome.results:
+        if result.records is not None:
+            log = ctx.replica_manager.local_log(wanted.entry.topic_partition)
+            if log is not None and not log.is_cached(result.records):
+                yield log, result.records
 
 
-def _warm_and_respond(request: Request, payload: list[bytes | FileRegion], cold: list[FileRegion]) -> None:
-    for region in cold:
-        for position in range(region.position, region.position + region.size, _WARM_BYTES):
-            os.pread(
-                region.file.fileno(), min(_WARM_BYTES, region.position + region.size - position), position
-            )
-    request.respond(payload)
+def _bring_in_and_respond(
+    request: Request, payload: list[bytes | FileRegion], cold: list[tuple[Log, FileRegion]]
+) -> None:
+    try:
+        for log, region in cold:
+            log.bring_in(region)
+    except KafkaError as error:
+        # The answer is made and its session has gone on: the reader asks anew, and is told what is wrong.
+        _log.warning("fetch_given_up", reason=str(error), peer=request.connection.client_address)
+        request.close_connection()
+    else:
+        request.respond(payload)

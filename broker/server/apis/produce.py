@@ -50,7 +50,7 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         return Verdict.SERVED
     request.keep()
     kept = parse_produce_request(request.body, request.api_version)
-    return Verdict.QUEUED if ctx.submit(lambda: _append(request, kept, ctx)) else Verdict.FULL
+    return Verdict.QUEUED if ctx.submit_for(request, lambda: _append(request, kept, ctx)) else Verdict.FULL
 
 
 def _append(request: Request, message: ProduceRequest, ctx: ApiContext) -> None:

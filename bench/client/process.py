@@ -1,0 +1,70 @@
+"""Clients in processes of their own: in the field they share no thread, so that one's work is not another's wait."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.connection import Connection as Pipe
+from typing import Generic, ParamSpec, Self, TypeVar, cast
+
+ANSWER_TIMEOUT_S = 120.0
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class ClientDiedError(RuntimeError):
+    """A client's process ended without a result; its traceback is on the standard error."""
+
+
+class ClientProcess(Generic[T]):
+    """``work`` in a process that is up when the ``with`` block begins, waits for ``go``, and is gone when it ends."""
+
+    def __init__(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, work, arguments, named), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def __enter__(self) -> Self:
+        self._receive()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+    @property
+    def done(self) -> bool:
+        """Has it a result, or died?"""
+        return self._pipe.poll()
+
+    def go(self) -> None:
+        """Lets it begin."""
+        self._pipe.send(None)
+
+    def result(self) -> T:
+        """Waits for what ``work`` returned, and for the process's end: only then is its CPU time known.
+
+        Raises TimeoutError, and ``ClientDiedError`` when the work raised.
+        """
+        result = cast(T, self._receive())
+        self._process.join(ANSWER_TIMEOUT_S)
+        return result
+
+    def _receive(self) -> object:
+        if not self._pipe.poll(ANSWER_TIMEOUT_S):
+            raise TimeoutError(f"a client process did not answer within {ANSWER_TIMEOUT_S:.0f} s")
+        try:
+            return self._pipe.recv()
+        except EOFError:
+            raise ClientDiedError("a client process died") from None
+
+
+def _serve(
+    pipe: Pipe, work: Callable[..., T], arguments: tuple[object, ...], named: dict[str, object]
+) -> None:
+    pipe.send(None)
+    pipe.recv()
+    pipe.send(work(*arguments, **named))

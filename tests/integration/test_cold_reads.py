@@ -1,0 +1,136 @@
+"""Reading what has left the page cache, from a real disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from broker.log.reader import is_cached
+from broker.protocol.errors import Errors, KafkaError
+from broker.record.batch import Record, build_batch
+from tests.support.brokers import HOST
+from tests.support.disks import SmallDisk, needs_small_disks
+from tests.support.landline_broker import LandlineStandalone
+from tests.support.logs import batch, open_log
+from tests.support.raw_client import RawClient
+from tests.support.topics import create_topic
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120), needs_small_disks()]
+
+TOPIC, RECORDS, RECORD_BYTES = "cold", 6000, 2048
+STORAGE_ERROR, NOT_LEADER = 56, 6
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with SmallDisk(tmp_path / "small", 128) as made:
+        yield made
+
+
+def write(bootstrap: str) -> list[bytes]:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20})
+    values = [os.urandom(RECORD_BYTES) for _ in range(RECORDS)]
+    for value in values:
+        producer.produce(TOPIC, value, partition=0)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return values
+
+
+def drop_pages(directory: Path) -> None:
+    """Lets the page cache forget the logs under ``directory``, and sees that it did."""
+    for path in directory.rglob("*.log"):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            if size := os.fstat(fd).st_size:
+                with pytest.raises(BlockingIOError):
+                    os.preadv(fd, [bytearray(1)], size // 2, os.RWF_NOWAIT)
+        finally:
+            os.close(fd)
+
+
+def read(bootstrap: str, fetch_bytes: int) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "cold",
+            "enable.auto.commit": False,
+            "max.partition.fetch.bytes": fetch_bytes,
+        }
+    )
+    values: list[bytes] = []
+
+    def take() -> bool:
+        values.extend(message.value() for message in consumer.consume(1000, 0.2) if message.error() is None)
+        return len(values) >= RECORDS
+
+    try:
+        consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+        wait_until(take, timeout=60, what=lambda: f"{RECORDS} records, {len(values)} came")
+        return values
+    finally:
+        consumer.close()
+
+
+def test_records_that_left_the_page_cache_are_read_back_as_they_were_written(disk: SmallDisk) -> None:
+    """Segments and fetches of many sizes: the readers come and go between the cold and the warm."""
+    with LandlineStandalone(disk.path / "data", {"log.segment.bytes": 2 << 20}) as broker:
+        create_topic(broker.bootstrap, TOPIC, 1)
+        written = write(broker.bootstrap)
+        for fetch_bytes in (1 << 20, 64 << 10, 8 << 20):
+            drop_pages(disk.path)
+            assert read(broker.bootstrap, fetch_bytes) == written
+        assert read(broker.bootstrap, 1 << 20) == written
+        assert "request_failed" not in broker.log_text()
+
+
+def test_a_disk_that_cannot_be_read_fails_the_directory_and_not_the_processor(disk: SmallDisk) -> None:
+    """Whether a region is cached is asked on the Processor's thread, to bring it in is a handler's."""
+    log = open_log(disk.path)
+    log.append_as_leader(batch(b"a"), 0)
+    region = log.read(0, 9999, end_offset=1, min_one_batch=True).region
+    assert region is not None
+    disk.stop_reading()
+    assert not is_cached(region)
+    with pytest.raises(KafkaError, match="cannot read") as caught:
+        log.bring_in(region)
+    assert caught.value.error_code is Errors.KAFKA_STORAGE_ERROR
+    assert log.health.failure is not None
+
+
+def test_a_reader_of_a_disk_that_cannot_be_read_is_told_at_once(tmp_path: Path, disk: SmallDisk) -> None:
+    """By an error or the end of the connection, never by silence; the other directory is served on."""
+    good = tmp_path / "good"
+    dirs = f"{good},{disk.path}/bad"
+    with LandlineStandalone(tmp_path / "data", {"log.dirs": dirs, "log.segment.bytes": 2 << 20}) as broker:
+        create_topic(broker.bootstrap, TOPIC, 2)  # one in each directory
+        on_bad = next(n for n in (0, 1) if (disk.path / "bad" / f"{TOPIC}-{n}").is_dir())
+        for number in (0, 1):
+            for _ in range(4):
+                produce(broker.port, number)
+        drop_pages(disk.path)
+        disk.stop_reading()
+
+        def fetched(number: int) -> int | None:
+            with suppress(ConnectionError), RawClient(HOST, broker.port) as client:
+                return int(client.fetch(TOPIC, number, 0).error_code)
+            return None
+
+        assert fetched(on_bad) in (None, STORAGE_ERROR)
+        wait_until(lambda: fetched(on_bad) in (STORAGE_ERROR, NOT_LEADER), timeout=30)
+        assert fetched(1 - on_bad) == 0
+        wait_until(lambda: "log_dir_failed" in broker.log_text(), timeout=30)
+
+
+def produce(port: int, partition: int) -> None:
+    with RawClient(HOST, port) as client:
+        records = build_batch([Record(None, os.urandom(900_000), (), 1_700_000_000_000)])
+        assert client.produce(TOPIC, partition, records).error_code == 0
