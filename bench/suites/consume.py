@@ -8,12 +8,12 @@ from bench.client import transfer
 from bench.client.batches import Batch, encode_batch
 from bench.client.lanes import FetchLane, LanesRun, closing, run_lanes
 from bench.client.process import ClientProcess
-from bench.pages import drop_from_cache
 from bench.percentiles import summarise
 from bench.results import Better, Metric
 from bench.suites.throughput import FETCH_BYTES, HOT_MIB, KIB, SHARED
 from bench.visit import PARTITIONS, Visit
 from bench.workload import Stage, Suite, Values, Workload, rate_metrics, rate_values
+from tests.support.page_cache import drop_from_cache
 from tests.support.processes import MIB
 
 COLD_MIB = 768

@@ -17,6 +17,7 @@ from tests.support.brokers import HOST
 from tests.support.disks import SmallDisk, needs_small_disks
 from tests.support.landline_broker import LandlineStandalone
 from tests.support.logs import batch, open_log
+from tests.support.page_cache import drop_from_cache
 from tests.support.raw_client import RawClient
 from tests.support.topics import create_topic
 from tests.support.wait import wait_until
@@ -41,20 +42,6 @@ def write(bootstrap: str) -> list[bytes]:
         producer.poll(0)
     assert producer.flush(60) == 0
     return values
-
-
-def drop_pages(directory: Path) -> None:
-    """Lets the page cache forget the logs under ``directory``, and sees that it did."""
-    for path in directory.rglob("*.log"):
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            if size := os.fstat(fd).st_size:
-                with pytest.raises(BlockingIOError):
-                    os.preadv(fd, [bytearray(1)], size // 2, os.RWF_NOWAIT)
-        finally:
-            os.close(fd)
 
 
 def read(bootstrap: str, fetch_bytes: int) -> list[bytes]:
@@ -86,7 +73,7 @@ def test_records_that_left_the_page_cache_are_read_back_as_they_were_written(dis
         create_topic(broker.bootstrap, TOPIC, 1)
         written = write(broker.bootstrap)
         for fetch_bytes in (1 << 20, 64 << 10, 8 << 20):
-            drop_pages(disk.path)
+            drop_from_cache(disk.path.rglob("*.log"))
             assert read(broker.bootstrap, fetch_bytes) == written
         assert read(broker.bootstrap, 1 << 20) == written
         assert "request_failed" not in broker.log_text()
@@ -116,7 +103,7 @@ def test_a_reader_of_a_disk_that_cannot_be_read_is_told_at_once(tmp_path: Path, 
         for number in (0, 1):
             for _ in range(4):
                 produce(broker.port, number)
-        drop_pages(disk.path)
+        drop_from_cache(disk.path.rglob("*.log"))
         disk.stop_reading()
 
         def fetched(number: int) -> int | None:

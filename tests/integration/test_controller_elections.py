@@ -174,7 +174,7 @@ def test_a_controller_whose_broker_is_taken_from_the_register_leaves_the_partiti
     state = world.wait_leader(T0, 1)
     world.leave(1)
     wait_until(lambda: node.active == [True, False], 30)
-    assert world.observer.controller_id() == -1
+    wait_until(lambda: world.observer.controller_id() == -1, 30)
     assert world.state(T0) == state
     node.register()
     wait_until(lambda: node.active == [True, False, True], 30)

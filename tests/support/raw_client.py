@@ -24,10 +24,10 @@ def request_frame(
 
 
 class RawClient:
-    """One connection. Reads time out after ``TIMEOUT_S`` seconds as ``TimeoutError``."""
+    """One connection. To connect and to read take ``timeout_s`` seconds at most, then ``TimeoutError`` is raised."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
+    def __init__(self, host: str, port: int, timeout_s: float = TIMEOUT_S) -> None:
+        self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._correlation_id = 0
 
     def send(self, data: bytes) -> None:

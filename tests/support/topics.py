@@ -9,9 +9,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from broker.protocol.api_keys import ApiKey
+from tests.support.raw_client import RawClient
 from tests.support.wait import wait_until
 
 CALL_TIMEOUT_S = 30.0
+BROKER_TIMEOUT_S = 5.0
 
 
 def create_topic(
@@ -21,7 +24,7 @@ def create_topic(
     replication_factor: int = 1,
     config: dict[str, str] | None = None,
 ) -> None:
-    """Creates a topic and waits until every partition has a leader."""
+    """Creates a topic and waits until every partition has a leader, as every broker sees it."""
     admin = _admin(bootstrap)
     created = admin.create_topics([NewTopic(topic, partitions, replication_factor, config=config or {})])
     created[topic].result(2 * CALL_TIMEOUT_S)
@@ -30,14 +33,26 @@ def create_topic(
 
 
 def await_leaders(bootstrap: str, topic: str, partitions: int | None = None) -> None:
-    """Waits until every partition has a leader: after a start or a creation clients see none for a moment."""
+    """Waits until every partition has a leader and every broker that answers says so: after a start or a creation
+    there is none for a moment, and brokers hear of it one after another.
+    """
     admin = _admin(bootstrap)
 
     def has_leaders() -> bool:
-        found = admin.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic].partitions
-        return len(found) == (partitions or max(1, len(found))) and all(p.leader >= 0 for p in found.values())
+        brokers = admin.list_topics(topic, timeout=CALL_TIMEOUT_S).brokers.values()
+        return all(_knows_leaders(broker.host, broker.port, topic, partitions) for broker in brokers)
 
     wait_until(has_leaders, timeout=60, what=f"every partition of {topic} has a leader")
+
+
+def _knows_leaders(host: str, port: int, topic: str, partitions: int | None) -> bool:
+    fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+    try:
+        with RawClient(host, port, BROKER_TIMEOUT_S) as client:
+            found = client.ask(ApiKey.METADATA, 4, fields).topics[0].partitions
+    except OSError:  # Dead or frozen: for the others to notice, not for this wait.
+        return True
+    return len(found) == (partitions or max(1, len(found))) and all(p.leader_id >= 0 for p in found)
 
 
 def delete_topics(bootstrap: str, topics: Iterable[str]) -> None:
