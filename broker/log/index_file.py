@@ -3,8 +3,10 @@
 New entries wait in memory and are written a few at a time, for one write call per entry would cost the append
 path more than the index is worth. That loses nothing: a log that was not closed cleanly rebuilds the indexes
 past its recovery point, and they are written and synced before that point moves. A failed write keeps the
-entries waiting, so a full disk never fails an append here. Look-ups read through a read-only memory map,
-which takes no memory of its own and never reads beyond what was written.
+entries waiting, so a full disk never fails an append here.
+
+Look-ups read the file. Kafka maps it into memory, but a page of a map that cannot be read ends the process (SIGBUS),
+where a read is an error of one log directory.
 
 While a segment is active the file is preallocated (sparse), as Kafka does, and trimmed when it rolls or
 closes.
@@ -13,9 +15,10 @@ closes.
 from __future__ import annotations
 
 import errno
-import mmap
 import os
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 
@@ -23,6 +26,7 @@ import structlog
 
 _log = structlog.get_logger(__name__)
 _PENDING_ENTRIES = 64
+_BLOCK_ENTRIES = 512  # Read at once: a page or two.
 
 
 class IndexFile:
@@ -36,7 +40,6 @@ class IndexFile:
         self._size = entry.size
         self.max_entries = max_bytes // entry.size
         self._fd = -1
-        self._map: mmap.mmap | None = None
         self._preallocated = False
         self._write_failed = False
         try:
@@ -70,23 +73,54 @@ class IndexFile:
         if number >= stored:
             first, second = self._entry.unpack_from(pending, (number - stored) * self._size)
         else:
-            first, second = self._entry.unpack_from(self._mapped(stored), number * self._size)
+            with self._reading() as fd:
+                first, second = self._entry.unpack(self._read(fd, number, 1))
         return first, second
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        for number in range(len(self)):
-            yield self.entry(number)
+        stored, pending = self._state
+        for start in range(0, stored, _BLOCK_ENTRIES):
+            with self._reading() as fd:
+                block = self._read(fd, start, min(_BLOCK_ENTRIES, stored - start))
+            yield from self._entry.iter_unpack(block)
+        yield from self._entry.iter_unpack(bytes(pending))
+
+    def count_at_most(self, field: int, target: int) -> int:
+        """How many entries have a ``field`` (0 or 1) of at most ``target``: they come first. Raises as ``entry``."""
+        return self._search(field, target)[0]
 
     def last_at_most(self, field: int, target: int) -> tuple[int, int] | None:
-        """The last entry whose ``field`` (0 or 1) is at most ``target``."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle)[field] <= target:
-                low = middle + 1
-            else:
-                high = middle
-        return self.entry(low - 1) if low else None
+        """The last entry whose ``field`` (0 or 1) is at most ``target``. Raises as ``entry``."""
+        return self._search(field, target)[1]
+
+    def _search(self, field: int, target: int) -> tuple[int, tuple[int, int] | None]:
+        stored, pending = self._state
+        if pending and self._entry.unpack_from(pending)[field] <= target:
+            count, last = self._search_block(pending, field, target)
+            return stored + count, last
+        if not stored:
+            return 0, None
+        low, high = 0, stored
+        with self._reading() as fd:
+            while high - low > _BLOCK_ENTRIES:
+                middle = (low + high) // 2
+                if self._entry.unpack(self._read(fd, middle, 1))[field] <= target:
+                    low = middle
+                else:
+                    high = middle
+            count, last = self._search_block(self._read(fd, low, high - low), field, target)
+        return low + count, last
+
+    def _search_block(
+        self, entries: bytes | bytearray, field: int, target: int
+    ) -> tuple[int, tuple[int, int] | None]:
+        unpack, size = self._entry.unpack_from, self._size
+        numbers = range(len(entries) // size)
+        count = bisect_right(numbers, target, key=lambda number: unpack(entries, number * size)[field])
+        if not count:
+            return 0, None
+        first, second = unpack(entries, (count - 1) * size)
+        return count, (first, second)
 
     def append(self, first: int, second: int) -> None:
         """Adds an entry unless the file is full; the caller sees to it that entries rise."""
@@ -105,13 +139,6 @@ class IndexFile:
             self._state = (stored, pending[: (entries - stored) * self._size])
         else:
             self._state = (entries, bytearray())
-
-    def drop_last_while(self, goes: Callable[[tuple[int, int]], bool]) -> None:
-        """Drops entries from the end, up to the first that may stay."""
-        keep = len(self)
-        while keep and goes(self.entry(keep - 1)):
-            keep -= 1
-        self.truncate(keep)
 
     def preallocate(self) -> None:
         """Makes the file as long as it may become (sparse)."""
@@ -133,11 +160,8 @@ class IndexFile:
     def trim(self) -> None:
         """Writes what waits and cuts the file to its entries. Raises OSError."""
         self._write(preallocate=False)
-        # A look-up on another thread may still read through the map, but never past the entries: what is cut
-        # off here lies behind them.
         os.ftruncate(self._open(), self._state[0] * self._size)
         self._preallocated = False
-        self._map = None
         self._close_fd()
 
     def reset(self) -> None:
@@ -145,7 +169,6 @@ class IndexFile:
         and written anew ext4 sends to the disk when it is closed, and a recovery does that to thousands.
         """
         self._state = (0, bytearray())
-        self._map = None
         os.ftruncate(self._open(), 1)
         self._preallocated = False
 
@@ -172,25 +195,21 @@ class IndexFile:
                 errno.ENOSPC, f"only {written} of {len(pending)} bytes could be written to {self.path}"
             )
 
-    def _mapped(self, entries: int) -> mmap.mmap:
-        mapped = self._map
-        if mapped is None or len(mapped) < entries * self._size:
-            mapped = self._map = self._map_file(entries)
-        return mapped
-
-    def _map_file(self, entries: int) -> mmap.mmap:
-        # Through a descriptor of its own. The index's belongs to the log's lock, and a look-up that closed it would
-        # have the next write go to whatever file got its number.
+    @contextmanager
+    def _reading(self) -> Iterator[int]:
+        # A descriptor of its own. The index's belongs to the log's lock, and a look-up that closed it would have the
+        # next write go to whatever file got its number.
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            size = os.fstat(fd).st_size
-            if size < entries * self._size:
-                raise IndexError(
-                    f"{self.path} has {size} bytes, not {entries} entries: it was truncated meanwhile"
-                )
-            return mmap.mmap(fd, size, prot=mmap.PROT_READ)
+            yield fd
         finally:
             os.close(fd)
+
+    def _read(self, fd: int, first: int, count: int) -> bytes:
+        found = os.pread(fd, count * self._size, first * self._size)
+        if len(found) < count * self._size:
+            raise IndexError(f"{self.path} has no {first + count} entries: it was cut meanwhile")
+        return found
 
     def _open(self) -> int:
         if self._fd < 0:

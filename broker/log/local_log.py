@@ -285,5 +285,5 @@ class LocalLog(LogFiles):
             self._closed = True
             self.dir = new
             for segment in self._segments:
-                segment.dir = new
+                segment.follow(new)
             return new

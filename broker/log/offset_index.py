@@ -48,11 +48,11 @@ class OffsetIndex:
 
     def truncate_to(self, position: int) -> None:
         """Drops entries of batches at ``position`` or after."""
-        self.file.drop_last_while(lambda entry: entry[1] >= position)
+        self.file.truncate(self.file.count_at_most(1, position - 1))
 
     def truncate_to_offset(self, offset: int) -> None:
         """Drops entries of batches whose last offset is ``offset`` or higher."""
-        self.file.drop_last_while(lambda entry: entry[0] >= offset - self.base_offset)
+        self.file.truncate(self.file.count_at_most(0, offset - self.base_offset - 1))
 
     def is_sane(self, log_bytes: int) -> bool:
         """Whether the file can be what it should: whole entries, the last of which points into the log."""

@@ -318,6 +318,14 @@ class Segment:
         for kind in SEGMENT_SUFFIXES if going else reversed(SEGMENT_SUFFIXES):
             if old[kind].exists():
                 old[kind].rename(self.path(kind))
+        self._name_indexes()
+
+    def follow(self, directory: Path) -> None:
+        """Takes note that its directory was renamed to ``directory``."""
+        self.dir = directory
+        self._name_indexes()
+
+    def _name_indexes(self) -> None:
         self.offset_index.file.path = self.path(INDEX_SUFFIX)
         self.time_index.file.path = self.path(TIME_INDEX_SUFFIX)
         self.txn_index.path = self.path(TXN_INDEX_SUFFIX)

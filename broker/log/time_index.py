@@ -67,7 +67,7 @@ class TimeIndex:
 
     def truncate_to(self, offset: int) -> None:
         """Drops entries of batches whose last offset is ``offset`` or higher."""
-        self.file.drop_last_while(lambda entry: entry[1] >= offset - self.base_offset)
+        self.file.truncate(self.file.count_at_most(1, offset - self.base_offset - 1))
         self._last_timestamp = None
 
     def drop_unordered_end(self) -> None:

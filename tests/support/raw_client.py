@@ -52,7 +52,9 @@ class RawClient:
         offset = framing.response_body_offset(api_key, version, frame)
         return codec.decode(api_key, version, "response", frame[offset:])
 
-    def produce(self, topic: str, partition: int, records: bytes | None, *, version: int = 9, acks: int = -1):
+    def produce(
+        self, topic: str, partition: int, records: bytes | None, *, version: int = 9, acks: int = -1
+    ) -> Any:
         """Produces the bytes as one partition's records; returns that partition's response."""
         data = {"index": partition, "records": records}
         fields = {

@@ -40,7 +40,7 @@ def await_leaders(bootstrap: str, topic: str, partitions: int | None = None) -> 
 
     def has_leaders() -> bool:
         brokers = admin.list_topics(topic, timeout=CALL_TIMEOUT_S).brokers.values()
-        return all(_knows_leaders(broker.host, broker.port, topic, partitions) for broker in brokers)
+        return all(_knows_leaders(str(broker.host), broker.port, topic, partitions) for broker in brokers)
 
     wait_until(has_leaders, timeout=60, what=f"every partition of {topic} has a leader")
 

@@ -1,5 +1,6 @@
 """Descriptors of a log's files, used by threads side by side."""
 
+import os
 import struct
 import sys
 import threading
@@ -69,3 +70,16 @@ def test_a_segment_opens_its_file_once_however_many_ask(
 
         asked = [threads_that_alternate.submit(number_of_its_file) for _ in range(READERS)]
         assert {future.result() for future in asked} == {id(segment.file)}
+
+
+def test_an_index_that_was_cut_from_outside_is_an_error_of_the_look_up_alone(tmp_path: Path) -> None:
+    """As is a page that the disk does not give: in a map of the file either ends the process."""
+    index = IndexFile(tmp_path / "0.index", ENTRY, max_bytes=800_000)
+    for number in range(50_000):
+        index.append(number, number)
+    index.trim()
+    assert index.last_at_most(0, 49_000) == (49_000, 49_000)
+    os.truncate(index.path, 4096)
+    with pytest.raises(IndexError, match=r"0\.index"):
+        index.last_at_most(0, 49_000)
+    assert index.entry(511) == (511, 511)

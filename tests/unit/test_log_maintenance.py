@@ -279,6 +279,14 @@ def test_an_index_that_is_made_anew_is_never_cut_to_nothing(tmp_path):
     assert index.path.stat().st_size == 8
 
 
+def test_a_log_whose_directory_is_renamed_for_deletion_is_read_on_by_who_holds_it(tmp_path):
+    log = fill(open_log(tmp_path, LogConfig(segment_bytes=2000, index_interval_bytes=60)), 100)
+    middle = log.segments[len(log.segments) // 2].base_offset + 5
+    log.mark_deleted()
+    assert log.read(middle, 9999, end_offset=100, min_one_batch=True).base_offset == middle
+    assert log.health.failure is None
+
+
 @pytest.mark.parametrize("garbage", [b"\x00" * 80, b"\xff" * 80, b"\x01" * 77])
 def test_a_senseless_index_is_made_again(tmp_path, garbage):
     config = LogConfig(index_interval_bytes=60)
