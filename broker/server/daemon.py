@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from broker.utils.open_files import raise_open_file_limit
 from broker.utils.stop_signals import STOP_SIGNALS, WAITED_SIGNALS, WAKE_SIGNAL
 from broker.utils.systemd import Notifier, Watchdog, watchdog_interval_ms
 
@@ -109,6 +110,7 @@ class Daemon:
     def run(self) -> int:
         """Blocks until the broker has stopped; the process's exit code. Main thread only, signals blocked."""
         faulthandler.enable()  # systemd's watchdog kills by SIGABRT: say where every thread stood
+        raise_open_file_limit()
         threading.Thread(target=self._start, name="startup", daemon=True).start()
         while self._state is not State.STOPPED:
             number = signal.sigwait(WAITED_SIGNALS)

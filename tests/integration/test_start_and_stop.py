@@ -103,6 +103,23 @@ def test_standalone_prints_the_port_it_took(tmp_path: Path) -> None:
             assert process.wait(STOP_WITHIN_S) == 0
 
 
+class FromAShell(LandlineStandalone):
+    """With few open files allowed, until the process itself asks for more."""
+
+    def _command(self) -> list[str]:
+        return ["prlimit", "--nofile=100:5000", *super()._command()]
+
+
+def test_standalone_has_as_many_files_open_as_the_system_allows(tmp_path: Path) -> None:
+    """A shell's limit is spent on as many partitions; the JVM raises it likewise."""
+    with FromAShell(tmp_path / "data") as broker:
+        create_topic(broker.bootstrap, TOPIC, 100)
+        with RawClient(HOST, broker.port) as client:
+            records = build_batch([Record(None, b"x")])
+            assert {client.produce(TOPIC, number, records).error_code for number in range(100)} == {0}
+        assert "log_dir_failed" not in broker.log_text()
+
+
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_standalone_keeps_everything_over_a_restart(end: str, tmp_path: Path) -> None:
     values = [b"record %d" % number for number in range(500)]
