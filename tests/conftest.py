@@ -23,6 +23,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in slow)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Notes what failed in the file ``TEST_SUMMARY``, for the last lines of a run of many stages."""
+    if summary := os.environ.get("TEST_SUMMARY"):
+        with Path(summary).open("a", encoding="utf-8") as lines:
+            for outcome in ("failed", "error"):
+                for report in terminalreporter.stats.get(outcome, []):
+                    crash = getattr(report.longrepr, "reprcrash", None)
+                    reason = str(crash.message if crash else report.longrepr).strip().partition("\n")[0]
+                    lines.write(f"{outcome} {report.nodeid}: {reason}\n")
+
+
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """One ZooKeeper for the whole run (per xdist worker): take ``zookeeper.chroot()``, and leave it running."""
