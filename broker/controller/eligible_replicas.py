@@ -68,14 +68,19 @@ def who_is_whole(eligible: Epochs, brokers: Mapping[int, LiveBroker]) -> list[in
 def led_though_eligible_could(
     broker_id: int, states: Mapping[TopicPartition, LeaderAndIsr], brokers: Mapping[int, LiveBroker]
 ) -> list[TopicPartition]:
-    """Partitions led by this broker, or by nobody and with it in the ISR, that an eligible replica could lead."""
-    others = {other: live for other, live in brokers.items() if other != broker_id}
+    """Partitions led by this broker, or by nobody and with it in the ISR, that an eligible replica could lead: one
+    that lives, or one that is not registered and may be on its way, for its session ended and not its process.
+    """
+
+    def could_lead(other: int, epoch: int) -> bool:
+        return other != broker_id and (other not in brokers or bool(who_is_whole({other: epoch}, brokers)))
+
     return [
         tp
         for tp, state in states.items()
         if state.leader in {broker_id, NO_LEADER}
         and broker_id in state.isr
-        and who_is_whole(_eligible(state), others)
+        and any(could_lead(other, epoch) for other, epoch in _eligible(state).items())
     ]
 
 

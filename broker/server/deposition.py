@@ -32,7 +32,8 @@ def await_deposition(
     timeout_s: float,
     cancel: threading.Event,
 ) -> bool:
-    """Returns when nobody takes this broker for a leader of ``partitions`` that a registered broker could lead.
+    """Returns when nobody takes this broker for a leader of ``partitions`` that a registered broker could lead, or an
+    eligible replica that is to come back.
 
     False when ``timeout_s`` went by since its dead predecessor's registration was gone, which is logged, or a stop was
     asked for. Raises StoreError.
@@ -61,7 +62,7 @@ def await_deposition(
                 "waits_to_be_deposed",
                 partitions=len(left),
                 first=str(left[0]),
-                reason="this broker crashed as their leader and may lack records that others in their ISR have",
+                reason="this broker crashed as their leader and may lack records that other replicas have",
             )
         cancel.wait(POLL_S)
     return True

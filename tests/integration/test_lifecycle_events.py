@@ -32,6 +32,16 @@ def kept(broker: LandlineStandalone | LandlineBroker) -> list[dict[str, Any]]:
     return [json.loads(line) for line in events_file(broker).read_text().splitlines()]
 
 
+def kept_after(broker: LandlineStandalone | LandlineBroker, starts: int) -> list[dict[str, Any]]:
+    """A broker tells of its start once it has started."""
+
+    def all_told() -> list[dict[str, Any]]:
+        told = kept(broker) if events_file(broker).exists() else []
+        return told if [event["step"] for event in told].count("Ready") == starts else []
+
+    return wait_until(all_told, what=f"{starts} starts are told")
+
+
 class Published:
     """What an unmodified client reads of the topic, so far."""
 
@@ -59,7 +69,7 @@ def test_starts_and_stops_reach_the_topic_each_once(tmp_path: Path) -> None:
         broker.stop()
         broker.start()
         second = Published(broker.bootstrap)
-        told = kept(broker)
+        told = kept_after(broker, starts=2)
         wait_until(
             lambda: len(second.read()) >= len(told), what="the stop and the second start are published"
         )
@@ -77,7 +87,7 @@ def test_a_start_counts_what_it_told_zookeeper(tmp_path: Path) -> None:
         ZooKeeperServer(tmp_path / "zk") as zk,
         LandlineBroker(1, zk.connect_string, tmp_path / "b1", ENABLED) as broker,
     ):
-        steps = {event["step"]: event for event in kept(broker)}
+        steps = {event["step"]: event for event in kept_after(broker, starts=1)}
     assert steps["ZooKeeper"]["connections"] == 1
     assert steps["ZooKeeper"]["bytes"] > 100
     assert steps["Ready"]["connections"] >= 1
@@ -99,10 +109,11 @@ def test_a_start_that_fails_is_told_with_its_reason(tmp_path: Path) -> None:
 def test_what_a_killed_broker_had_not_published_follows_with_the_next_start(tmp_path: Path) -> None:
     broker = LandlineStandalone(tmp_path / "data", ENABLED)
     with broker:
+        kept_after(broker, starts=1)
         broker.kill()
         events_file(broker).with_suffix(".published").unlink(missing_ok=True)
         broker.start()
-        told = {event["id"] for event in kept(broker)}
+        told = {event["id"] for event in kept_after(broker, starts=2)}
         published = Published(broker.bootstrap)
         wait_until(
             lambda: {event["id"] for event in published.read()} == told, what="both starts are published"

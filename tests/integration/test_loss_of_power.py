@@ -138,20 +138,28 @@ def test_records_survive_a_leader_and_controller_that_comes_back_with_a_shorter_
         site.check_nothing_is_lost()
 
 
+@pytest.mark.parametrize("is_back", ["before the others", "after the others"])
 def test_records_survive_the_last_of_an_isr_that_the_others_had_left(
-    zookeeper: ZooKeeperServer, tmp_path: Path
+    is_back: str, zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
-    """They left it below min.insync.replicas, so they have all that was acknowledged; it has only what its disk has."""
+    """They left it below min.insync.replicas, so they have all that was acknowledged; it has only what its disk has.
+
+    Their sessions have ended: when it is back before them, nobody is registered who could lead.
+    """
     config = {"landline.eligible.leader.replicas.enable": True, "zookeeper.session.timeout.ms": 6000}
     with a_site(zookeeper.chroot(), tmp_path, **config) as site:
         site.freeze_others()
         left = f"replicas_left_isr partition={TOPIC}-{site.partition} "
         wait_until(lambda: left in site.victim.log_text(), timeout=60, what="it is alone in the ISR")
         site.lose_power()
+        if is_back == "before the others":
+            site.victim.start_nowait()
+            wait_until(lambda: came_so_far(site.victim), timeout=60, what="the broker is back, or waits")
         site.thaw_others()
-        site.victim.start_nowait()
+        if is_back == "after the others":
+            site.victim.start_nowait()
         site.check_nothing_is_lost()
-        assert any("in_sync=false" in broker.log_text() for broker in site.others)
+        assert any("in_sync=false" in broker.log_text() for broker in (site.victim, *site.others))
 
 
 def test_a_broker_that_has_not_registered_yet_obeys_nobody_who_means_its_predecessor(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import threading
 
 import pytest
-from kazoo.client import KazooClient
 
 from broker.config.endpoint import Endpoint
 from broker.server.healthcheck import BrokerIdInUseError, Healthcheck
@@ -15,6 +14,7 @@ from broker.server.session_file import SessionFile
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
+from broker.zookeeper.session_end import Outcome, end_session
 from broker.zookeeper.store import Cancelled, Create
 from tests.support.wait import wait_until
 
@@ -49,14 +49,6 @@ def healthcheck(cluster, epochs, **changes):
     return Healthcheck(cluster, 1, ENDPOINTS, "r1", **arguments)
 
 
-def end_session(zookeeper, cluster):
-    """As a second connection of the same session that closes it."""
-    twin = KazooClient(zookeeper.connect_string, client_id=cluster.store._client.client_id, timeout=6)
-    twin.start()
-    twin.stop()
-    twin.close()
-
-
 def test_the_broker_is_registered_with_its_epoch_and_taken_back(sessions):
     cluster, other, epochs = sessions(), sessions(), []
     check = healthcheck(cluster, epochs)
@@ -69,12 +61,12 @@ def test_the_broker_is_registered_with_its_epoch_and_taken_back(sessions):
     assert other.broker(1) is None
 
 
-def test_after_an_expired_session_the_broker_registers_anew(sessions, zookeeper):
+def test_after_an_expired_session_the_broker_registers_anew(sessions):
     cluster, other, epochs = sessions(), sessions(), []
     check = healthcheck(cluster, epochs)
     check.startup()
     for times in (2, 3):
-        end_session(zookeeper, cluster)
+        assert end_session(cluster.store.session, 30) is Outcome.ENDED
         wait_until(lambda wanted=times: len(epochs) == wanted, 60)
         assert other.broker(1).epoch == epochs[-1]
     assert epochs == sorted(set(epochs))

@@ -13,6 +13,7 @@ import pytest
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.connect_string import parse_connect_string
 from broker.zookeeper.embedded import EmbeddedStore
+from broker.zookeeper.session_end import Outcome, end_session
 from broker.zookeeper.store import (
     ANY_VERSION,
     BadVersionError,
@@ -173,7 +174,7 @@ def test_an_expired_session_is_followed_by_a_new_one_with_its_watches(own_zookee
     first = store.session_id
     store.create("/me", ephemeral=True)
     store.watch_data("/other", fired.release)
-    expire(own_zookeeper, store)
+    assert end_session(store.session, 30) is Outcome.ENDED
     wait_until(lambda: SessionEvent.EXPIRED in events and events[-1] is SessionEvent.CONNECTED, 60)
     assert store.session_id not in {0, first}
     wait_until(lambda: other.exists("/me") is None, 30)
@@ -183,16 +184,6 @@ def test_an_expired_session_is_followed_by_a_new_one_with_its_watches(own_zookee
     assert fired.acquire(timeout=30)
     store.close()
     other.close()
-
-
-def expire(zookeeper, store):
-    """Ends the store's session on the server, as a second connection of the same session that closes does."""
-    from kazoo.client import KazooClient
-
-    twin = KazooClient(zookeeper.connect_string, client_id=store._client.client_id, timeout=1)
-    twin.start()
-    twin.stop()
-    twin.close()
 
 
 def test_operations_wait_for_a_server_that_comes_back(own_zookeeper):

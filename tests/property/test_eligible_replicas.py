@@ -138,15 +138,14 @@ class Partition(RuleBasedStateMachine):
         if self.is_alive(replica):
             self.world.leave(replica)
 
-    @rule(replica=one_replica)
-    def start(self, replica: int) -> None:
-        """Unless it has to wait to be deposed: then it is not registered yet."""
+    @rule(replica=one_replica, is_patient=st.booleans())
+    def start(self, replica: int, is_patient: bool) -> None:
+        """Who has to wait to be deposed is not registered yet; not for ever, though."""
         if self.is_alive(replica):
             return
         states, brokers = {T: self.seen}, self.world.cluster.brokers()
-        if led_though_others_could(replica, states, brokers) or led_though_eligible_could(
-            replica, states, brokers
-        ):
+        by_others = led_though_others_could(replica, states, brokers)
+        if is_patient and (by_others or led_though_eligible_could(replica, states, brokers)):
             return
         self.first_epochs[replica] = self.world.join(replica)
 

@@ -280,6 +280,8 @@ def test_whole_is_who_lives_since_then():
         (state(1, (1,), {}, {2: 20}), True),
         (state(-1, (1,), {}, {2: 20}), True),
         (state(1, (1,), {}, {2: 19}), False),
+        (state(1, (1,), {}, {3: 30}), True),  # it may have lost its session alone, and be back in a moment
+        (state(1, (1,), {}, {2: 19, 3: 30}), True),
         (state(1, (1,), {}, {1: 10}), False),  # we are no other
         (state(3, (3,), {}, {2: 20}), False),
         (state(1, (1,)), False),
