@@ -52,10 +52,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _check(only: Sequence[str] | None) -> int:
     committed = verdict.load()
-    baseline = committed.seen_from(_cpu_model(), platform.python_version())
+    machine = _cpu_model(), platform.python_version()
+    baseline = committed.seen_from(*machine)
     findings = verdict.settle(_measured, baseline, only)
     print(table.render(findings, baseline, colour=sys.stdout.isatty()))
-    for line in table.advice(findings, foreign=baseline is not committed):
+    for line in table.advice(findings, foreign=committed.of(*machine) is None):
         print(line)
     return int(any(finding.verdict.fails for finding in findings))
 
@@ -63,8 +64,10 @@ def _check(only: Sequence[str] | None) -> int:
 def _write_baseline() -> int:
     runs = [_measured(None, _BASELINE_BUDGET_S) for _ in range(_BASELINE_RUNS)]
     costs = {name: [run[name] for run in runs] for name in runs[0]}
-    baseline = verdict.renewed(verdict.load(), costs, _cpu_model(), platform.python_version())
-    verdict.save(baseline)
+    machine = _cpu_model(), platform.python_version()
+    renewed = verdict.renewed(verdict.load(), costs, *machine)
+    verdict.save(renewed)
+    baseline = renewed.seen_from(*machine)
     print(table.render(verdict.judge_all(costs, baseline), baseline, colour=sys.stdout.isatty()))
     print(f"written: {verdict.BASELINE_PATH}")
     return 0

@@ -49,7 +49,8 @@ def advice(findings: Sequence[Finding], *, foreign: bool) -> list[str]:
         )
         if foreign:
             lines.append(
-                "perf-check: the baseline was taken on another CPU or Python: does the commit before it pass here?"
+                "perf-check: baselines were taken on another CPU or Python, which is no more than a guide: does the "
+                "commit before it pass here? If not, `make perf-baseline` there adds this machine."
             )
     unknown = [finding.name for finding in findings if finding.verdict in (Verdict.NEW, Verdict.GONE)]
     if unknown:

@@ -44,21 +44,40 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """``cpu`` and ``python`` say where it was taken: ratios carry over to other machines, though not perfectly."""
+    """One machine's: ``cpu`` and ``python`` say where it was taken. Ratios carry over to others, though not well."""
 
     cpu: str = ""
     python: str = ""
     workloads: Mapping[str, Expected] = field(default_factory=dict)
 
+    def is_of(self, cpu: str, python: str) -> bool:
+        """Whether that is the machine, up to the patch version of its Python."""
+        return (cpu, _minor(python)) == (self.cpu, _minor(self.python))
+
+
+@dataclass(frozen=True, slots=True)
+class Baselines:
+    """Those of all machines on which one was taken."""
+
+    machines: Sequence[Baseline] = ()
+
+    def of(self, cpu: str, python: str) -> Baseline | None:
+        """That machine's own."""
+        return next((machine for machine in self.machines if machine.is_of(cpu, python)), None)
+
     def seen_from(self, cpu: str, python: str) -> Baseline:
-        """As it is to be read on a machine: on another CPU or minor version of Python with twice the tolerance."""
-        if (cpu, _minor(python)) == (self.cpu, _minor(self.python)):
-            return self
-        loose = {
-            name: replace(expected, tolerance=_ABROAD * expected.tolerance)
-            for name, expected in self.workloads.items()
-        }
-        return replace(self, workloads=loose)
+        """As they are to be read on a machine that has none: the dearest of each, with twice the tolerance."""
+        own = self.of(cpu, python)
+        if own is not None:
+            return own
+        dearest: dict[str, Expected] = {}
+        for machine in self.machines:
+            for name, expected in machine.workloads.items():
+                if name not in dearest or expected.ratio > dearest[name].ratio:
+                    dearest[name] = expected
+        loose = {name: replace(one, tolerance=_ABROAD * one.tolerance) for name, one in dearest.items()}
+        cpus, pythons = ([getattr(one, what) for one in self.machines] for what in ("cpu", "python"))
+        return Baseline(" or ".join(dict.fromkeys(cpus)), " or ".join(dict.fromkeys(pythons)), loose)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,38 +146,73 @@ def settle(
     return findings
 
 
-def renewed(before: Baseline, costs: Mapping[str, Sequence[Cost]], cpu: str, python: str) -> Baseline:
-    """The baseline of these costs, the middle of each; tolerances stay as they were."""
+def renewed(before: Baselines, costs: Mapping[str, Sequence[Cost]], cpu: str, python: str) -> Baselines:
+    """With the baseline of these costs for this machine, the middle of each; tolerances stay as they were.
+
+    By what factor a request has changed here, it is taken to have changed on the other machines: nobody has all of them
+    at hand.
+    """
+    old = before.of(cpu, python)
+    known = before.seen_from(cpu, python) if old is None else old
+    tolerances = {
+        name: one.tolerance / (_ABROAD if old is None else 1) for name, one in known.workloads.items()
+    }
     workloads = {}
     for name, found in costs.items():
-        old = before.workloads.get(name)
         middle = sorted(found, key=lambda cost: cost.ratio)[len(found) // 2]
-        workloads[name] = Expected(
-            round(statistics.median(cost.ratio for cost in found), 4),
-            DEFAULT_TOLERANCE if old is None else old.tolerance,
-            round(middle.cpu_us, 1),
-        )
-    return Baseline(cpu, python, workloads)
+        ratio = statistics.median(cost.ratio for cost in found)
+        tolerance = tolerances.get(name, DEFAULT_TOLERANCE)
+        workloads[name] = Expected(round(ratio, 4), tolerance, round(middle.cpu_us, 1))
+    own = Baseline(cpu, python, workloads)
+    if old is None:
+        return Baselines((*before.machines, own))
+    return Baselines(
+        tuple(own if machine is old else _in_step(machine, old, own) for machine in before.machines)
+    )
+
+
+def _in_step(machine: Baseline, old: Baseline, new: Baseline) -> Baseline:
+    workloads = {}
+    for name, expected in new.workloads.items():
+        there, here = machine.workloads.get(name), old.workloads.get(name)
+        if there is None or here is None:
+            workloads[name] = expected
+        else:
+            factor = expected.ratio / here.ratio
+            workloads[name] = replace(
+                there, ratio=round(there.ratio * factor, 4), cpu_us=round(there.cpu_us * factor, 1)
+            )
+    return replace(machine, workloads=workloads)
 
 
 def _minor(python: str) -> str:
     return ".".join(python.split(".")[:2])
 
 
-def load(path: Path = BASELINE_PATH) -> Baseline:
-    """The committed baseline; an empty one where there is no file."""
+def load(path: Path = BASELINE_PATH) -> Baselines:
+    """The committed baselines; none where there is no file."""
     if not path.exists():
-        return Baseline()
-    data = json.loads(path.read_text())
-    workloads = {name: Expected(**line) for name, line in data["workloads"].items()}
-    return Baseline(data["cpu"], data["python"], workloads)
+        return Baselines()
+    machines = [
+        Baseline(
+            machine["cpu"],
+            machine["python"],
+            {name: Expected(**line) for name, line in machine["workloads"].items()},
+        )
+        for machine in json.loads(path.read_text())
+    ]
+    return Baselines(tuple(machines))
 
 
-def save(baseline: Baseline, path: Path = BASELINE_PATH) -> None:
+def save(baselines: Baselines, path: Path = BASELINE_PATH) -> None:
     """One line a workload, so that a diff reads well."""
+    path.write_text("[\n" + ",\n".join(map(_as_json, baselines.machines)) + "\n]\n")
+
+
+def _as_json(baseline: Baseline) -> str:
     lines = [
-        f"    {json.dumps(name)}: {json.dumps(asdict(expected))}"
+        f"      {json.dumps(name)}: {json.dumps(asdict(expected))}"
         for name, expected in baseline.workloads.items()
     ]
-    head = f'{{\n  "cpu": {json.dumps(baseline.cpu)},\n  "python": {json.dumps(baseline.python)},\n'
-    path.write_text(head + '  "workloads": {\n' + ",\n".join(lines) + "\n  }\n}\n")
+    head = f'  {{\n    "cpu": {json.dumps(baseline.cpu)},\n    "python": {json.dumps(baseline.python)},\n'
+    return head + '    "workloads": {\n' + ",\n".join(lines) + "\n    }\n  }"

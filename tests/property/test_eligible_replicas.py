@@ -205,10 +205,11 @@ def test_who_is_elected_from_outside_of_the_isr_has_all_that_is_committed() -> N
     ],
     ids=["restarts are not looked at", "who left before counts too"],
 )
+@pytest.mark.timeout(300)  # Chance: found within ten seconds mostly, a minute at worst.
 def test_the_search_finds_a_broken_rule(rule_of, broken) -> None:
     mutation = Mutation(rule_of, "", (Patch(eligible_replicas, rule_of, lambda _rule: broken),))
     found = settings(
-        SETTINGS_OF_SEARCH, max_examples=1000, phases=[Phase.generate], database=None, print_blob=False
+        SETTINGS_OF_SEARCH, max_examples=5000, phases=[Phase.generate], database=None, print_blob=False
     )
     with mutated(mutation), pytest.raises(AssertionError, match="lacks"):
         run_state_machine_as_test(Partition, settings=found)

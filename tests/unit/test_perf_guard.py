@@ -9,7 +9,17 @@ import pytest
 from bench.guard import table, verdict
 from bench.guard.measure import Cost, Samples, low_quantile, slice_cost
 from bench.guard.reference import ReferenceCost
-from bench.guard.verdict import Baseline, Expected, Finding, Verdict, judge, judge_all, renewed, settle
+from bench.guard.verdict import (
+    Baseline,
+    Baselines,
+    Expected,
+    Finding,
+    Verdict,
+    judge,
+    judge_all,
+    renewed,
+    settle,
+)
 
 EXPECTED = Expected(ratio=1.0, tolerance=0.15)
 BASELINE = Baseline("cpu", "3.11", {"fetch": EXPECTED})
@@ -113,21 +123,35 @@ def test_the_table_has_a_line_a_workload_and_colours_when_asked() -> None:
     assert "\033[1;31mSLOWER\033[0m" in table.render(findings, BASELINE, colour=True)
 
 
-def test_on_another_cpu_or_python_the_tolerance_is_doubled() -> None:
-    assert BASELINE.seen_from("cpu", "3.11.9") is BASELINE
+def test_on_another_cpu_or_python_the_dearest_counts_and_the_tolerance_is_doubled() -> None:
+    known = Baselines((BASELINE, Baseline("dear", "3.11", {"fetch": Expected(1.4, 0.1)})))
+    assert known.seen_from("cpu", "3.11.9") is BASELINE
     for cpu_model, python in (("other", "3.11"), ("cpu", "3.12.1")):
-        assert BASELINE.seen_from(cpu_model, python).workloads["fetch"] == Expected(1.0, 0.3)
+        assert known.of(cpu_model, python) is None
+        assert known.seen_from(cpu_model, python).workloads["fetch"] == Expected(1.4, 0.2)
 
 
 def test_a_new_baseline_takes_the_middle_and_keeps_tolerances(tmp_path) -> None:
-    before = Baseline("old", "3.11", {"fetch": Expected(1.0, 0.2)})
+    before = Baselines((Baseline("cpu", "3.11", {"fetch": Expected(1.0, 0.25), "gone": Expected(3)}),))
     costs = {"fetch": [cost(3), cost(1), cost(2)], "new": [cost(1)]}
     after = renewed(before, costs, "cpu", "3.11.2")
-    assert after.workloads["fetch"] == Expected(2, 0.2, 200)
-    assert after.workloads["new"].tolerance == verdict.DEFAULT_TOLERANCE
+    (own,) = after.machines
+    assert own.workloads == {"fetch": Expected(2, 0.25, 200), "new": Expected(1, 0.2, 100)}
     verdict.save(after, tmp_path / "baseline.json")
     assert verdict.load(tmp_path / "baseline.json") == after
-    assert verdict.load(tmp_path / "none.json") == Baseline()
+    assert verdict.load(tmp_path / "none.json") == Baselines()
+
+
+def test_a_first_baseline_of_a_machine_leaves_the_others_alone() -> None:
+    after = renewed(Baselines((BASELINE,)), {"fetch": [cost(2)]}, "cpu2", "3.11.2")
+    assert after.machines == (BASELINE, Baseline("cpu2", "3.11.2", {"fetch": Expected(2, 0.15, 200)}))
+
+
+def test_the_other_machines_keep_in_step_with_a_change() -> None:
+    other = Baseline("other", "3.11", {"fetch": Expected(3.0, 0.1, 30)})
+    after = renewed(Baselines((other, BASELINE)), {"fetch": [cost(1.5)], "new": [cost(1)]}, "cpu", "3.11.2")
+    assert after.machines[0].workloads == {"fetch": Expected(4.5, 0.1, 45), "new": Expected(1, 0.2, 100)}
+    assert after.machines[1].workloads["fetch"].ratio == 1.5
 
 
 def test_disturbed_slices_do_not_count_unless_hardly_any_is_calm() -> None:
@@ -154,6 +178,8 @@ def test_a_yardstick_is_blended_of_both_loops() -> None:
 
 
 def test_the_committed_baseline_tolerates_less_than_a_third_more() -> None:
-    committed = verdict.load()
-    assert len(committed.workloads) == 10
-    assert all(0 < expected.tolerance <= 0.25 for expected in committed.workloads.values())
+    machines = verdict.load().machines
+    assert machines
+    for machine in machines:
+        assert len(machine.workloads) == 10
+        assert all(0 < expected.tolerance <= 0.25 for expected in machine.workloads.values())
