@@ -48,10 +48,11 @@ class Story:
         end_us: int,
         *,
         detail: str = "",
+        sent: int = -1,
         connections: int = -1,
         **more: Any,
     ) -> None:
-        """One step; with a ``detail`` it failed."""
+        """One step; with a ``detail`` it failed. ``sent``: bytes, both ways; -1, as for connections: not measured."""
         seq = len(self.events) + 1
         end_us = max(start_us, end_us)
         self.events.append(
@@ -74,7 +75,7 @@ class Story:
                 "boot_id": self.boot_id,
                 "outcome": "failed" if detail else "ok",
                 "detail": detail,
-                "bytes": -1,
+                "bytes": sent,
                 "connections": connections,
                 **more,
             }

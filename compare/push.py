@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from compare.members import Member
-from sparkctl.commands import BEGIN_MARK, END_MARK, EXIT_MARK, OPEN_MARK, push_script
+from sparkctl.commands import BEGIN_MARK, BYTES_MARK, END_MARK, EXIT_MARK, OPEN_MARK, push_script
 from sparkctl.inventory import Host
 
 # The master's own daemon: a command without a connection.
@@ -25,7 +25,9 @@ _HERE = f"""here() {{
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """One launch of one member; microseconds since 1970, None: it did not come to that."""
+    """One launch of one member; microseconds since 1970, None: it did not come to that. ``bytes``: of its connection,
+    both ways, as ssh counts them; -1: ssh said nothing of it.
+    """
 
     member: Member
     began_us: int
@@ -33,6 +35,7 @@ class Pushed:
     ended_us: int | None
     exit_code: int | None
     lines: tuple[str, ...]
+    bytes: int = -1
 
     @property
     def connected(self) -> bool:
@@ -84,6 +87,7 @@ def _read_one(member: Member, lines: Sequence[str]) -> Pushed | None:
         _us(marks[END_MARK]) if END_MARK in marks else None,
         None if code is None else int(code),
         tuple(told),
+        int(marks.get(BYTES_MARK, -1)) if member.target is not None else 0,
     )
 
 

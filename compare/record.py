@@ -73,7 +73,17 @@ class RunRecord:
             own_boot_id(),
         )
         detail = "" if self._is_complete() else "not all that was to serve did"
-        run.add("Run", self.began_us, self.ended_us, detail=detail, run=self.summary(comparison_id))
+        summary = self.summary(comparison_id)
+        sent = sum(max(launch.bytes, 0) for launch in self.launches)
+        run.add(
+            "Run",
+            self.began_us,
+            self.ended_us,
+            detail=detail,
+            sent=sent,
+            connections=summary["connections"],
+            run=summary,
+        )
         return [*events, *run.events]
 
     def _is_complete(self) -> bool:
@@ -92,7 +102,8 @@ class RunRecord:
     def _watched(self, run_id: str, member: Member) -> Story:
         """Of a host that starts by itself nothing is sent: only that it serves is seen."""
         story = self._story(run_id, member.name, member.host, 1)
-        self._add_ready(story, member, self.began_us, self.sightings.next_after(member.name, self.began_us))
+        ready_us = self.sightings.next_after(member.name, self.began_us)
+        self._add_ready(story, member, self.began_us, ready_us, sent=0)
         return story
 
     def _pushed(self, run_id: str, number: int, launch: Pushed) -> Story:
@@ -107,18 +118,22 @@ class RunRecord:
             return story
         code = launch.exit_code
         why = "" if code == 0 else ("the master was gone" if code is None else f"exit code {code}")
-        story.add("Command", opened_us, ended_us, detail=why, connections=0)
+        story.add("Command", opened_us, ended_us, detail=why, sent=launch.bytes, connections=0)
         if member.serves:
             ready_us = self.sightings.next_after(member.name, launch.began_us)
             why = "" if ready_us else "given up"
-            story.add("Await", ended_us, ready_us or self.ended_us, detail=why, connections=0)
-            self._add_ready(story, member, launch.began_us, ready_us)
+            story.add("Await", ended_us, ready_us or self.ended_us, detail=why, sent=0, connections=0)
+            self._add_ready(story, member, launch.began_us, ready_us, sent=launch.bytes)
         return story
 
-    def _add_ready(self, story: Story, member: Member, began_us: int, ready_us: int | None) -> None:
+    def _add_ready(
+        self, story: Story, member: Member, began_us: int, ready_us: int | None, sent: int
+    ) -> None:
         why = "" if ready_us else f"{member.name} was given up"
         connections = sum(max(event["connections"], 0) for event in story.events)
-        story.add("Ready", began_us, ready_us or self.ended_us, detail=why, connections=connections)
+        story.add(
+            "Ready", began_us, ready_us or self.ended_us, detail=why, sent=sent, connections=connections
+        )
 
 
 def _between(began_us: int, at_us: int | None) -> int | None:

@@ -19,15 +19,20 @@ EXIT_MARK = "@exit"
 STATUS_RUNNING = 0
 SSH_OPTIONS = "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 HOST_TIMEOUT_S = 90
-BEGIN_MARK, OPEN_MARK, END_MARK = "@begin", "@open", "@end"
+BEGIN_MARK, OPEN_MARK, END_MARK, BYTES_MARK = "@begin", "@open", "@end", "@bytes"
 
 _SSH = f"timeout {HOST_TIMEOUT_S} ssh {SSH_OPTIONS}"
 _PUSH = f"""push() {{ {_SSH} "$2" "$3" </dev/null 2>&1 | sed "s/^/$1: /"; return "${{PIPESTATUS[0]}}"; }}"""
 _STAMPED_PUSH = f"""LC_ALL=C
 push() {{
     echo "{BEGIN_MARK} $1 $EPOCHREALTIME"
-    {_SSH} "$2" "echo {OPEN_MARK}; $3" </dev/null 2>&1 | while IFS= read -r line; do
-        [ "$line" = {OPEN_MARK} ] && echo "{OPEN_MARK} $1 $EPOCHREALTIME" || echo "$1: $line"
+    {_SSH} -o LogLevel=VERBOSE "$2" "echo {OPEN_MARK}; $3" </dev/null 2>&1 | while IFS= read -r line; do
+        case $line in
+        {OPEN_MARK}) echo "{OPEN_MARK} $1 $EPOCHREALTIME" ;;
+        "Transferred: sent "*) words=(${{line//,/}}); echo "{BYTES_MARK} $1 $((words[2] + words[4]))" ;;
+        "Authenticated to "* | "Bytes per second: "*) ;;
+        *) echo "$1: $line" ;;
+        esac
     done
     set -- "$1" "${{PIPESTATUS[0]}}"
     echo "{END_MARK} $1 $EPOCHREALTIME"
@@ -100,7 +105,8 @@ def push_script(commands: Iterable[tuple[Host, str]], *, parallel: bool = True, 
 
     All at once, as Spark's ``workers.sh`` does, or one after another, as that does when ``SPARK_SSH_FOREGROUND`` is
     set. A ``stamped`` script also says when, in seconds since 1970: lines ``@begin HOST TIME``, ``@open HOST TIME``
-    when the worker's shell runs, ``@end HOST TIME``.
+    when the worker's shell runs, ``@end HOST TIME``; and ``@bytes HOST COUNT``, what ssh sent and received, if it lived
+    to tell.
     """
     pushes, waits = [], []
     for number, (host, command) in enumerate(commands):

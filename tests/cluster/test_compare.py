@@ -129,6 +129,17 @@ def test_what_is_seen_from_outside_is_what_the_brokers_say(events, runs):
             assert abs(seen["end_us"] - own["end_us"]) < SEEN_WITHIN_US
 
 
+def test_a_push_tells_the_bytes_of_its_connections_and_a_start_by_itself_needs_none(events, runs):
+    for model, run_event in runs.items():
+        sent = [
+            e["bytes"] for e in events if (e["model"], e["role"], e["step"]) == (model, "launcher", "Command")
+        ]
+        # A login alone takes some thousands.
+        assert all(count > 2000 for count in sent)
+        assert run_event["bytes"] == sum(sent)
+        assert bool(sent) == (model != "independent")
+
+
 def test_one_after_another_means_that_no_command_overlaps(events, runs):
     commands = {
         model: sorted(

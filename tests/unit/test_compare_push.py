@@ -22,11 +22,15 @@ Environment=PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 MALLOC_ARENA_MAX=2
 EnvironmentFiles=/etc/landline/broker-2.env (ignore_errors=no)
 EnvironmentFiles=/etc/landline/lifecycle.env (ignore_errors=yes)
 """
-# An ssh that goes nowhere: it knows of one host that refuses, and runs the command here.
+# An ssh that goes nowhere: it knows of one host that refuses, and runs the command here. Its words are OpenSSH 9.2's.
 FAKE_SSH = """#!/bin/bash
 while [ "$1" = -o ]; do shift 2; done
 [ "$1" = refused ] && echo "ssh: connect to host refused port 22: Connection refused" && exit 255
-shift; exec bash -c "$1"
+printf 'Authenticated to %s ([%s]:22) using "publickey".\\r\\n' "$1" "$1" >&2
+shift; bash -c "$1"; code=$?
+printf 'Transferred: sent 2604, received 2552 bytes, in 0.0 seconds\\r\\n' >&2
+printf 'Bytes per second: sent 65100.0, received 63800.0\\r\\n' >&2
+exit $code
 """
 
 
@@ -102,6 +106,7 @@ def test_every_step_of_a_push_has_its_time(pushed, parallel):
     one, two = pushed(members, parallel=parallel)
     assert one.began_us <= one.opened_us <= one.ended_us
     assert (one.exit_code, one.lines) == (3, ("one: hello",))
+    assert one.bytes == two.bytes == 2604 + 2552
     assert two.exit_code == 0
     assert counted([one, two]) == (2, 2)
 
@@ -120,12 +125,13 @@ def test_a_refused_connection_is_counted_and_its_command_is_not(pushed):
     assert one.opened_us is None
     assert one.exit_code == 255
     assert "Connection refused" in one.lines[-1]
+    assert one.bytes == -1
     assert counted([one, two]) == (1, 2)
 
 
 def test_the_masters_own_daemon_is_a_command_without_a_connection(pushed):
     (own,) = pushed([made("own", None, "echo here", serves=False)], parallel=True)
-    assert own.exit_code == 0
+    assert (own.exit_code, own.bytes) == (0, 0)
     assert counted([own]) == (1, 0)
 
 
@@ -133,7 +139,7 @@ def test_a_master_that_died_leaves_what_it_said():
     one = made("one", "there", "true")
     (launch,) = read([one], ["@begin one 1700000000.000001", "@open one 1700000000.200000"])
     assert (launch.began_us, launch.opened_us) == (1_700_000_000_000_001, 1_700_000_000_200_000)
-    assert launch.ended_us is None
+    assert (launch.ended_us, launch.bytes) == (None, -1)
     assert read([one], []) == []
 
 

@@ -41,7 +41,7 @@ def member(host, serves=True):
 def pushed(who, began_s, *, opened=True, code=0, lines=()):
     began = BEGAN + int(began_s * S)
     times = (began + S // 10, began + S // 5) if opened else (None, began + S // 5)
-    return Pushed(who, began, *times, code, lines)
+    return Pushed(who, began, *times, code, lines, 5000 if opened else -1)
 
 
 def a_record(model=Model.PUSH_SEQUENTIAL, **changes):
@@ -106,7 +106,11 @@ def test_a_push_is_told_step_by_step():
     assert steps(events, "broker-2") == [("Connect", "failed"), *good]
     assert next(e for e in events if e["outcome"] == "failed")["detail"] == "broker-2: Connection refused"
     ready = next(e for e in events if e["step"] == "Ready")
-    assert (ready["start_us"], ready["end_us"], ready["connections"]) == (BEGAN, BEGAN + 2 * S, 1)
+    assert (ready["start_us"], ready["end_us"]) == (BEGAN, BEGAN + 2 * S)
+    assert [event["bytes"] for event in events if event["instance"] == "broker-1"] == [-1, 5000, 0, 5000]
+    assert (ready["bytes"], ready["connections"]) == (5000, 1)
+    run = events[-1]
+    assert (run["step"], run["bytes"], run["connections"]) == ("Run", 10_000, 3)
     assert {event["host"] for event in events[:-1]} == {"h1"}
 
 
