@@ -9,6 +9,8 @@ from typing import Any
 import structlog
 
 from broker.controller.alter_partition import Proposal, judge, proposal_of, response_fields
+from broker.controller.context import ControllerContext
+from broker.controller.states import Replica
 from broker.controller.term import Term
 from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID
@@ -73,12 +75,23 @@ def _judge_all(
         elif context.is_being_deleted(row.partition.topic):
             outcomes[key] = Errors.UNKNOWN_TOPIC_OR_PARTITION
         else:
-            state, live = context.leaders.get(row.partition), context.online_replicas(row.partition)
+            state, live = context.leaders.get(row.partition), _eligible(context, row.partition, row.proposal)
             verdict = judge(row.proposal, state, live, epochs, knows_ineligible=by_id)
             outcomes[key] = verdict.error
             if verdict.new_state is not None:
                 writes[row.partition] = (key, verdict.new_state)
     return outcomes, writes
+
+
+def _eligible(context: ControllerContext, partition: TopicPartition, proposal: Proposal) -> list[int]:
+    """The replicas that may be in the ISR: the live ones, and whoever leads, though it may be stopping. Were that
+    refused (Kafka's ZooKeeper controller does), the others could not come into sync with it, and it could never hand
+    over what it leads: it would stop when its patience is over, and the partition be without a leader.
+    """
+    live = context.online_replicas(partition)
+    if context.is_online(Replica(partition, proposal.broker_id), even_shutting_down=True):
+        live.append(proposal.broker_id)
+    return live
 
 
 def _write(

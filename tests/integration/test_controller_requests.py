@@ -91,15 +91,38 @@ def test_a_stopping_broker_hands_over_its_leaders(world):
     assert ask(node.controller.controlled_shutdown, 2, epoch)["remaining_partitions"] == []
 
 
-def test_a_leader_that_only_a_lagging_replica_could_follow_is_named(world):
+def a_lone_leader_is_to_stop(world):
+    """Broker 2 leads, broker 3 is its replica and out of sync; the controller's node and its answer to broker 2."""
     node = active(world.node(1))
     world.join(2, 3)
     world.create("t", {0: (2, 3)})
     state = world.wait_leader(T0, 2)
     alter(node, T0, state, [2])
-    answer = ask(node.controller.controlled_shutdown, 2, world.observer.broker(2).epoch)
+    return node, ask(node.controller.controlled_shutdown, 2, world.observer.broker(2).epoch)
+
+
+def test_a_leader_that_only_a_lagging_replica_could_follow_is_named(world):
+    _, answer = a_lone_leader_is_to_stop(world)
     assert answer["remaining_partitions"] == [{"topic_name": "t", "partition_index": 0}]
     assert world.state(T0).leader == 2
+
+
+def test_a_stopping_leader_hands_over_once_the_lagging_replica_is_in_sync(world):
+    node, _ = a_lone_leader_is_to_stop(world)
+    alter(node, T0, world.state(T0), [2, 3])
+    epoch = world.observer.broker(2).epoch
+    assert ask(node.controller.controlled_shutdown, 2, epoch)["remaining_partitions"] == []
+    assert (world.state(T0).leader, world.state(T0).isr) == (3, (3,))
+
+
+def test_a_stopping_follower_does_not_come_into_the_isr(world):
+    node = active(world.node(1))
+    world.join(2, 3)
+    world.create("t", {0: (3, 2)})
+    alter(node, T0, world.wait_leader(T0, 3), [3])
+    ask(node.controller.controlled_shutdown, 2, world.observer.broker(2).epoch)
+    refused = alter(node, T0, world.state(T0), [3, 2])
+    assert refused.topics[0].partitions[0].error_code == Errors.INELIGIBLE_REPLICA
 
 
 def test_the_last_broker_is_told_to_go_at_once(world):

@@ -18,7 +18,13 @@ from tests.support.brokers import HOST, BrokerProcess, Cluster
 from tests.support.landline_broker import LandlineBroker
 from tests.support.peers import CLUSTER_CONFIG
 from tests.support.raw_client import RawClient
-from tests.support.topics import await_full_isr, create_topic, partition_leaders
+from tests.support.topics import (
+    await_full_isr,
+    create_topic,
+    isr_sizes,
+    partition_leaders,
+    partition_replicas,
+)
 from tests.support.wait import wait_until
 from tests.support.zookeeper import ZooKeeperServer
 
@@ -33,19 +39,26 @@ STOP_S = 10.0
 ACK_GAP_S = 5.0
 
 
+def three_brokers(zookeeper: ZooKeeperServer, directory: Path, **config: object) -> Cluster:
+    zk_connect = zookeeper.chroot()
+    return Cluster(
+        {n: LandlineBroker(n, zk_connect, directory / f"broker-{n}", CONFIG | config) for n in (1, 2, 3)},
+        zk_connect,
+    )
+
+
 @pytest.fixture
 def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[Cluster]:
-    zk_connect = zookeeper.chroot()
-    brokers = {n: LandlineBroker(n, zk_connect, tmp_path / f"broker-{n}", dict(CONFIG)) for n in (1, 2, 3)}
-    with Cluster(brokers, zk_connect) as running:
+    with three_brokers(zookeeper, tmp_path) as running:
         create_topic(running.bootstrap, TOPIC, 3, 3)
         await_full_isr(running.bootstrap, TOPIC, 3)
         yield running
 
 
-def produce(broker: BrokerProcess, partition: int):
+def produce(broker: BrokerProcess, partition: int, acks: int = -1):
+    batch = build_batch([Record(None, b"v", (), 1_700_000_000_000)])
     with RawClient(HOST, broker.port) as client:
-        return client.produce(TOPIC, partition, build_batch([Record(None, b"v", (), 1_700_000_000_000)]))
+        return client.produce(TOPIC, partition, batch, acks=acks)
 
 
 def test_a_stopping_leader_and_controller_is_hardly_felt(cluster: Cluster, capsys) -> None:
@@ -98,6 +111,34 @@ def test_brokers_stop_one_after_the_other_and_the_last_at_once(order: str, clust
     with capsys.disabled():
         print(f"\nstopped one after the other, {order}: {[round(seconds, 2) for seconds in took]} s")
     assert max(took) < BACKOFF_MS / 1000
+
+
+def test_a_leader_waits_with_its_stop_for_a_replica_that_comes_into_sync(
+    zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    """Also Kafka's controller refuses a stopping leader any change of its ISR: there, its patience has to end."""
+    patience = {
+        "controlled.shutdown.max.retries": 60,
+        "controlled.shutdown.retry.backoff.ms": 500,
+        "replica.lag.time.max.ms": 1000,
+        "zookeeper.session.timeout.ms": 30_000,  # the frozen one lives on
+    }
+    with three_brokers(zookeeper, tmp_path, **patience) as cluster:
+        controller = cluster.controller()
+        create_topic(cluster.bootstrap, TOPIC, 3, 2)
+        all_replicas = partition_replicas(cluster.bootstrap, TOPIC)
+        partition = next(n for n, replicas in all_replicas.items() if controller.broker_id not in replicas)
+        stopping, late = (cluster.brokers[broker_id] for broker_id in all_replicas[partition])
+        late.freeze()
+        assert produce(stopping, partition, acks=1).error_code == 0  # only a record makes a replica late
+        wait_until(lambda: isr_sizes(controller.bootstrap, TOPIC)[partition] == 1, timeout=60)
+        os.kill(stopping.process.pid, signal.SIGTERM)
+        wait_until(lambda: "controlled_shutdown_incomplete" in stopping.log_text(), timeout=60)
+        late.thaw()
+        wait_until(lambda: not stopping.process.running, timeout=120)
+        assert stopping.process.exit_code == 0
+        assert "attempt=61" not in stopping.log_text()
+        assert partition_leaders(controller.bootstrap, TOPIC)[partition] == late.broker_id
 
 
 def leaders(broker: BrokerProcess) -> list[int]:

@@ -68,6 +68,12 @@ def isr_sizes(bootstrap: str, topic: str) -> dict[int, int]:
     return {number: len(partition.isrs) for number, partition in found.partitions.items()}
 
 
+def partition_replicas(bootstrap: str, topic: str) -> dict[int, list[int]]:
+    """Who has each partition, the preferred leader first."""
+    found = _admin(bootstrap).list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic]
+    return {number: list(partition.replicas) for number, partition in found.partitions.items()}
+
+
 def partition_leaders(bootstrap: str, topic: str) -> dict[int, int]:
     """Each partition's leader, -1 where there is none."""
     found = _admin(bootstrap).list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic]
