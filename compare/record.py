@@ -13,6 +13,8 @@ from compare.settings import MASTER
 from compare.watch import Sightings
 
 CONTROLLER = "controller"
+# A push is ended with its run, and spark-daemon.sh keeps its ssh for two seconds.
+_CUT_SHORT = "ssh had not ended when the master was gone, or all served"
 
 
 @dataclass(slots=True)
@@ -117,7 +119,7 @@ class RunRecord:
         if opened_us is None:
             return story
         code = launch.exit_code
-        why = "" if code == 0 else ("the master was gone" if code is None else f"exit code {code}")
+        why = "" if code == 0 else (_CUT_SHORT if code is None else f"exit code {code}")
         story.add("Command", opened_us, ended_us, detail=why, sent=launch.bytes, connections=0)
         if member.serves:
             ready_us = self.sightings.next_after(member.name, launch.began_us)
