@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 
@@ -62,6 +63,7 @@ def pushed(tmp_path):
             text=True,
             capture_output=True,
             check=True,
+            timeout=30,
         )
         return read(members, done.stdout.splitlines())
 
@@ -111,11 +113,14 @@ def test_every_step_of_a_push_has_its_time(pushed, parallel):
     assert counted([one, two]) == (2, 2)
 
 
-def test_one_after_another_means_that_the_next_waits(pushed):
-    members = [made("one", "there", "exec sleep 0.1"), made("two", "there", "true")]
-    one, two = pushed(members, parallel=False)
+def test_one_after_another_means_that_the_next_waits(pushed, tmp_path):
+    one, two = pushed([made("one", "there", "true"), made("two", "there", "true")], parallel=False)
     assert two.began_us >= one.ended_us
-    one, two = pushed(members, parallel=True)
+    os.mkfifo(tmp_path / "meet")
+    # The first ends when the second has come: pushed in turn, neither ever would.
+    waits, comes = f"read -r _ <{tmp_path}/meet", f"echo come >{tmp_path}/meet"
+    one, two = pushed([made("one", "there", waits), made("two", "there", comes)], parallel=True)
+    assert (one.exit_code, two.exit_code) == (0, 0)
     assert two.began_us < one.ended_us
 
 
