@@ -52,7 +52,7 @@ CHAOS_LAB = $(if $(filter command line environment,$(origin LAB)),CHAOS_LAB=$(LA
 
 # The same for who compares; a round takes minutes.
 COMPARE_LAB = $(if $(filter command line environment,$(origin LAB)),COMPARE_LAB=$(LAB))
-COMPARE_ROUNDS = $(if $(filter command line environment,$(origin ROUNDS)),$(ROUNDS),5)
+COMPARE_ROUNDS = $(if $(filter command line environment,$(origin ROUNDS)),$(ROUNDS),6)
 
 say = printf '\033[1;36m==> %s\033[0m\n' "$(1)"
 
@@ -177,7 +177,7 @@ chaos-gaps: setup ## How long producers wait under faults, beside Apache Kafka o
 	@$(CHAOS_LAB) scripts/chaos compare --report docs/reliability.md $(CHAOS_ARGS)
 
 .PHONY: compare
-compare: setup ## Starts by each host itself beside a master's push, measured: HOSTS=4 ROUNDS=5 LAB=(a new one); a report
+compare: setup ## Starts by each host itself beside a master's push, measured: HOSTS=4 ROUNDS=6 LAB=(a new one); a report
 	@scripts/apt-ensure $(LAB_PACKAGES) $(JAVA_PACKAGES)
 	@HOSTS=$(HOSTS) ROUNDS=$(COMPARE_ROUNDS) $(COMPARE_LAB) scripts/compare $(COMPARE_ARGS)
 

@@ -16,6 +16,7 @@ import psutil
 
 from compare.hosts import Hosts
 from compare.scenarios import Planned
+from compare.settings import OUTAGE_S, PATIENCE_S
 from lab.shell import run
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +32,8 @@ def begun(comparison_id: str, plan: Sequence[Planned], hosts: Hosts) -> dict[str
         "systems": sorted({str(planned.system) for planned in plan}),
         "models": sorted({str(planned.model) for planned in plan}),
         "runs": len(plan),
+        "patience_s": PATIENCE_S,
+        "outage_s": OUTAGE_S,
         "revision": _revision(),
         "machine": {
             "cores": os.cpu_count(),

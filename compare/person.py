@@ -15,32 +15,53 @@ class Person:
     no launch is under way.
 
     A process that is there and does not serve yet is left alone, and so is a host without power: neither is mended by
-    starting it again.
+    starting it again. ``waited_us`` is how long it only waited, all times together: what a person who comes at once
+    would have spared. It may count up to two looks too much, never too little.
     """
 
     patience_us: int
     absent_since: dict[str, int] = field(default_factory=dict)
     actions: list[str] = field(default_factory=list)
     tries: int = 0
+    waited_us: int = 0
+    _gone_since: dict[str, int] = field(default_factory=dict)
+    _last_look_us: int | None = None
+    _able_since: int | None = None
 
-    def look(self, now_us: int, should_run: Iterable[tuple[Member, bool, bool]]) -> None:
-        """Takes in each member, whether its host is on, and whether its process is there."""
+    def look(
+        self, now_us: int, should_run: Iterable[tuple[Member, bool, bool]], *, able: bool = True
+    ) -> None:
+        """Takes in each member, whether its host is on, and whether its process is there; ``able``: whether anything
+        could be started now.
+        """
+        before_us = now_us if self._last_look_us is None else self._last_look_us
         for member, on, present in should_run:
             if present or not on:
                 self.absent_since.pop(member.name, None)
+                self._gone_since.pop(member.name, None)
             else:
                 self.absent_since.setdefault(member.name, now_us)
+                self._gone_since.setdefault(member.name, before_us)
+        if not able:
+            self._able_since = None
+        elif self._able_since is None:
+            self._able_since = before_us
+        self._last_look_us = now_us
 
     def wants_to_act(self, now_us: int, *, launching: bool, launch_ended_us: int) -> bool:
-        """Whether patience is over."""
-        if launching or self.tries >= PERSON_TRIES or not self.absent_since:
+        """Whether patience is over, and it can do something."""
+        if launching or self.tries >= PERSON_TRIES or not self.absent_since or self._able_since is None:
             return False
         return now_us - max(min(self.absent_since.values()), launch_ended_us) >= self.patience_us
 
-    def acts(self, action: str) -> None:
-        """Keeps what was done."""
+    def acts(self, action: str, now_us: int = 0, launch_ended_us: int = 0) -> None:
+        """Keeps what was done; with a time, how long that was waited for."""
+        if now_us and self._gone_since:
+            waiting_since = max(min(self._gone_since.values()), self._able_since or 0, launch_ended_us)
+            self.waited_us += max(0, now_us - waiting_since)
         self.tries += 1
         self.absent_since.clear()
+        self._gone_since.clear()
         self.actions.append(action)
 
 

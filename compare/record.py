@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,9 @@ class RunRecord:
     recovered_us: int | None = None
     cpu_us: int | None = None
     actions: list[str] = field(default_factory=list)
+    waited_us: int = 0
+    helped_us: int | None = None
+    helped: set[str] = field(default_factory=set)
     launches: list[Pushed] = field(default_factory=list)
     sightings: Sightings = field(default_factory=lambda: Sightings(()))
     boots: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
@@ -39,6 +43,26 @@ class RunRecord:
         """From then on the host has lived that life; an empty one says nothing."""
         if boot_id:
             self.boots.setdefault(host, []).append((at_us, boot_id))
+
+    def note_help(self, at_us: int, members: Iterable[Member]) -> None:
+        """A person starts these."""
+        self.helped_us = at_us if self.helped_us is None else self.helped_us
+        self.helped |= {member.name for member in members}
+
+    def unaided_us(self) -> int | None:
+        """From the fault to the recovery, had the person come at once: at least so long. Never sooner than those served
+        who needed nobody, as far as they served before the person came.
+        """
+        recovered_us = None if self.fault_us is None else _between(self.fault_us, self.recovered_us)
+        if recovered_us is None or self.helped_us is None or self.fault_us is None:
+            return recovered_us
+        others = [
+            self.sightings.next_after(member.name, self.fault_us)
+            for member in self.serving
+            if member.name not in self.helped
+        ]
+        theirs = [at_us - self.fault_us for at_us in others if at_us is not None and at_us <= self.helped_us]
+        return max([recovered_us - self.waited_us, 0, *theirs])
 
     def boot_id(self, host: str, at_us: int) -> str:
         """The host's life at a time: the last that had begun, or else the first that is known."""
@@ -59,6 +83,8 @@ class RunRecord:
             "first_ready_us": _between(self.began_us, self.first_ready_us),
             "all_ready_us": _between(self.began_us, self.all_ready_us),
             "recovered_us": None if self.fault_us is None else _between(self.fault_us, self.recovered_us),
+            "waited_us": self.waited_us,
+            "unaided_us": self.unaided_us(),
             "person_acted": bool(self.actions),
             "actions": self.actions,
             "commands": commands,

@@ -79,6 +79,7 @@ class OneRun:
         if record.cpu_us is None:
             record.cpu_us = self._hosts.cpu_us() - cpu_before_us
         record.actions = self._person.actions
+        record.waited_us = self._person.waited_us
         record.launches = self._launcher.launches()
         record.first_ready_us = self.seen.first(m.name for m in self._members if m.serves)
         record.sightings = self.seen
@@ -180,18 +181,18 @@ class OneRun:
             on = member.host != busy_host and self._hosts.is_on(member.host)
             looks.append((member, on, on and bool(self._hosts.processes(member))))
         at_us = now_us()
-        self._person.look(at_us, looks)
+        able = self._launcher.can_start() and busy_host != MASTER
+        self._person.look(at_us, looks, able=able)
         launching, ended_us = self._launcher.busy, self._launcher.ended_us
         if not self._person.wants_to_act(at_us, launching=launching, launch_ended_us=ended_us):
-            return
-        if not self._launcher.can_start() or busy_host == MASTER:
             return
         missing = [m for m in self._started if m.name in self._person.absent_since]
         action = started(missing, push=self._planned.model.is_push, again=ended_us > 0)
         if self._is(Fault.NO_SSH) and self._planned.model.is_push:
             mishap.let_ssh_in(self._hosts, self._victim)
             action = f"started sshd on {self._victim}, {action}"
-        self._person.acts(action)
+        self._person.acts(action, at_us, ended_us)
+        self._record.note_help(at_us, missing)
         self._launcher.start(missing)
 
     def _note_boots(self, hosts: Sequence[str]) -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# How long a person needs to notice that something that should run does not, and to come.
-PATIENCE_S = 10.0
-# How long a host without power stays without: longer than a push waits for it.
-OUTAGE_S = 20.0
+# How long a person needs to notice that something that should run does not, and to come. Any figure is arbitrary: it
+# is drawn apart and decides nothing. It is longer than a host needs to boot and to start its own.
+PATIENCE_S = 5.0
+# How long a host without power stays without: longer than a push waits for it (10 s).
+OUTAGE_S = 12.0
 # How far into a start the master dies.
 DURING_S = 0.5
 # When a run is given up: what does not serve by then never does.

@@ -39,6 +39,8 @@ class Run:
     first_ready_us: int | None
     all_ready_us: int | None
     recovered_us: int | None
+    waited_us: int | None
+    unaided_us: int | None
     person_acted: bool
     actions: tuple[str, ...]
     commands: int
@@ -75,6 +77,8 @@ _FIGURES: Final[dict[str, tuple[Callable[[Run], int | None], int]]] = {
     "first_ready_ms": (lambda run: run.first_ready_us, 1000),
     "all_ready_ms": (lambda run: run.all_ready_us, 1000),
     "recovered_ms": (lambda run: run.recovered_us, 1000),
+    "unaided_ms": (lambda run: run.unaided_us, 1000),
+    "waited_ms": (lambda run: run.waited_us, 1000),
     "commands": (lambda run: run.commands, 1),
     "connections": (lambda run: run.connections, 1),
     "cpu_ms": (lambda run: run.cpu_ms, 1),

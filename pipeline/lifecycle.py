@@ -22,7 +22,10 @@ RUN_SCHEMA: Final = StructType(
     [
         *(StructField(name, _TEXTS, nullable=False) for name in ("comparison_id", "scenario", "system")),
         *(StructField(name, IntegerType(), nullable=False) for name in ("hosts", "round")),
-        *(StructField(name, LongType()) for name in ("first_ready_us", "all_ready_us", "recovered_us")),
+        *(
+            StructField(name, LongType())
+            for name in ("first_ready_us", "all_ready_us", "recovered_us", "waited_us", "unaided_us")
+        ),
         StructField("person_acted", BooleanType(), nullable=False),
         StructField("actions", ArrayType(_TEXTS, containsNull=False), nullable=False),
         *(StructField(name, LongType(), nullable=False) for name in ("commands", "connections", "cpu_ms")),

@@ -12,6 +12,7 @@ import pandas as pd
 
 FIGURES = {
     "first_ready_ms": "first_ready_us", "all_ready_ms": "all_ready_us", "recovered_ms": "recovered_us",
+    "waited_ms": "waited_us", "unaided_ms": "unaided_us",
     "commands": "commands", "connections": "connections", "cpu_ms": "cpu_ms",
 }  # fmt: skip
 SYSTEMS = {"broker": "landline", "zookeeper": "landline", "spark-master": "spark", "spark-worker": "spark"}

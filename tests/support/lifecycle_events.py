@@ -137,12 +137,16 @@ def _run(chance: random.Random, comparison_id: str, model: str, run: Event, begi
             yield from _stop(chance, common, role, host, member.now_us)
     fault = run["scenario"] != "cold-start"
     never = person and chance.random() < 0.3
+    recovered_us = chance.randrange(2_000_000, 20_000_000) if fault and not never else None
+    waited_us = 1_500_000 if person else 0
     figures = {
         "comparison_id": comparison_id,
         **run,
         "first_ready_us": min(ends) - begin_us,
         "all_ready_us": None if never else max(ends) - begin_us,
-        "recovered_us": chance.randrange(2_000_000, 20_000_000) if fault and not never else None,
+        "recovered_us": recovered_us,
+        "waited_us": waited_us,
+        "unaided_us": None if recovered_us is None else recovered_us - waited_us,
         "person_acted": person,
         "actions": ["push the start again", "bring the master in Zürich back"][: 1 + never] if person else [],
         "commands": len(ends) if pushed else 0,

@@ -55,10 +55,18 @@ def test_only_faults_of_power_hit_the_master():
     assert {rule.fault for rule in RULES.values() if rule and rule.on_master} == {Fault.NO_POWER}
 
 
-def test_every_system_and_model_has_every_scenario_in_every_round():
+def test_every_system_has_every_scenario_in_every_round_and_every_model_the_cold_start():
     runs = plan(3, 2)
-    assert len(runs) == len(set(runs)) == 2 * len(Scenario) * len(System) * len(Model)
+    pairs = len(System) * len(Model)
+    assert len(runs) == len(set(runs)) == 2 * (pairs + (len(Scenario) - 1) * (pairs - len(System)))
     assert [run.number for run in runs] == list(range(1, len(runs) + 1))
+
+
+def test_a_fault_is_pushed_in_turn_only_where_it_is_not_pushed_in_parallel():
+    crash = plan(3, 1, [Scenario.CRASH])
+    assert {run.model for run in crash} == {Model.INDEPENDENT, Model.PUSH_PARALLEL}
+    in_turn = plan(3, 1, [Scenario.CRASH], models=[Model.PUSH_SEQUENTIAL])
+    assert {run.model for run in in_turn} == {Model.PUSH_SEQUENTIAL}
 
 
 def test_who_is_first_moves_on_with_every_round():

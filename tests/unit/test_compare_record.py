@@ -28,7 +28,7 @@ RUN_FIELDS = {
         "all_ready_us",
         "recovered_us",
     ),
-    *("person_acted", "actions", "commands", "connections", "cpu_ms"),
+    *("waited_us", "unaided_us", "person_acted", "actions", "commands", "connections", "cpu_ms"),
 }
 
 
@@ -95,6 +95,21 @@ def test_a_person_that_acted_is_told_of():
     assert run["person_acted"]
     assert run["actions"] == ["ran the push again for h2"]
     assert not a_record().summary("c")["person_acted"]
+
+
+def test_what_a_person_only_waited_is_taken_out_of_the_recovery():
+    run = a_record(waited_us=9 * S, helped_us=BEGAN + 13 * S, helped={"broker-2"}).summary("c")
+    assert (run["recovered_us"], run["waited_us"], run["unaided_us"]) == (12 * S, 9 * S, 3 * S)
+    assert a_record().summary("c")["unaided_us"] == 12 * S
+    assert a_record(fault_us=None).summary("c")["unaided_us"] is None
+
+
+def test_without_its_wait_a_recovery_is_no_sooner_than_those_served_who_needed_nobody():
+    record = a_record(fault_us=BEGAN, waited_us=15 * S, helped_us=BEGAN + 14 * S, helped={"broker-2"})
+    record.sightings = Sightings(["broker-1", "broker-2"])
+    record.sightings.note("broker-1", BEGAN + 5 * S, True)
+    record.sightings.note("broker-2", BEGAN + 16 * S, True)
+    assert record.summary("c")["unaided_us"] == 5 * S
 
 
 def test_a_push_is_told_step_by_step():

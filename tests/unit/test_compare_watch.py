@@ -90,6 +90,20 @@ def test_a_person_gives_up_after_some_tries():
     assert len(person.actions) == PERSON_TRIES
 
 
+def test_what_a_person_waited_counts_from_the_look_before_it_could_have_acted():
+    person = Person(PATIENCE_US)
+    person.look(100, [(member("h1"), True, True)])
+    person.look(200, [(member("h1"), True, False)])
+    person.acts("did something", PATIENCE_US, 0)
+    assert person.waited_us == PATIENCE_US - 100
+    person.look(PATIENCE_US + 1, [(member("h1"), True, False)], able=False)
+    assert not person.wants_to_act(3 * PATIENCE_US, launching=False, launch_ended_us=0)
+    person.look(3 * PATIENCE_US, [(member("h1"), True, False)])
+    assert person.wants_to_act(3 * PATIENCE_US, launching=False, launch_ended_us=0)
+    person.acts("came late", 3 * PATIENCE_US + 7, 3 * PATIENCE_US + 2)
+    assert person.waited_us == PATIENCE_US - 100 + 5
+
+
 def test_the_same_deed_has_the_same_words():
     two = [member("h2"), member("h1"), member("h2")]
     assert started(two, push=True, again=True) == "ran the push again for h1 h2"

@@ -23,7 +23,9 @@ from pipeline.comparison import (
 from tests.support import comparison_oracle, lifecycle_events
 
 SAMPLE = Path(__file__).parents[1] / "data" / "comparison.json"
-RUN = Run("r1", "independent", "cold-start", "landline", 3, 1, 900, 1900, None, False, (), 0, 0, 40)
+RUN = Run(
+    "r1", "independent", "cold-start", "landline", 3, 1, 900, 1900, None, None, None, False, (), 0, 0, 40
+)
 STEP = StepSpread("broker", "independent", "landline", 3, "Bind", 4, 1000.0, 2000.25, 3000.0)
 
 
