@@ -216,7 +216,6 @@ def _standalone_defaults(data_dir: Path) -> dict[str, str]:
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.replication.factor": "1",
         "landline.http.host": "127.0.0.1",
-        "landline.http.port": "0",
     }
 
 
@@ -276,9 +275,10 @@ def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]
 def _print_ready(server: Any, config: Any, data_dir: Path) -> None:
     address = f"{config.listeners[0].host or '127.0.0.1'}:{server.bound_port}"
     name, reset = ("\033[1;32m", "\033[0m") if sys.stdout.isatty() else ("", "")
+    http = server.http.url
     print(
         f"{name}Landline {__version__} ready on {address}{reset} (data {data_dir}, {_process_age_ms()} ms). "
-        f"Try: kcat -b {address} -L",
+        f"{f'Its state: {http}/status' if http else 'HTTP is off.'}",
         flush=True,
     )
 

@@ -44,6 +44,6 @@ class Pace:
 
 PACE = Pace()
 MASTER = "h1"
-BROKER_PORT, BROKER_HTTP_PORT = 9092, 9090
+BROKER_PORT, BROKER_HTTP_PORT = 9092, 8092
 TOPIC = "landline.lifecycle"
 EVENTS_FILE, MANIFEST_FILE = "events.jsonl", "manifest.json"

@@ -52,7 +52,7 @@ options:
 EXAMPLES = """
 - name: Wait until this broker may be stopped
   broker_health:
-    urls: ["http://10.89.0.11:9090", "http://10.89.0.12:9090"]
+    urls: ["http://10.89.0.11:8092", "http://10.89.0.12:8092"]
     until: may_stop
 """
 RETURN = """

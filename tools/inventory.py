@@ -91,5 +91,5 @@ class Inventory:
                     broker_id=first + k,
                     address=str(variables.get("broker_advertised_host", self.address(host))),
                     port=int(variables.get("broker_kafka_port", 9092)) + step * k,
-                    http_port=int(variables.get("broker_http_port", 9090)) + step * k,
+                    http_port=int(variables.get("broker_http_port", 8092)) + step * k,
                 )

@@ -1,6 +1,6 @@
 """Writes docs/metrics.md from what a broker really exports.
 
-``python -m broker.metrics.docs http://127.0.0.1:9090/metrics > docs/metrics.md``; a test holds the file against a
+``python -m broker.metrics.docs http://127.0.0.1:8092/metrics > docs/metrics.md``; a test holds the file against a
 running broker.
 """
 
@@ -15,7 +15,7 @@ _INTRODUCTION: Final = """\
 
 Generated from a running broker by `python -m broker.metrics.docs URL`.
 
-`/metrics` on `landline.http.port` (9090) is Prometheus text; no exporter or agent is needed. Names are Kafka's JMX
+`/metrics` on `landline.http.port` (8092) is Prometheus text; no exporter or agent is needed. Names are Kafka's JMX
 names in lower case: `kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions` is
 `kafka_server_replicamanager_underreplicatedpartitions`. A meter such as `MessagesInPerSec` is a counter ending in
 `_total`: take its `rate()`. Times are in milliseconds, as in Kafka. The broker's state is a number: 0 NotRunning,

@@ -128,6 +128,7 @@ class BrokerServer:
             version=__version__,
             cluster_id=self.cluster_id,
             listeners=self._listener_texts(),
+            http=self.http.url,
             total_ms=steps.finish(),
             steps=" ".join(f"{timing.step}={timing.ms}" for timing in steps.timings),
         )
@@ -198,6 +199,7 @@ class BrokerServer:
             status=self.status,
             unready_reasons=self.unready_reasons,
             is_alive=self.is_alive,
+            is_default_port="landline.http.port" not in self.config.static_values,
         )
         steps.undo_by("HttpEndpoint", self.http.shutdown)
         self.http.startup()

@@ -1,9 +1,10 @@
 """/metrics, /livez, /readyz and /status over HTTP, for people, Prometheus and probes.
 
-The port is bound at once, so that one in use stops the start-up; the HTTP library and prometheus_client are
-loaded with the first request, which keeps them out of start-up and of an idle broker's memory. Whatever goes
-wrong here costs the client its answer and the broker nothing: connections and their times are bounded, and
-nothing but a request line and headers is read. What the answers say is given by BrokerServer as functions.
+The port is bound at once, so that one in use stops the start-up when somebody chose it; the default one gives way to
+a free one, with a warning: who never asked for HTTP is not refused a broker for it. The HTTP library and
+prometheus_client are loaded with the first request, which keeps them out of start-up and of an idle broker's
+memory. Whatever goes wrong here costs the client its answer and the broker nothing: connections and their times are
+bounded, and nothing but a request line and headers is read. What the answers say is given by BrokerServer as functions.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Answer = tuple[int, str, bytes]
 
 class HttpEndpoint:
     """``status`` gives the JSON of `/status`; ``unready_reasons`` why the broker is not ready, none when
-    it is; ``is_alive`` is what the watchdog asks.
+    it is; ``is_alive`` is what the watchdog asks. ``is_default_port`` says that nobody chose ``port``.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class HttpEndpoint:
         status: Callable[[], Mapping[str, Any]],
         unready_reasons: Callable[[], list[str]],
         is_alive: Callable[[], bool],
+        is_default_port: bool = False,
     ) -> None:
         self._host = host
         self._port = port
@@ -56,6 +58,7 @@ class HttpEndpoint:
         self._status = status
         self._unready_reasons = unready_reasons
         self._is_alive = is_alive
+        self._is_default_port = is_default_port
         self._socket: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
@@ -69,15 +72,15 @@ class HttpEndpoint:
         """
         if self._port < 0:
             return
-        try:
-            self._socket = self._bind()
-        except OSError as error:
-            reason = "the port is in use" if error.errno == errno.EADDRINUSE else str(error)
-            raise BindError(
-                f"cannot bind the HTTP endpoint to {self._host or '*'}:{self._port}: {reason}; "
-                "stop the other process or change landline.http.port (-1 turns it off)"
-            ) from error
+        self._socket = self._bind_or_move()
         self.port = self._socket.getsockname()[1]
+        if self._port not in (0, self.port):
+            _log.warning(
+                "http_port_in_use",
+                port=self._port,
+                taken_instead=self.port,
+                message="set landline.http.port to choose one, -1 turns HTTP off",
+            )
         self._thread = threading.Thread(target=self._accept, name="http-acceptor", daemon=True)
         self._thread.start()
 
@@ -91,6 +94,14 @@ class HttpEndpoint:
         channel.close()
         if self._thread is not None:
             self._thread.join()
+
+    @property
+    def url(self) -> str:
+        """Where it answers, as people type it; empty when it is off."""
+        if self.port < 0:
+            return ""
+        host = self._host or "127.0.0.1"
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def answer(self, path: str) -> Answer:
         """Status, content type and body for a GET of ``path``."""
@@ -108,23 +119,36 @@ class HttpEndpoint:
             case _:
                 return 404, _TEXT, b"there are /metrics /livez /readyz /status\n"
 
-    def _bind(self) -> socket.socket:
-        if self._host:
-            return self._listen(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
+    def _bind_or_move(self) -> socket.socket:
         try:
-            return self._listen(socket.AF_INET6)  # which takes IPv4 as well
+            return self._bind(self._port)
+        except OSError as error:
+            in_use = error.errno == errno.EADDRINUSE
+            if in_use and self._is_default_port:
+                return self._bind(0)
+            raise BindError(
+                f"cannot bind the HTTP endpoint to {self._host or '*'}:{self._port}: "
+                f"{'the port is in use' if in_use else error}; "
+                "stop the other process or change landline.http.port (-1 turns it off)"
+            ) from error
+
+    def _bind(self, port: int) -> socket.socket:
+        if self._host:
+            return self._listen(socket.AF_INET6 if ":" in self._host else socket.AF_INET, port)
+        try:
+            return self._listen(socket.AF_INET6, port)  # which takes IPv4 as well
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise
-            return self._listen(socket.AF_INET)  # IPv6 is switched off here
+            return self._listen(socket.AF_INET, port)  # IPv6 is switched off here
 
-    def _listen(self, family: socket.AddressFamily) -> socket.socket:
+    def _listen(self, family: socket.AddressFamily, port: int) -> socket.socket:
         channel = socket.socket(family, socket.SOCK_STREAM)
         try:
             channel.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 channel.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not self._host else 1)
-            channel.bind((self._host, self._port))
+            channel.bind((self._host, port))
             channel.listen(_BACKLOG)
         except BaseException:
             channel.close()

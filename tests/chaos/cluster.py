@@ -47,7 +47,7 @@ class Product:
     """Where brokers tell what they lead (``/status``); 0: nowhere."""
 
 
-LANDLINE = Product("Landline", "landline-broker@{id}.service", 9092, "", "landline/broker-{id}", 9090)
+LANDLINE = Product("Landline", "landline-broker@{id}.service", 9092, "", "landline/broker-{id}", 8092)
 
 
 class NotHealedError(Exception):

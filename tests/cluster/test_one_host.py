@@ -39,9 +39,9 @@ def test_one_host_runs_three_brokers_and_leaves_nothing_behind():
         ).stdout
         brokers = Inventory(json.loads(listing)).brokers()
         assert [(b.broker_id, b.port, b.http_port) for b in brokers] == [
-            (1, 9092, 9090),
-            (2, 9102, 9100),
-            (3, 9112, 9110),
+            (1, 9092, 8092),
+            (2, 9102, 8102),
+            (3, 9112, 8112),
         ]
         assert all(f"│ {broker.broker_id} " in status for broker in brokers)
     finally:

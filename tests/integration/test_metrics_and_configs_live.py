@@ -92,16 +92,30 @@ def test_standalone_prints_its_port_keeps_its_data_and_stops_when_told(tmp_path)
         with standalone(tmp_path / "d", stdout=subprocess.PIPE) as process:
             ready = process.stdout.readline()
             match = re.match(
-                r"Landline \S+ ready on (127\.0\.0\.1:\d+) \(data (\S+), \d+ ms\)\. Try: kcat -b \1 -L$",
+                r"Landline \S+ ready on (127\.0\.0\.1:\d+) \(data (\S+), \d+ ms\)\. Its state: (http://\S+)$",
                 ready,
             )
             assert match, ready
+            with urlopen(match[3]) as status:
+                assert b'"state": "Running' in status.read()
             admin = AdminClient({"bootstrap.servers": match[1]})
             cluster_ids.add(admin.list_topics(timeout=30).cluster_id)
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=60) == 0
     assert len(cluster_ids) == 1
     assert (tmp_path / "d" / "metadata.sqlite").exists()
+
+
+def test_two_brokers_of_one_machine_take_different_http_ports_without_being_told(tmp_path):
+    with (
+        standalone(tmp_path / "a", stdout=subprocess.PIPE) as one,
+        standalone(tmp_path / "b", stdout=subprocess.PIPE) as other,
+    ):
+        told = [re.search(r"Its state: (http://\S+)$", each.stdout.readline())[1] for each in (one, other)]
+        assert told[0] != told[1]
+        for url in told:
+            with urlopen(url) as status:
+                assert b'"state": "Running' in status.read()
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.15, 0.3, 0.6])

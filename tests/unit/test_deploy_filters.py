@@ -21,7 +21,7 @@ SETTINGS = {
     "first_id": "4",
     "count": "3",
     "kafka_port": 9092,
-    "http_port": 9090,
+    "http_port": 8092,
     "port_step": 10,
     "listen_host": "0.0.0.0",
     "advertised_host": "192.0.2.1",
@@ -42,9 +42,9 @@ def fingerprints(**changed):
 def test_each_further_broker_of_a_host_has_the_next_id_and_ports():
     brokers = filters.broker_instances(SETTINGS)
     assert [(b["id"], b["port"], b["http_port"]) for b in brokers] == [
-        (4, 9092, 9090),
-        (5, 9102, 9100),
-        (6, 9112, 9110),
+        (4, 9092, 8092),
+        (5, 9102, 8102),
+        (6, 9112, 8112),
     ]
     assert brokers[1]["data_dir"] == "/var/lib/landline/broker-5"
     assert brokers[1]["unit"] == "landline-broker@5.service"
@@ -105,11 +105,11 @@ def test_the_clusters_addresses_follow_each_hosts_own_settings():
         {"inventory_hostname": "b", "broker_http_port": 9500},
         {"inventory_hostname": "c", "ansible_host": "192.0.2.3", "broker_advertised_host": "kafka-c"},
     ]
-    assert filters.broker_urls(hosts, 9090, 10) == [
-        "http://192.0.2.1:9090",
-        "http://192.0.2.1:9100",
+    assert filters.broker_urls(hosts, 8092, 10) == [
+        "http://192.0.2.1:8092",
+        "http://192.0.2.1:8102",
         "http://b:9500",
-        "http://kafka-c:9090",
+        "http://kafka-c:8092",
     ]
 
 

@@ -6,6 +6,7 @@ import socket
 from contextlib import closing
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
@@ -163,6 +164,28 @@ def test_a_port_in_use_is_refused_with_what_to_do(endpoint):
     with pytest.raises(BindError, match=r"the port is in use; .* change landline\.http\.port"):
         second.startup()
     second.shutdown()
+
+
+def test_a_default_port_in_use_gives_way_to_a_free_one_that_is_told(endpoint):
+    second = HttpEndpoint(
+        "127.0.0.1",
+        endpoint.port,
+        Metrics(),
+        status=dict,
+        unready_reasons=list,
+        is_alive=lambda: True,
+        is_default_port=True,
+    )
+    with capture_logs() as logs:
+        second.startup()
+    try:
+        assert second.port not in (0, endpoint.port)
+        assert second.url == f"http://127.0.0.1:{second.port}"
+        (warning,) = [line for line in logs if line["event"] == "http_port_in_use"]
+        assert (warning["port"], warning["taken_instead"]) == (endpoint.port, second.port)
+        assert get(second, "/livez")[0] == 200
+    finally:
+        second.shutdown()
 
 
 def test_minus_one_turns_it_off():

@@ -9,8 +9,9 @@ from broker.config.validators import at_least, between
 
 # fmt: off
 KEYS: Final = (
-    Key("landline.http.port", INT, 9090, MEDIUM, valid=between(-1, 65535), use=USED,
-        doc="Port of /metrics, /livez, /readyz and /status; 0 takes a free one, -1 turns them off."),
+    Key("landline.http.port", INT, 8092, MEDIUM, valid=between(-1, 65535), use=USED,
+        doc="Port of /metrics, /livez, /readyz and /status; 0 takes a free one, -1 turns them off. When it is not set "
+            "and 8092 is in use, a free one is taken and told."),
     Key("landline.http.host", STRING, "", LOW, use=USED,
         doc="Address the HTTP port is bound to; every interface when empty."),
     Key("landline.log.dir.min.free.bytes", LONG, 1 << 30, MEDIUM, valid=at_least(0), use=USED,
