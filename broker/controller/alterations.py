@@ -124,7 +124,7 @@ def _write(
         )
         term.on_isr_changed(partition, before.isr, after.isr)
     if changed:
-        term.batch.add_update_metadata(term.context.brokers, [partition for partition, _, _ in changed])
+        term.batch.update_metadata_everywhere([partition for partition, _, _ in changed])
         term.batch.flush()
     if stale:
         term.partitions.read_again(stale)

@@ -16,6 +16,7 @@ import structlog
 
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import ProtocolError
+from broker.protocol.one_body import OneBody
 from broker.replication.broker_channel import ChannelError
 from broker.replication.cluster_view import BrokerAddress
 from broker.zookeeper.znodes import LiveBroker
@@ -40,7 +41,7 @@ MakeChannel = Callable[[BrokerAddress, str], Channel]
 class _Outgoing:
     api: ApiKey
     version: int
-    fields: Mapping[str, Any]
+    fields: OneBody
     on_response: Callable[[Any], None]
 
 
@@ -80,10 +81,13 @@ class ChannelManager:
         broker_id: int,
         api: ApiKey,
         version: int,
-        fields: Mapping[str, Any],
+        fields: OneBody,
         on_response: Callable[[Any], None],
     ) -> None:
-        """Enqueues; ``on_response`` gets the decoded response on the sender's thread."""
+        """Enqueues; ``on_response`` gets the decoded response on the sender's thread.
+
+        ``fields`` want the broker's epoch; the same ones may be sent to many brokers, and are encoded once.
+        """
         sender = self._senders.get(broker_id)
         if sender is not None:
             sender.put(_Outgoing(api, version, fields, on_response))
@@ -143,7 +147,7 @@ class _Sender:
             return None if self._stopped else self._queue.popleft()
 
     def _send_until_answered(self, outgoing: _Outgoing) -> Any:
-        fields = {**outgoing.fields, "broker_epoch": self._broker_epoch}
+        fields = outgoing.fields.to(self._broker_epoch)
         while not self._stopped:
             try:
                 response = self._open().request(outgoing.api, outgoing.version, fields)

@@ -179,7 +179,7 @@ class Reassignments:
         self._replicas.remove([Replica(p, broker_id) for p in moved for broker_id in moving[p].removing])
         self._write_znodes({p: done[p] for p in moved})
         self.on_finished(finished)
-        self._batch.add_update_metadata(self._context.brokers, finished)
+        self._batch.update_metadata_everywhere(finished)
         self._batch.flush()
         for partition in moved:
             _log.info(

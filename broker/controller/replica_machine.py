@@ -84,7 +84,7 @@ class ReplicaMachine:
             self._context.move_replica(replica, ReplicaState.OFFLINE)
             offline.setdefault(replica.topic_partition, set()).add(replica.broker_id)
             self._batch.add_stop_replica([replica.broker_id], replica.topic_partition, delete=False)
-        self._batch.add_update_metadata(self._context.brokers, offline)
+        self._batch.update_metadata_everywhere(offline)
         self._remove_from_isr(
             {p: ids for p, ids in offline.items() if not self._context.is_being_deleted(p.topic)}
         )

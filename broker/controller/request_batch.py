@@ -14,6 +14,7 @@ from broker.controller.channel_manager import ChannelManager
 from broker.controller.context import ControllerContext, endpoints_by_id
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
+from broker.protocol.one_body import OneBody
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.znodes import LEADER_DURING_DELETE, LeaderAndIsr
 
@@ -50,7 +51,8 @@ class BrokerRequestBatch:
         self._on_response = on_response
         self._leader_and_isr: dict[int, dict[TopicPartition, tuple[LeaderAndIsr, bool]]] = {}
         self._stop_replica: dict[int, dict[TopicPartition, bool]] = {}
-        self._metadata: dict[int, dict[TopicPartition, None]] = {}
+        # Partitions, and who is to be told of them (None: everyone): not one set for each of a thousand brokers.
+        self._metadata: list[tuple[Collection[int] | None, dict[TopicPartition, None]]] = []
         self._full: set[int] = set()
 
     def add_leader_and_isr(
@@ -66,7 +68,7 @@ class BrokerRequestBatch:
             states = self._leader_and_isr.setdefault(broker_id, {})
             was_new = partition in states and states[partition][1]
             states[partition] = (state, is_new or was_new)
-        self.add_update_metadata(self._context.brokers, [partition])
+        self.update_metadata_everywhere([partition])
 
     def add_stop_replica(self, broker_ids: Iterable[int], partition: TopicPartition, *, delete: bool) -> None:
         for broker_id in broker_ids:
@@ -77,9 +79,13 @@ class BrokerRequestBatch:
         self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()
     ) -> None:
         """Without partitions it tells of the brokers alone, which every UpdateMetadata does."""
-        wanted = dict.fromkeys(partitions)
-        for broker_id in broker_ids:
-            self._metadata.setdefault(broker_id, {}).update(wanted)
+        self._metadata.append((frozenset(broker_ids), dict.fromkeys(partitions)))
+
+    def update_metadata_everywhere(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """The same for every live broker."""
+        if not self._metadata or self._metadata[-1][0] is not None:
+            self._metadata.append((None, {}))
+        self._metadata[-1][1].update(dict.fromkeys(partitions))
 
     def mark_full(self, broker_ids: Iterable[int]) -> None:
         """The next LeaderAndIsr to a broker that has just started is FULL, if it has all its partitions."""
@@ -88,61 +94,84 @@ class BrokerRequestBatch:
     def flush(self) -> None:
         """Sends what was gathered to the brokers that are registered; the rest is for the dead."""
         leader_and_isr, self._leader_and_isr = self._leader_and_isr, {}
-        metadata, self._metadata = self._metadata, {}
         stop_replica, self._stop_replica = self._stop_replica, {}
         full, self._full = self._full, set()
         live = self._context.brokers
+        addresses = endpoints_by_id(live, self._listener) if leader_and_isr else {}
+        full -= self._incomplete(full, leader_and_isr) if full else set()
         for broker_id in leader_and_isr.keys() & live.keys():
             states = leader_and_isr[broker_id]
-            is_full = broker_id in full and self._is_complete(broker_id, states)
-            self._send(broker_id, ApiKey.LEADER_AND_ISR, self._leader_and_isr_fields(states, is_full=is_full))
-        cache: dict[frozenset[TopicPartition], Fields] = {}
-        for broker_id in metadata.keys() & live.keys():
-            wanted = frozenset(metadata[broker_id])
-            if wanted not in cache:
-                cache[wanted] = self._update_metadata_fields(metadata[broker_id])
-            self._send(broker_id, ApiKey.UPDATE_METADATA, cache[wanted])
+            fields = self._leader_and_isr_fields(states, addresses, is_full=broker_id in full)
+            self._send(broker_id, ApiKey.LEADER_AND_ISR, fields)
+        self._flush_metadata()
         for broker_id in stop_replica.keys() & live.keys():
             self._send(broker_id, ApiKey.STOP_REPLICA, self._stop_replica_fields(stop_replica[broker_id]))
 
-    def _send(self, broker_id: int, api: ApiKey, fields: Fields) -> None:
+    def _flush_metadata(self) -> None:
+        """One message for all that are told the same."""
+        told, self._metadata = self._metadata, []
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for broker_id in self._context.brokers:
+            for_it = tuple(n for n, (ids, _) in enumerate(told) if ids is None or broker_id in ids)
+            groups.setdefault(for_it, []).append(broker_id)
+        for for_them, broker_ids in groups.items():
+            if for_them:
+                partitions = dict.fromkeys(partition for n in for_them for partition in told[n][1])
+                fields = self._update_metadata_fields(partitions)
+                for broker_id in broker_ids:
+                    self._send(broker_id, ApiKey.UPDATE_METADATA, fields)
+
+    def _send(self, broker_id: int, api: ApiKey, fields: OneBody) -> None:
         def on_response(response: Any) -> None:
             self._on_response(broker_id, api, fields, response)
 
         self._channels.send(broker_id, api, _VERSIONS[api], fields, on_response)
 
-    def _common(self) -> dict[str, Any]:
-        return {
+    def _to_brokers(self, fields: Fields) -> OneBody:
+        """A message without the epoch of the broker that it goes to."""
+        common = {
             "controller_id": self._controller_id,
             "is_k_raft_controller": False,
             "controller_epoch": self._context.epoch,
         }
+        return OneBody(common | dict(fields), "broker_epoch")
 
-    def _is_complete(self, broker_id: int, states: Collection[TopicPartition]) -> bool:
-        return all(replica.topic_partition in states for replica in self._context.replicas_on({broker_id}))
+    def _incomplete(
+        self, broker_ids: Collection[int], states: Mapping[int, Collection[TopicPartition]]
+    ) -> set[int]:
+        """Those of the brokers that have more replicas than they are told of."""
+        return {
+            replica.broker_id
+            for replica in self._context.replicas_on(broker_ids)
+            if replica.topic_partition not in states.get(replica.broker_id, ())
+        }
 
     def _leader_and_isr_fields(
-        self, states: Mapping[TopicPartition, tuple[LeaderAndIsr, bool]], *, is_full: bool
-    ) -> Fields:
+        self,
+        states: Mapping[TopicPartition, tuple[LeaderAndIsr, bool]],
+        addresses: Mapping[int, tuple[str, int]],
+        *,
+        is_full: bool,
+    ) -> OneBody:
         topics: dict[str, list[Fields]] = {}
         for partition, (state, is_new) in states.items():
             topics.setdefault(partition.topic, []).append(
                 self._leader_and_isr_partition(partition, state, is_new)
             )
         leaders = {state.leader for state, _ in states.values()}
-        addresses = endpoints_by_id(self._context.brokers, self._listener)
-        return self._common() | {
+        fields = {
             "type_": TYPE_FULL if is_full else TYPE_INCREMENTAL,
             "topic_states": [
                 {"topic_name": topic, "topic_id": self._topic_id(topic), "partition_states": rows}
                 for topic, rows in topics.items()
             ],
             "live_leaders": [
-                {"broker_id": broker_id, "host_name": address[0], "port": address[1]}
-                for broker_id, address in addresses.items()
-                if broker_id in leaders
+                {"broker_id": leader, "host_name": address[0], "port": address[1]}
+                for leader in sorted(leaders)
+                if (address := addresses.get(leader)) is not None
             ],
         }
+        return self._to_brokers(fields)
 
     def _leader_and_isr_partition(
         self, partition: TopicPartition, state: LeaderAndIsr, is_new: bool
@@ -162,13 +191,13 @@ class BrokerRequestBatch:
             "leader_recovery_state": int(state.recovery_state),
         }
 
-    def _update_metadata_fields(self, partitions: Iterable[TopicPartition]) -> Fields:
+    def _update_metadata_fields(self, partitions: Iterable[TopicPartition]) -> OneBody:
         topics: dict[str, list[Fields]] = {}
         for partition in partitions:
             row = self._metadata_partition(partition)
             if row is not None:
                 topics.setdefault(partition.topic, []).append(row)
-        return self._common() | {
+        fields = {
             "topic_states": [
                 {"topic_name": topic, "topic_id": self._topic_id(topic), "partition_states": rows}
                 for topic, rows in topics.items()
@@ -182,6 +211,7 @@ class BrokerRequestBatch:
                 for broker_id, live in self._context.brokers.items()
             ],
         }
+        return self._to_brokers(fields)
 
     def _metadata_partition(self, partition: TopicPartition) -> Fields | None:
         """None for a partition that never had a leader: clients need not know of it yet."""
@@ -202,7 +232,7 @@ class BrokerRequestBatch:
             "offline_replicas": [replica for replica in replicas if replica not in online],
         }
 
-    def _stop_replica_fields(self, states: Mapping[TopicPartition, bool]) -> Fields:
+    def _stop_replica_fields(self, states: Mapping[TopicPartition, bool]) -> OneBody:
         topics: dict[str, list[Fields]] = {}
         for partition, delete in states.items():
             row = {
@@ -211,11 +241,8 @@ class BrokerRequestBatch:
                 "delete_partition": delete,
             }
             topics.setdefault(partition.topic, []).append(row)
-        return self._common() | {
-            "topic_states": [
-                {"topic_name": topic, "partition_states": rows} for topic, rows in topics.items()
-            ]
-        }
+        rows_by_topic = [{"topic_name": topic, "partition_states": rows} for topic, rows in topics.items()]
+        return self._to_brokers({"topic_states": rows_by_topic})
 
     def _stop_epoch(self, partition: TopicPartition) -> int:
         if self._context.is_being_deleted(partition.topic):

@@ -134,7 +134,7 @@ class Term:
         self.store.delete_stale_notifications()
         self._load()
         deletions = self.topics.marked_for_deletion()
-        self.batch.add_update_metadata(self.context.brokers, self.context.partitions())
+        self.batch.update_metadata_everywhere(self.context.partitions())
         self.batch.flush()
         self.replicas.startup()
         self.partitions.startup()
@@ -211,7 +211,7 @@ class Term:
         for live in updated:
             self._channels.remove(live.broker_id)
             self._add_broker(live)
-        self.batch.add_update_metadata(self.context.brokers)
+        self.batch.update_metadata_everywhere()
         self.batch.flush()
 
     def _start_brokers(self, brokers: Iterable[LiveBroker]) -> None:
@@ -270,7 +270,7 @@ class Term:
         self.replicas.to_offline(kept)
         self.deletion.fail_replicas(doomed)
         if not leaderless:
-            self.batch.add_update_metadata(context.brokers)
+            self.batch.update_metadata_everywhere()
             self.batch.flush()
 
     def on_log_dir_events(self) -> None:

@@ -89,7 +89,7 @@ class TopicDeletion:
         unseen = [p for p in partitions if self._context.state(p) is not PartitionState.NON_EXISTENT]
         self._partitions.to_offline(unseen)
         self._partitions.to_non_existent(unseen)
-        self._batch.add_update_metadata(self._context.brokers, partitions)
+        self._batch.update_metadata_everywhere(partitions)
         self._batch.flush()
         for topic in topics:
             self._start_replicas(topic)

@@ -21,7 +21,8 @@ from typing import Any, Literal
 
 from broker.protocol.api_keys import APIS
 from broker.protocol.errors import ProtocolError
-from broker.protocol.lengths import Check, element_type, length_check
+from broker.protocol.lengths import FIXED_BYTES, Check, element_type, length_check
+from broker.protocol.one_body import Addressed
 from broker.protocol.unknown_tags import without_unknown_tags
 from broker.utils.lean_import import import_lean
 
@@ -61,7 +62,17 @@ def _read(api_key: int, version: int, kind: Kind, view: memoryview) -> tuple[Any
 
 
 def encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
-    """Encodes one message body (no header) from a mapping, nested mappings and iterables."""
+    """Encodes one message body (no header) from a mapping, nested mappings and iterables.
+
+    One that is :class:`~broker.protocol.one_body.Addressed` is encoded once for all its destinations.
+    """
+    if isinstance(values, Addressed):
+        position = _fixed_position(api_key, version, kind, values.name)
+        return values.encoded(lambda shared: _encode(api_key, version, kind, shared), position)
+    return _encode(api_key, version, kind, values)
+
+
+def _encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
     buffer = io.BytesIO()
     _writer(api_key, version, kind)(buffer, _builder(_entity_type(api_key, version, kind))(values))
     return buffer.getvalue()
@@ -87,6 +98,23 @@ def _entity_type(api_key: int, version: int, kind: Kind) -> Any:
         for value in vars(module).values()
         if isinstance(value, type) and getattr(getattr(value, "__type__", None), "name", None) == kind
     )
+
+
+@cache
+def _fixed_position(api_key: int, version: int, kind: Kind, name: str) -> int:
+    """Where the int64 ``name`` lies in every such message. Raises ValueError when that depends on what is before it."""
+    position = 0
+    for field in fields(_entity_type(api_key, version, kind)):
+        if "tag" in field.metadata:
+            continue  # at the end, whatever its place among the fields
+        kafka_type: str = field.metadata.get("kafka_type", "")
+        _, is_array = element_type(field.type)
+        if field.name == name and kafka_type == "int64" and not is_array:
+            return position
+        if is_array or kafka_type not in FIXED_BYTES:
+            break
+        position += FIXED_BYTES[kafka_type]
+    raise ValueError(f"{name} has no fixed place in {APIS[api_key].name} v{version} {kind}")
 
 
 @cache

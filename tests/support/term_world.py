@@ -16,6 +16,7 @@ from broker.controller.settings import ControllerSettings
 from broker.controller.term import Term
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.one_body import OneBody
 from broker.replication.cluster_view import BrokerAddress
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
@@ -101,12 +102,12 @@ class Channels:
         broker_id: int,
         api: ApiKey,
         version: int,
-        fields: Mapping[str, Any],
+        fields: OneBody,
         on_response: Callable[[Any], None],
     ) -> None:
         if broker_id in self._epochs:
             channel = self._brokers.make_channel(BrokerAddress(broker_id, "h", 1), "controller")
-            on_response(channel.request(api, version, {**fields, "broker_epoch": self._epochs[broker_id]}))
+            on_response(channel.request(api, version, fields.to(self._epochs[broker_id])))
 
     def shutdown(self) -> None:
         self._epochs.clear()

@@ -7,6 +7,7 @@ import pytest
 from broker.config.endpoint import Endpoint
 from broker.controller.channel_manager import ChannelManager
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.one_body import OneBody
 from broker.replication.broker_channel import ChannelError
 from broker.zookeeper.znodes import BrokerRegistration, LiveBroker
 from tests.support.wait import wait_until
@@ -37,7 +38,9 @@ def test_request_is_sent_again_until_it_is_answered(error) -> None:
     answers = []
     try:
         for number in (1, 2):
-            manager.send(2, ApiKey.UPDATE_METADATA, 8, {"number": number}, answers.append)
+            manager.send(
+                2, ApiKey.UPDATE_METADATA, 8, OneBody({"number": number}, "broker_epoch"), answers.append
+            )
         wait_until(lambda: len(answers) == 2)
     finally:
         manager.shutdown()
