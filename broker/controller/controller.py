@@ -28,12 +28,10 @@ from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper import znodes
 from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.controller_store import ControllerMovedError, claim_controller
+from broker.zookeeper.controller_store import ControllerMovedError, claim_controller, give_up_claim
 from broker.zookeeper.store import (
     ConnectionLossError,
-    NoNodeError,
     SessionEvent,
     SessionExpiredError,
     StoreError,
@@ -41,11 +39,14 @@ from broker.zookeeper.store import (
 
 _log = structlog.get_logger(__name__)
 ELECTION_RETRY_MS = 1000
+CONTROLLER_CHANGED = "controller_changed"
 
 Fields = Mapping[str, Any]
 Answer = Callable[[Fields], None]
 Elected = Mapping[TopicPartition, ElectionResult]
 T = TypeVar("T")
+MakeEvents = Callable[[str, Clock, Callable[[Hashable, Exception], None]], EventQueue]
+MakeChannels = Callable[[int, str, MakeChannel], ChannelManager]
 
 
 class KafkaController:
@@ -64,6 +65,9 @@ class KafkaController:
         on_state: Callable[[bool], None],
         metrics: Metrics,
         settings: ControllerSettings | None = None,
+        *,
+        make_events: MakeEvents = EventQueue,
+        make_channels: MakeChannels = ChannelManager,
     ) -> None:
         self.broker_id = broker_id
         self._settings = settings or ControllerSettings.of(config, broker_id)
@@ -74,7 +78,8 @@ class KafkaController:
         self._term: Term | None = None
         self._broker_epoch = -1
         self._electable = False
-        self._events = EventQueue(f"controller-{broker_id}", clock, self._on_event_error)
+        self._make_channels = make_channels
+        self._events = make_events(f"controller-{broker_id}", clock, self._on_event_error)
         self._metrics = ControllerMetrics(metrics, lambda: self._term, lambda: len(self._events))
 
     # -- any thread -----------------------------------------------------------------------------------------
@@ -233,7 +238,7 @@ class KafkaController:
             self._events.put("session_expired", self._on_session_expired)
 
     def _enqueue_controller_changed(self) -> None:
-        self._events.put("controller_changed", self._on_controller_changed, coalesce=True)
+        self._events.put(CONTROLLER_CHANGED, self._on_controller_changed, coalesce=True)
 
     def _on_session_expired(self) -> None:
         """``/controller`` went with the session; the next election comes when the broker is registered
@@ -267,11 +272,9 @@ class KafkaController:
         if not ours:
             self._resign(give_back=False)
         elif self._term is None:
-            # Left from a term that ended without reaching the store. Deleting it brings the next election.
-            try:
-                self._cluster.store.delete(znodes.CONTROLLER)
-            except NoNodeError:
-                self._elect()
+            # Left from a term that ended without reaching the store. Giving it up brings the next election.
+            give_up_claim(self._cluster, self.broker_id)
+            self._elect()
 
     def _elect(self) -> None:
         if self._term is not None or not self._electable or self._cluster.controller_claim() is not None:
@@ -284,7 +287,8 @@ class KafkaController:
         except ControllerMovedError as error:
             _log.info("controller_election_lost", reason=str(error))
             return
-        channels = ChannelManager(self.broker_id, self._settings.inter_broker_listener, self._make_channel)
+        listener = self._settings.inter_broker_listener
+        channels = self._make_channels(self.broker_id, listener, self._make_channel)
         _log.info("controller_elected", broker=self.broker_id, epoch=store.epoch.epoch)
         term = Term(self._settings, self._cluster, store, channels, self._events, self._metrics.on_elected)
         self._term = term
@@ -292,7 +296,7 @@ class KafkaController:
             term.begin()
         except Exception:
             self._resign(give_back=True)
-            self._events.put_later(ELECTION_RETRY_MS, "election", self._elect)
+            self._look_again()
             raise
         self._on_state(True)
 
@@ -310,25 +314,31 @@ class KafkaController:
             term.store.resign()
         except StoreError as error:
             _log.warning("controller_not_given_back", reason=str(error))
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """The one way back from an answer that did not come, whatever was asked: a look at ``/controller`` a little
+        later, which elects if there is nobody, and is itself tried until it succeeds. What the failed event was about
+        is found by the next term, ours or another's, as it reads everything.
+        """
+        self._events.put_later(ELECTION_RETRY_MS, CONTROLLER_CHANGED, self._on_controller_changed)
 
     def _on_event_error(self, key: Hashable, error: Exception) -> None:
         """What an event raised. The store's errors end the term: another begins with reading everything
-        again.
+        again. No watch brings it, for the session and its connection may be well; so it is sought.
         """
         name = key if isinstance(key, str) else str(key)
         if isinstance(error, ControllerMovedError):
             _log.warning("controller_moved", event_name=name, reason=str(error))
             self._resign(give_back=False)
             self._enqueue_controller_changed()
-        elif isinstance(error, SessionExpiredError):
-            self._resign(give_back=False)
         elif isinstance(error, OwnBrokerGoneError):
             _log.info("controller_unregistered", reason=str(error))
             self._electable = False
             self._resign(give_back=True)
-        elif isinstance(error, ConnectionLossError):
-            # The watch on /controller fires when the connection is back.
+        elif isinstance(error, ConnectionLossError | SessionExpiredError):
             _log.warning("controller_lost_store", event_name=name, reason=str(error))
             self._resign(give_back=False)
+            self._look_again()
         else:
             _log.error("controller_event_failed", event_name=name, exc_info=error)

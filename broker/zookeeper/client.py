@@ -72,6 +72,10 @@ _ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
     (zk_errors.ConnectionClosedError, ConnectionLossError),  # kazoo counts it among the expired sessions
     (zk_errors.SessionExpiredError, SessionExpiredError),
     (zk_errors.ConnectionLoss, ConnectionLossError),
+    (zk_errors.SessionMovedError, ConnectionLossError),  # asked on a connection that the session has left
+    (zk_errors.OperationTimeoutError, ConnectionLossError),
+    (zk_errors.RequestTimeoutError, ConnectionLossError),
+    (zk_errors.ThrottledOpError, ConnectionLossError),
     (KazooTimeoutError, ConnectionLossError),
 )
 
@@ -79,8 +83,9 @@ _ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
 class ZooKeeperStore:
     """One ZooKeeper session at a time; after an expiry kazoo opens the next by itself.
 
-    An operation waits as long as the session may last for a lost connection to come back, and no longer:
-    requests that need ZooKeeper then fail rather than hold their handler thread.
+    An operation waits as long as the session may last for its answer, or for a lost connection to come back, and no
+    longer: requests that need ZooKeeper then fail rather than hold their handler thread. What timed out may be done
+    all the same, later; never after what this session asked for later.
     """
 
     def __init__(self, connect: str, session_timeout_ms: int) -> None:
@@ -299,7 +304,8 @@ class ZooKeeperStore:
     def _pipeline(self, starts: Sequence[tuple[str, Callable[[], IAsyncResult]]]) -> list[Any]:
         """Starts operations in order and collects each one's value or :class:`StoreError`.
 
-        From the first whose connection broke, all are started again, so that their order holds.
+        From the first whose connection broke, all are started again, so that their order holds. Each answer renews
+        the time that the next may take: thousands of operations are not late because together they take long.
         """
         deadline = time.monotonic() + self._operation_timeout_s
         done: list[Any] = []
@@ -316,6 +322,7 @@ class ZooKeeperStore:
                 if isinstance(value, SessionExpiredError):
                     raise value
                 done.append(value)
+                deadline = time.monotonic() + self._operation_timeout_s
         return done
 
     def _outcome(self, path: str, result: IAsyncResult, deadline: float) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -197,14 +198,26 @@ class ClusterStore:
         topic_id = znodes.random_uuid()
         self.set_entity_config("topics", topic, config)
         assignment = TopicAssignment(partitions, topic_id)
-        self.store.create(znodes.topic_path(topic), znodes.encode_topic(assignment))
+        try:
+            self.store.create(znodes.topic_path(topic), znodes.encode_topic(assignment))
+        except NodeExistsError:
+            # Our own first try, whose answer was lost with the connection?
+            found = self.topic_assignment(topic)
+            if found is None or found.topic_id != topic_id:
+                raise
         return topic_id
 
     def set_topic_assignment(self, topic: str, assignment: TopicAssignment) -> None:
         """Replaces the assignment. Raises :class:`BadVersionError` when it changed since
         ``assignment.version``.
         """
-        self.store.set(znodes.topic_path(topic), znodes.encode_topic(assignment), assignment.version)
+        try:
+            self.store.set(znodes.topic_path(topic), znodes.encode_topic(assignment), assignment.version)
+        except BadVersionError:
+            # A write repeated over a lost connection meets its own first try.
+            found = self.topic_assignment(topic)
+            if found is None or replace(found, version=assignment.version) != assignment:
+                raise
 
     def partition_states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
         """Partitions whose state was ever written only."""

@@ -153,10 +153,21 @@ class ControllerStore:
         self._guarded([Delete(znodes.CONTROLLER)])
 
     def _delete_existing(self, paths: Sequence[str]) -> None:
+        for start in range(0, len(paths), DELETES_PER_MULTI):
+            self._delete_chunk(paths[start : start + DELETES_PER_MULTI])
+
+    def _delete_chunk(self, paths: Sequence[str]) -> None:
+        """A multi repeated over a lost connection meets its own first try: then there is nothing left of it."""
+        while existing := self._existing(paths):
+            try:
+                self._guarded([Delete(path) for path in existing])
+            except NoNodeError:
+                continue
+            return
+
+    def _existing(self, paths: Sequence[str]) -> list[str]:
         found = self._store.get_many(paths)
-        existing = [path for path, node in zip(paths, found, strict=True) if node is not None]
-        for start in range(0, len(existing), DELETES_PER_MULTI):
-            self._guarded([Delete(path) for path in existing[start : start + DELETES_PER_MULTI]])
+        return [path for path, node in zip(paths, found, strict=True) if node is not None]
 
     def _created(
         self, tp: TopicPartition, state: LeaderAndIsr, result: list[OpResult] | StoreError
@@ -225,6 +236,21 @@ def claim_controller(
         return _after_lost_race(cluster_store, broker_id, epoch, error)
     assert isinstance(stat, Stat)
     return ControllerStore(cluster_store, ControllerEpoch(epoch, stat.version))
+
+
+def give_up_claim(cluster_store: ClusterStore, broker_id: int) -> None:
+    """Deletes ``/controller`` if it is this session's own, of whatever term; never another broker's.
+
+    The delete may be repeated over a lost connection, or come late: then another broker may have claimed it, which
+    raised ``/controller_epoch``, and nothing is done.
+    """
+    epoch, claim = cluster_store.controller_epoch(), cluster_store.controller_claim()
+    if claim is None or epoch is None:
+        return
+    if (claim.broker_id, claim.session_id) != (broker_id, cluster_store.session_id):
+        return
+    with suppress(NoNodeError, BadVersionError):
+        cluster_store.store.multi([Check(znodes.CONTROLLER_EPOCH, epoch[1]), Delete(znodes.CONTROLLER)])
 
 
 def _create_controller_epoch(cluster_store: ClusterStore) -> tuple[int, int]:

@@ -73,7 +73,10 @@ class Events:
 
     def run(self) -> None:
         while self._events:
-            self._events.popleft()[1]()
+            self.run_one(*self._events.popleft())
+
+    def run_one(self, key: Hashable, action: Callable[[], None]) -> None:
+        action()
 
     def run_later(self, key: Hashable) -> None:
         """The delayed events of one kind that wait now, and what follows."""

@@ -15,6 +15,7 @@ from broker.zookeeper.controller_store import ControllerMovedError, claim_contro
 from broker.zookeeper.embedded import EmbeddedStore
 from broker.zookeeper.store import BadVersionError, NodeExistsError, StoreError
 from broker.zookeeper.znodes import BadZnodeError, BrokerRegistration, LeaderAndIsr
+from tests.support.faulty_store import Fault, Faults, FaultySession
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -187,6 +188,27 @@ def test_a_write_that_meets_its_own_first_try_is_done(store):
     state = controller.create_partition_states({T0: LeaderAndIsr(1, 0, (1, 2), 1)})[T0]
     wish = replace(state, isr=(1,))
     assert controller.update_partition_states({T0: wish}) == controller.update_partition_states({T0: wish})
+
+
+def test_a_topic_whose_creation_meets_its_own_first_try_is_created(store):
+    for nth in range(1, 6):
+        faults = Faults(nth, Fault.REPEATED)
+        topic = f"t{nth}"
+        created = ClusterStore(FaultySession(store.store, {}, faults)).create_topic(topic, {0: (1,)}, {})
+        assert faults.met or faults.count < nth
+        assert created == store.topic_assignment(topic).topic_id
+        with pytest.raises(NodeExistsError):
+            store.create_topic(topic, {0: (1,)}, {})
+
+
+def test_partitions_whose_addition_meets_its_own_first_try_are_added(store):
+    store.create_topic("t", {0: (1,)}, {})
+    found = store.topic_assignment("t")
+    wanted = replace(found, partitions={0: (1,), 1: (2,)})
+    ClusterStore(FaultySession(store.store, {}, Faults(1, Fault.REPEATED))).set_topic_assignment("t", wanted)
+    assert store.topic_assignment("t").partitions == {0: (1,), 1: (2,)}
+    with pytest.raises(BadVersionError):
+        store.set_topic_assignment("t", found)
 
 
 def test_a_deleted_topic_leaves_no_znode(store):
