@@ -31,6 +31,8 @@ commands:
   start FILE         run a broker of a cluster, configured by Kafka's server.properties
   standalone         run one broker by itself, without ZooKeeper; data is kept across restarts
   deregister FILE    after a crash: end the dead broker's ZooKeeper session, so that its partitions fail over at once
+  may-stop FILE      before a restart or reboot: take the cluster's stop permit, once it bears that this broker stops
+  await-return FILE  after it: wait until the broker is back in every ISR that it was in, and give the permit back
   check-config FILE  say whether `start FILE` would accept the file, and what is wrong with it
 
 `landline COMMAND --help` has the options of a command. Metrics and state are served over HTTP on
@@ -40,8 +42,8 @@ environment:
   LANDLINE_LOG_LEVEL    debug, info, warning or error
   LANDLINE_LOG_FORMAT   logfmt, or json for one JSON object per line
 
-exit codes: 0 stopped as asked, 1 failed, 2 wrong arguments, 78 wrong configuration,
-130 forced by a second ^C."""
+exit codes: 0 done, or stopped as asked, 1 failed, 2 wrong arguments, 75 not now (may-stop, await-return),
+78 wrong configuration, 130 forced by a second ^C."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,6 +101,47 @@ def _parser() -> Any:
         "unit runs it as ExecStopPost=.",
     )
     gone.add_argument("file", metavar="FILE", help="the broker's server.properties")
+    may_stop = add(
+        "may-stop",
+        _turn,
+        "Asks whether the cluster bears that this host's broker stops, and takes the one permit for it: nobody else "
+        "gets it until `landline await-return` has given it back, or until it expires. Exit code 0 means: stop it now.",
+    )
+    back = add(
+        "await-return",
+        _turn,
+        "Waits until the broker, restarted, is back in every ISR that it was in when `landline may-stop` granted its "
+        "stop, renews the permit meanwhile and gives it back at the end.",
+    )
+    for command in (may_stop, back):
+        command.add_argument("file", metavar="FILE", help="the broker's server.properties")
+        command.add_argument(
+            "--holder", help="who asks; USER@HOST by default, and the same for both commands"
+        )
+        command.add_argument(
+            "--for",
+            dest="lease_s",
+            metavar="SECONDS",
+            type=_seconds,
+            default=180.0,
+            help="the permit expires after; 180",
+        )
+    may_stop.add_argument(
+        "--within",
+        metavar="SECONDS",
+        type=_seconds,
+        default=0.0,
+        help="how long to wait for it; not at all by default",
+    )
+    may_stop.add_argument("--dry-run", action="store_true", help="only say whether it may; take nothing")
+    back.add_argument(
+        "--within",
+        metavar="SECONDS",
+        type=_seconds,
+        default=600.0,
+        help="give up after so long without progress; 600",
+    )
+    back.add_argument("--unit", help="its systemd unit; the wait ends when systemd has given up on it")
     check = add("check-config", _check_config, "Checks a configuration as `landline start` would.")
     check.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
     alone = add("standalone", _standalone, "Runs one broker without ZooKeeper until SIGTERM or ^C.")
@@ -123,6 +166,16 @@ def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535 are")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    """``120``, or as systemd writes it, ``120s``."""
+    import argparse
+
+    number = text.removesuffix("s")
+    if not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return float(number)
 
 
 def _default_data_dir() -> Path:
@@ -160,6 +213,21 @@ def _deregister(options: Any) -> int:
     structlog = _logging()
     getattr(structlog.get_logger("broker"), report.level)(report.event, **report.fields, took_ms=took_ms)
     return EXIT_OK
+
+
+def _turn(options: Any) -> int:
+    from broker.config.problems import ConfigError
+    from broker.config.properties import read_properties
+    from broker.server.turn_command import await_return, may_stop
+
+    try:
+        properties = {**read_properties(options.file), **dict(options.override)}
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return EXIT_CONFIG
+    os.environ.setdefault("LANDLINE_LOG_LEVEL", "warning")
+    _logging()
+    return (await_return if hasattr(options, "unit") else may_stop)(options, properties, _complain)
 
 
 def _logging() -> Any:

@@ -146,7 +146,7 @@ def main() -> int:
     console = Console(highlight=False, soft_wrap=True, record=picture is not None)
     if not console.is_terminal or picture:
         console.width = 132 if picture else 160
-    first = next((status for status in statuses if "cluster_id" in status), {})
+    first = next((status for status in statuses if status.get("cluster_id")), {})
     console.print()
     console.print(
         f"[bold]cluster {first.get('cluster_id', 'unknown')}[/], Landline {first.get('version', '?')}"

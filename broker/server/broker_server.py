@@ -52,7 +52,7 @@ from broker.server.replication_service import ReplicationService
 from broker.server.request_handler_pool import RequestHandlerPool
 from broker.server.session_file import SessionFile
 from broker.server.startup_steps import StartupCancelled, StartupError, StartupSteps
-from broker.server.status import register_stats, running_status
+from broker.server.status import NOT_RUNNING, register_stats, running_status
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
@@ -464,7 +464,7 @@ class BrokerServer:
         basic = {"broker_id": self.broker_id, "version": __version__, "state": self.keeper.state.name}
         if not self.keeper.is_running or steps is None:
             loading = self._load_progress
-            return basic if loading is None else {**basic, "loading": loading._asdict()}
+            return {**basic, **NOT_RUNNING, "loading": None if loading is None else loading._asdict()}
         running = running_status(
             self.cluster_id,
             self.controller,
@@ -476,7 +476,7 @@ class BrokerServer:
             self.replica_manager,
             self.log_manager,
         )
-        return {**basic, **running}
+        return {**basic, **running, "loading": None}
 
     def _listener_texts(self) -> list[str]:
         return [str(endpoint) for endpoint in self._advertised()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from broker.controller.controller import KafkaController
 from broker.log.log import Log
@@ -49,6 +49,31 @@ def running_status(
         **disk_status(logs),
         "leading": partition_rows(replicas),
     }
+
+
+# What /status says, besides who it is, while the broker is not running: the same fields, so that none is missing
+# for who asks.
+NOT_RUNNING: Final[Mapping[str, Any]] = {
+    "cluster_id": None,
+    "controller_id": -1,
+    "is_controller": False,
+    "broker_epoch": -1,
+    "listeners": [],
+    "startup_ms": None,
+    "startup_steps": [],
+    "zookeeper_state": "CONNECTING",
+    "live_brokers": [],
+    "partition_count": 0,
+    "leader_count": 0,
+    "under_replicated_partitions": 0,
+    "under_min_isr_partitions": 0,
+    "at_min_isr_partitions": 0,
+    "reassigning_partitions": 0,
+    "offline_partitions": 0,
+    "offline_log_dirs": {},
+    "refusing_log_dirs": {},
+    "leading": [],
+}
 
 
 def replica_counts(replicas: ReplicaManager) -> dict[str, int]:

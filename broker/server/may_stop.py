@@ -1,0 +1,293 @@
+"""`landline may-stop` and `landline await-return`: the turn of a broker that is to be restarted.
+
+`may-stop` takes the cluster's one stop permit and waits until the cluster bears the stop; `await-return` renews the
+permit until the broker is back in every ISR that it was in, and frees it. Between the two the caller restarts. What is
+allowed is decided by `stop_judge`, who has the permit by `stop_permit`; here is only the waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from broker.config.log_dirs import log_dir_paths
+from broker.log.errors import LogDirError
+from broker.log.meta_properties import MetaProperties, read_meta_properties
+from broker.server.session_file import SessionFile
+from broker.server.stop_judge import (
+    ClusterView,
+    OwnBroker,
+    in_words,
+    not_back,
+    out_of,
+    why_another_cluster,
+    why_another_process,
+    why_not_stop,
+)
+from broker.server.stop_permit import Lease, StopPermit, by_topic
+from broker.server.stop_view import read_view
+from broker.zookeeper.client import ZooKeeperStore
+from broker.zookeeper.cluster_store import MIN_INSYNC_REPLICAS, ClusterStore
+from broker.zookeeper.store import Store, StoreError
+
+# A quorum that is away for longer than an election is away: nobody is stopped then, and nobody waits for it.
+ZOOKEEPER_MS: Final = 10_000
+_PAUSE_S: Final = 1.0
+_HTTP_S: Final = 2.0
+
+Tell = Callable[[str], None]
+
+
+class CannotAskError(Exception):
+    """The question cannot even be put: says what is missing, and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A broker of this host as its properties and its data directories describe it. ``http_url`` is None where it has
+    no HTTP port of its own to be asked at.
+    """
+
+    own: OwnBroker
+    connect: str
+    default_min_isr: int
+    http_url: str | None
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str], source: str) -> Asker:
+        """Raises :class:`CannotAskError` for what ``source``, a properties file, does not say."""
+        connect = properties.get("zookeeper.connect", "")
+        if not connect:
+            raise CannotAskError(f"{source} has no zookeeper.connect: there is no cluster to ask")
+        directory = Path(log_dir_paths(properties.get("log.dirs"), properties.get("log.dir"))[0])
+        try:
+            meta = read_meta_properties(directory)
+        except (OSError, LogDirError):  # a failed disk is what the restart may be for
+            meta = None
+        meta = meta or MetaProperties(None, None)
+        text = properties.get("broker.id", "-1")
+        broker_id = int(text) if text.isdecimal() else meta.broker_id
+        if broker_id is None:
+            raise CannotAskError(
+                f"{source} has no broker.id, and {directory} no meta.properties that says it"
+            )
+        note = SessionFile(directory).read()
+        minimum = properties.get(MIN_INSYNC_REPLICAS, "1")
+        return cls(
+            OwnBroker(broker_id, meta.cluster_id, note.session.session_id if note else None),
+            connect,
+            int(minimum) if minimum.isdecimal() else 1,
+            _http_url(properties),
+        )
+
+
+def _http_url(properties: Mapping[str, str]) -> str | None:
+    port = properties.get("landline.http.port", "")
+    host = properties.get("landline.http.host", "")
+    if not port.isdecimal() or int(port) == 0:
+        return None
+    host = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else host  # noqa: S104 - asked, not bound
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextmanager
+def zookeeper(connect: str) -> Iterator[Store]:
+    """A session of this command's own. Raises :class:`StoreError` when there is no quorum within ``ZOOKEEPER_MS``."""
+    store = ZooKeeperStore(connect, ZOOKEEPER_MS)
+    store.connect(ZOOKEEPER_MS, threading.Event())
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+class Turn:
+    """One broker's turn, in one ZooKeeper session. ``tell`` hears what is waited for, whenever that changes."""
+
+    def __init__(
+        self,
+        store: Store,
+        asker: Asker,
+        holder: str,
+        lease_ms: int,
+        tell: Tell,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+        read: Callable[..., ClusterView] = read_view,
+    ) -> None:
+        self._asker = asker
+        self._permit = StopPermit(store)
+        self._read_view = read
+        self._cluster = ClusterStore(store)
+        self._lease = Lease(holder, asker.own.broker_id, lease_ms)
+        self._tell = tell
+        self._told = ""
+        self._now = now
+        self._pause = pause
+
+    def why_not_now(self) -> list[str]:
+        """What forbids the stop at this moment, but for somebody's permit; takes nothing. Raises StoreError."""
+        return self._doubts(self._read())
+
+    def ask(self, within_s: float) -> list[str]:
+        """Empty when the permit is granted. Else what forbids it after ``within_s``; then it is free again. Raises
+        :class:`StoreError`, and :class:`CannotAskError` for another cluster than this broker's.
+        """
+        deadline = self._now() + within_s
+        granted = False
+        try:
+            while True:
+                began = self._now()
+                reasons = self._ask_once()
+                granted = not reasons
+                if granted or self._now() >= deadline:
+                    return reasons
+                self._say(f"waiting: {in_words(reasons)}")
+                self._rest(began)
+        finally:
+            if not granted:
+                self._free()
+
+    def _ask_once(self) -> list[str]:
+        held = self._permit.take(self._lease)
+        if held is not None:
+            return [str(held)]
+        view = self._read()
+        other = why_another_cluster(view, self._asker.own)
+        if other is not None:
+            raise CannotAskError(other)
+        reasons = self._doubts(view)
+        if reasons:
+            return reasons
+        broker_id = self._lease.broker_id
+        member = view.members.get(broker_id)
+        lost = self._permit.take(
+            replace(
+                self._lease,
+                broker_epoch=-1 if member is None else member.epoch,
+                out_of_isr=by_topic(out_of(view, broker_id)),
+            )
+        )
+        return [] if lost is None else [str(lost)]
+
+    def await_return(
+        self,
+        within_s: float,
+        progress: Callable[[], int] = lambda: 0,
+        given_up: Callable[[], str | None] = lambda: None,
+    ) -> list[str]:
+        """Empty when the broker is back in every ISR that it was in; else what it lacks after ``within_s`` without
+        progress. The permit is free afterwards. ``progress`` tells what a recovery has done, a number that rises;
+        ``given_up`` why nothing is to be waited for any more.
+        """
+        lease = self._kept()
+        loaded, fewest = 0, math.inf
+        deadline = self._now() + within_s
+        while True:
+            began = self._now()
+            reasons, missing = self._not_back(lease)
+            if not reasons:
+                break
+            before = loaded, fewest
+            loaded, fewest = max(loaded, progress()), min(fewest, missing)
+            if (loaded, fewest) != before:
+                deadline = self._now() + within_s
+            end = given_up()
+            if end is not None or self._now() >= deadline:
+                reasons = reasons if end is None else [end, *reasons]
+                break
+            self._say(f"waiting: {in_words(reasons)}")
+            self._rest(began)
+        self._free()
+        return reasons
+
+    def _kept(self) -> Lease:
+        """The lease with what it says of the broker before its stop."""
+        try:
+            kept = self._permit.held_by(self._lease.holder, self._lease.broker_id)
+        except StoreError:
+            kept = None
+        if kept is None:
+            self._say("the permit is not this holder's: waiting for the broker in every one of its ISRs")
+            return self._lease
+        return replace(kept, for_ms=self._lease.for_ms)
+
+    def _not_back(self, lease: Lease) -> tuple[list[str], float]:
+        """What it lacks, and in how many partitions: infinitely many before it is registered."""
+        try:
+            self._permit.take(lease)
+            view = self._read(others=False)
+        except StoreError as error:
+            return [f"ZooKeeper: {error}"], math.inf
+        missing = not_back(view, lease.broker_id, lease.broker_epoch, lease.was_out_of)
+        if missing is None:
+            return [f"broker {lease.broker_id} has not registered anew in ZooKeeper yet"], math.inf
+        return missing, len(missing)
+
+    def _doubts(self, view: ClusterView) -> list[str]:
+        other = why_another_process(view, self._asker.own)
+        return [other] if other is not None else why_not_stop(view, self._asker.own.broker_id)
+
+    def _read(self, *, others: bool = True) -> ClusterView:
+        return self._read_view(
+            self._cluster, self._asker.own.broker_id, self._asker.default_min_isr, others=others
+        )
+
+    def _free(self) -> None:
+        try:
+            self._permit.free(self._lease.holder, self._lease.broker_id)
+        except StoreError as error:
+            self._say(f"the permit could not be given back and expires by itself: {error}")
+
+    def _say(self, words: str) -> None:
+        if words != self._told:
+            self._told = words
+            self._tell(words)
+
+    def _rest(self, began: float) -> None:
+        """A look takes a large cluster longer: at most a quarter of the time is spent on looking."""
+        self._pause(max(_PAUSE_S, 3 * (self._now() - began)))
+
+
+def recovery_progress(asker: Asker) -> Callable[[], int]:
+    """What the broker of this host has loaded and verified so far; 0 where it does not say."""
+
+    def progress() -> int:
+        loading = _status(asker.http_url).get("loading") or {}
+        return int(loading.get("logs", 0)) + int(loading.get("segments", 0))
+
+    return progress
+
+
+def _status(url: str | None) -> dict[str, Any]:
+    if url is None:
+        return {}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url}/status", timeout=_HTTP_S) as answer:
+            found = json.loads(answer.read())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def unit_given_up(unit: str | None) -> Callable[[], str | None]:
+    """Why systemd does not start the unit again; None while it does, and where there is no unit."""
+
+    def given_up() -> str | None:
+        if unit is None:
+            return None
+        shown = subprocess.run(["systemctl", "is-failed", unit], capture_output=True, text=True, check=False)
+        return f"systemd gave up on {unit}" if shown.stdout.strip() == "failed" else None
+
+    return given_up

@@ -1,0 +1,206 @@
+"""Whether the cluster bears that one broker stops, and whether one that was restarted is back. Pure.
+
+Judged for each partition of that broker alone: what lies elsewhere its stop cannot harm. A replica counts while it is
+in the ISR, registered, and answers; so a host that is off for good stops nobody as long as `min.insync.replicas` holds
+without it, and one that hangs is not counted on though ZooKeeper still thinks that it lives. A broker that is not
+registered may always be stopped: the cluster does without it already, and its restart may be what mends it.
+`stop_view` reads what is judged here, `may_stop` waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker.utils.topic_partition import TopicPartition
+
+_SHOWN = 5
+_NO_CONTROLLER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A registered broker. ``silence`` is why it did not answer, None when it did; ``controller_id`` is who it takes
+    for the controller, None when it was not asked or did not answer.
+    """
+
+    broker_id: int
+    epoch: int
+    session_id: int
+    address: str
+    silence: str | None = None
+    cluster_id: str | None = None
+    controller_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition of the broker in question. ``replicas`` are those it has and keeps, without the ones that are being
+    added; ``min_isr`` 0 stands for one that cannot be read. ``leader`` is -1 when it has none.
+    """
+
+    partition: TopicPartition
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    min_isr: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What ZooKeeper and the brokers said at one moment. ``controller_id`` is -1 while nobody is."""
+
+    cluster_id: str | None
+    controller_id: int
+    members: Mapping[int, Member]
+    partitions: Sequence[PartitionView]
+
+    def serves(self, broker_id: int) -> bool:
+        """Whether it is registered and answers."""
+        member = self.members.get(broker_id)
+        return member is not None and member.silence is None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnBroker:
+    """What the host knows of its broker: None for what its data directories do not say."""
+
+    broker_id: int
+    cluster_id: str | None
+    session_id: int | None
+
+
+def why_another_cluster(view: ClusterView, own: OwnBroker) -> str | None:
+    """Why ZooKeeper has not the cluster that this broker belongs to; None when nothing speaks against it."""
+    if own.cluster_id in {None, view.cluster_id}:
+        return None
+    found = "no cluster" if view.cluster_id is None else f"cluster {view.cluster_id}"
+    return (
+        f"broker {own.broker_id} has data of cluster {own.cluster_id}, but zookeeper.connect leads to {found}: set it "
+        "to the cluster that the broker belongs to"
+    )
+
+
+def why_another_process(view: ClusterView, own: OwnBroker) -> str | None:
+    """Why the registered broker of this id is not the one of this host; None when nothing speaks against it."""
+    member = view.members.get(own.broker_id)
+    if member is None or own.session_id is None or member.session_id == own.session_id:
+        return None
+    return (
+        f"broker id {own.broker_id} is registered by another process than this host's, which tells clients to come to "
+        f"{member.address}: give each broker an id of its own (broker_first_id)"
+    )
+
+
+def why_not_stop(view: ClusterView, broker_id: int) -> list[str]:
+    """What forbids stopping the broker, one line each; empty when it may be stopped."""
+    if broker_id not in view.members:
+        return []
+    return [
+        *_doubts_of_controller(view),
+        *(
+            reason
+            for one in view.partitions
+            if (reason := _why_partition_forbids(view, one, broker_id)) is not None
+        ),
+    ]
+
+
+def not_back(
+    view: ClusterView, broker_id: int, old_epoch: int, was_out_of: Callable[[TopicPartition], bool]
+) -> list[str] | None:
+    """The partitions that the restarted broker is not back in, one line each; empty when it is back in every ISR that
+    it was in. None before it has registered.
+
+    ``old_epoch`` is the broker epoch that it had before, -1 for none; ``was_out_of`` tells the partitions in whose ISR
+    it was not.
+    """
+    member = view.members.get(broker_id)
+    if member is None or member.epoch == old_epoch:
+        return None
+    mine = [one for one in view.partitions if not was_out_of(one.partition)]
+    return [reason for one in mine if (reason := _why_not_back_in(view, one, broker_id)) is not None]
+
+
+def in_words(reasons: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = len(reasons) - _SHOWN
+    shown = [*reasons[:_SHOWN], f"and {more} more like these"] if more > 0 else reasons
+    return "; ".join(shown)
+
+
+def out_of(view: ClusterView, broker_id: int) -> list[TopicPartition]:
+    """The broker's partitions in whose ISR it is not."""
+    return [one.partition for one in view.partitions if broker_id not in one.isr]
+
+
+def _doubts_of_controller(view: ClusterView) -> list[str]:
+    if view.controller_id == _NO_CONTROLLER:
+        return [
+            "the cluster has no controller, so nobody would take over what the broker leads: it waits for an election"
+        ]
+    if view.controller_id not in view.members:
+        return [f"the controller, broker {view.controller_id}, is not registered: it waits for an election"]
+    silence = view.members[view.controller_id].silence
+    if silence is not None:
+        return [f"the controller, broker {view.controller_id}, {silence}"]
+    return [
+        f"broker {member.broker_id} takes {_named(member.controller_id)} for the controller, ZooKeeper broker "
+        f"{view.controller_id}: it waits until they agree"
+        for member in view.members.values()
+        if member.controller_id is not None and member.controller_id != view.controller_id
+    ] + [
+        f"broker {member.broker_id} answers for cluster {member.cluster_id}, not {view.cluster_id}"
+        for member in view.members.values()
+        if None not in (member.cluster_id, view.cluster_id) and member.cluster_id != view.cluster_id
+    ]
+
+
+def _named(controller_id: int | None) -> str:
+    return "nobody" if controller_id in {None, _NO_CONTROLLER} else f"broker {controller_id}"
+
+
+def _why_partition_forbids(view: ClusterView, one: PartitionView, broker_id: int) -> str | None:
+    if len(one.replicas) < 2:
+        return None  # nobody could take over, however long we waited
+    if one.leader not in view.members:
+        return (
+            f"{one.partition} has no leader: it waits for a replica of its ISR {_ids(one.isr)}"
+            f"{_absent(view, [r for r in one.isr if r != broker_id])}"
+        )
+    if broker_id not in one.isr:
+        return None
+    left = [r for r in one.isr if r != broker_id and view.serves(r)]
+    if left and len(left) >= (one.min_isr or len(one.replicas) - 1):
+        return None
+    missing = [r for r in one.replicas if r != broker_id and r not in left]
+    if left and not missing:
+        return None  # the topic asks for all its replicas: waiting does not give it more
+    return (
+        f"{one.partition} would have {len(left)} in sync without broker {broker_id}, with min.insync.replicas="
+        f"{one.min_isr}: it waits for{_absent(view, missing) or ' another replica'}"
+    )
+
+
+def _why_not_back_in(view: ClusterView, one: PartitionView, broker_id: int) -> str | None:
+    if one.leader not in view.members:
+        return f"{one.partition} has no leader: it waits for a replica of its ISR {_ids(one.isr)}"
+    if broker_id in one.isr:
+        return None
+    return f"{one.partition} has broker {broker_id} not back in its ISR {_ids(one.isr)}, leader {one.leader}"
+
+
+def _absent(view: ClusterView, replicas: Sequence[int]) -> str:
+    """Each of them and what is wrong with it."""
+
+    def state(broker_id: int) -> str:
+        member = view.members.get(broker_id)
+        if member is None:
+            return "not registered"
+        return "out of sync" if member.silence is None else member.silence
+
+    return "".join(f" replica {broker_id} ({state(broker_id)})" for broker_id in replicas)
+
+
+def _ids(broker_ids: Iterable[int]) -> str:
+    return f"[{', '.join(str(broker_id) for broker_id in broker_ids)}]"

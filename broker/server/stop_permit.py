@@ -1,0 +1,153 @@
+"""The stop permit: one lease in ZooKeeper, held by whoever is about to stop a broker of the cluster.
+
+There is one znode, so there is one holder. It is never deleted, for a version must not come back; empty means free. A
+lease lasts ``for_ms`` from its last write, by the clock of ZooKeeper's leader alone: what a crashed deploy left is free
+when that has passed, whatever the clocks of the hosts say. Kafka's brokers read over it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.store import BadVersionError, NodeExistsError, NoNodeError, Stat, Store
+
+PERMIT: Final = "/landline/stop_permit"
+CLOCK: Final = "/landline/clock"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """``holder`` is any text that no two deploys share. ``broker_epoch`` and ``out_of_isr`` say how the broker stood
+    when the permit was granted (-1: not registered): back is who stands like that again.
+    """
+
+    holder: str
+    broker_id: int
+    for_ms: int
+    broker_epoch: int = -1
+    out_of_isr: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def is_of(self, holder: str, broker_id: int) -> bool:
+        """A holder has a lease for one broker at a time: the next one is stopped when this one is back."""
+        return (self.holder, self.broker_id) == (holder, broker_id)
+
+    def was_out_of(self, partition: TopicPartition) -> bool:
+        """Whether the broker was not in this partition's ISR."""
+        return partition.partition in self.out_of_isr.get(partition.topic, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Somebody else's lease, and for how long still."""
+
+    lease: Lease
+    remaining_ms: int
+
+    def __str__(self) -> str:
+        return (
+            f"the permit is held by {self.lease.holder} for broker {self.lease.broker_id}: it waits until that broker "
+            f"is back, or the permit expires in {self.remaining_ms / 1000:.0f} s"
+        )
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+    """As a lease keeps them."""
+    found: dict[str, tuple[int, ...]] = {}
+    for partition in partitions:
+        found[partition.topic] = (*found.get(partition.topic, ()), partition.partition)
+    return found
+
+
+class StopPermit:
+    """Takes, renews and frees the lease; without state of its own. Every call may raise the store's errors."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def take(self, lease: Lease) -> Held | None:
+        """Takes the lease, or renews what the same holder has for the same broker; None then, else who has it."""
+        data = encode_lease(lease)
+        while True:
+            found = self._read()
+            if found is None:
+                self._make()
+                continue
+            present, stat = found
+            if present is not None and not present.is_of(lease.holder, lease.broker_id):
+                remaining_ms = stat.mtime_ms + present.for_ms - self._now_ms()
+                if remaining_ms > 0:
+                    return Held(present, remaining_ms)
+            try:
+                self._store.set(PERMIT, data, stat.version)
+            except BadVersionError:
+                continue  # somebody was faster, or this was our own first try: the next look tells
+            return None
+
+    def held_by(self, holder: str, broker_id: int) -> Lease | None:
+        """The lease as it was written, when this holder has it still."""
+        found = self._read()
+        lease = None if found is None else found[0]
+        return lease if lease is not None and lease.is_of(holder, broker_id) else None
+
+    def free(self, holder: str, broker_id: int) -> None:
+        """Frees the holder's lease; another one stays."""
+        found = self._read()
+        if found is None or found[0] is None or not found[0].is_of(holder, broker_id):
+            return
+        try:
+            self._store.set(PERMIT, b"", found[1].version)
+        except BadVersionError:
+            return  # it had expired, and is another's by now
+
+    def _read(self) -> tuple[Lease | None, Stat] | None:
+        try:
+            data, stat = self._store.get(PERMIT)
+        except NoNodeError:
+            return None
+        return decode_lease(data), stat
+
+    def _make(self) -> None:
+        self._store.ensure_path("/landline")
+        with suppress(NodeExistsError):
+            self._store.create(PERMIT)
+
+    def _now_ms(self) -> int:
+        """ZooKeeper's own clock, as it stamps a write."""
+        try:
+            return self._store.set(CLOCK, b"").mtime_ms
+        except NoNodeError:
+            self._store.ensure_path(CLOCK)
+            return self._store.set(CLOCK, b"").mtime_ms
+
+
+def encode_lease(lease: Lease) -> bytes:
+    value = {
+        "version": _VERSION,
+        "holder": lease.holder,
+        "broker": lease.broker_id,
+        "for_ms": lease.for_ms,
+        "broker_epoch": lease.broker_epoch,
+        "out_of_isr": {topic: list(numbers) for topic, numbers in lease.out_of_isr.items()},
+    }
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_lease(data: bytes) -> Lease | None:
+    """None for a free permit, and for what nobody can read: a lease by hand must not stop rolls for ever."""
+    try:
+        value: Any = json.loads(data)
+        return Lease(
+            str(value["holder"]),
+            int(value["broker"]),
+            int(value["for_ms"]),
+            int(value["broker_epoch"]),
+            {str(topic): tuple(map(int, numbers)) for topic, numbers in value["out_of_isr"].items()},
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None

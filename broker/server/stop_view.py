@@ -1,0 +1,110 @@
+"""Reads what `stop_judge` judges: the tree in ZooKeeper, and a word from every broker that would be counted on.
+
+ZooKeeper alone believes in a hung broker until its session times out; its connection alone would believe a broker that
+the cluster has given up. Works with brokers of either kind, Apache Kafka's controller too: nothing is asked but znodes
+and a Metadata request without topics. The cost is that of one broker's partitions, and an answer of some hundred bytes
+from each broker it shares them with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final
+
+from broker.config.endpoint import Endpoint
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import ProtocolError
+from broker.replication.broker_channel import BrokerChannel, ChannelError
+from broker.server.stop_judge import ClusterView, Member, PartitionView
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.znodes import LiveBroker
+
+_METADATA_VERSION: Final = 4
+_PROBE_MS: Final = 2000
+_PROBES_AT_ONCE: Final = 16
+
+Probe = Callable[[Member, Endpoint], Member]
+
+
+def read_view(
+    cluster: ClusterStore,
+    broker_id: int,
+    default_min_isr: int,
+    *,
+    others: bool = True,
+    probe: Probe | None = None,
+) -> ClusterView:
+    """The cluster as this broker's stop would meet it; without ``others`` as ZooKeeper alone has it. Raises what the
+    store raises.
+
+    Reads of one ZooKeeper session never go back behind its own writes: who took the permit in it sees at least what its
+    last holder waited for.
+    """
+    partitions = _partitions(cluster, broker_id, default_min_isr)
+    live = cluster.brokers()
+    controller_id = cluster.controller_id()
+    counted_on = {controller_id, *(replica for one in partitions for replica in one.isr)} - {broker_id}
+    members = {key: _member(broker) for key, broker in live.items()}
+    if others:
+        members |= _probed(members, {key: live[key] for key in counted_on & set(live)}, probe or ask)
+    return ClusterView(cluster.cluster_id(), controller_id, members, partitions)
+
+
+def _partitions(cluster: ClusterStore, broker_id: int, default_min_isr: int) -> list[PartitionView]:
+    kept: dict[TopicPartition, tuple[int, ...]] = {}
+    for topic, assignment in cluster.topic_assignments(cluster.topics()).items():
+        for number, replicas in assignment.partitions.items():
+            adding = assignment.adding_replicas.get(number, ())
+            stay = tuple(replica for replica in replicas if replica not in adding)
+            if broker_id in stay:
+                kept[TopicPartition(topic, number)] = stay
+    topics = sorted({partition.topic for partition in kept})
+    min_isrs = cluster.min_insync_replicas(topics, default_min_isr)
+    return [
+        PartitionView(partition, kept[partition], state.isr, state.leader, min_isrs[partition.topic][0])
+        for partition, state in cluster.partition_states(kept).items()
+    ]
+
+
+def _member(broker: LiveBroker) -> Member:
+    endpoint = _endpoint(broker)
+    address = "nowhere" if endpoint is None else f"{endpoint.host}:{endpoint.port}"
+    return Member(broker.broker_id, broker.epoch, broker.session_id, address)
+
+
+def _endpoint(broker: LiveBroker) -> Endpoint | None:
+    endpoints = broker.registration.endpoints
+    plain = [endpoint for endpoint in endpoints if endpoint.security_protocol == "PLAINTEXT"]
+    return plain[0] if plain else None
+
+
+def _probed(members: dict[int, Member], asked: dict[int, LiveBroker], probe: Probe) -> dict[int, Member]:
+    """Those that were asked, all at once; one without a plaintext listener is believed as ZooKeeper has it."""
+    targets = [(members[key], endpoint) for key, broker in asked.items() if (endpoint := _endpoint(broker))]
+    if not targets:
+        return {}
+    with ThreadPoolExecutor(_PROBES_AT_ONCE) as pool:
+        answers = pool.map(lambda target: probe(*target), targets)
+        return {member.broker_id: member for member in answers}
+
+
+def ask(member: Member, endpoint: Endpoint) -> Member:
+    """The member with its answer, or with why there was none."""
+    channel = BrokerChannel(
+        endpoint.host,
+        endpoint.port,
+        client_id="landline-may-stop",
+        connect_timeout_ms=_PROBE_MS,
+        request_timeout_ms=_PROBE_MS,
+    )
+    try:
+        fields = {"topics": [], "allow_auto_topic_creation": False}
+        response = channel.request(ApiKey.METADATA, _METADATA_VERSION, fields)
+    except (ChannelError, ProtocolError) as error:
+        return replace(member, silence=f"does not answer: {error}")
+    finally:
+        channel.close()
+    return replace(member, cluster_id=response.cluster_id or None, controller_id=int(response.controller_id))

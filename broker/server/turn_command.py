@@ -1,0 +1,85 @@
+"""What the commands `landline may-stop` and `landline await-return` print, and with which exit code they end."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from broker.server.may_stop import Asker, CannotAskError, Turn, recovery_progress, unit_given_up, zookeeper
+from broker.server.stop_judge import in_words
+from broker.zookeeper.store import Store, StoreError
+
+EXIT_GRANTED: Final = 0
+# sysexits.h's EX_CONFIG, and EX_TEMPFAIL: the same question may have another answer later.
+EXIT_CONFIG: Final = 78
+EXIT_NOT_NOW: Final = 75
+
+Complain = Callable[[str], None]
+
+
+def may_stop(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
+    """Takes the permit, or says why not; ``options`` are the command's."""
+
+    def ask(store: Store, asker: Asker) -> int:
+        turn = _turn(options, store, asker)
+        reasons = turn.why_not_now() if options.dry_run else turn.ask(options.within)
+        if not reasons:
+            print(f"broker {asker.own.broker_id} may stop{'' if options.dry_run else _until(options)}")
+            return EXIT_GRANTED
+        complain(f"broker {asker.own.broker_id} may not stop: {in_words(reasons)}")
+        return EXIT_NOT_NOW
+
+    return _in_session(options, properties, complain, ask, "no broker is to be stopped")
+
+
+def await_return(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
+    """Waits for the broker; ``options`` are the command's."""
+
+    def wait(store: Store, asker: Asker) -> int:
+        reasons = _turn(options, store, asker).await_return(
+            options.within, recovery_progress(asker), unit_given_up(options.unit)
+        )
+        if not reasons:
+            print(f"broker {asker.own.broker_id} is back in every ISR that it was in")
+            return EXIT_GRANTED
+        complain(f"broker {asker.own.broker_id} is not back: {in_words(reasons)}")
+        return EXIT_NOT_NOW
+
+    return _in_session(options, properties, complain, wait, "whether the broker is back cannot be told")
+
+
+def _in_session(
+    options: Any,
+    properties: Mapping[str, str],
+    complain: Complain,
+    work: Callable[[Store, Asker], int],
+    consequence: str,
+) -> int:
+    try:
+        asker = Asker.of(properties, options.file)
+        with zookeeper(asker.connect) as store:
+            return work(store, asker)
+    except CannotAskError as error:
+        complain(str(error))
+        return EXIT_CONFIG
+    except StoreError as error:
+        complain(f"{consequence}: {error}")
+        return EXIT_NOT_NOW
+
+
+def _turn(options: Any, store: Store, asker: Asker) -> Turn:
+    holder = options.holder or f"{getpass.getuser()}@{socket.gethostname()}"
+
+    def tell(words: str) -> None:
+        print(words, file=sys.stderr, flush=True)
+
+    return Turn(store, asker, holder, int(options.lease_s * 1000), tell)
+
+
+def _until(options: Any) -> str:
+    command = f"landline await-return {options.file}"
+    return f" for {options.lease_s:g} s; then `{command}`" if os.isatty(1) else f" for {options.lease_s:g} s"

@@ -1,0 +1,249 @@
+"""The stop permit has one holder, who may die; a turn waits, says for what, and leaves the permit free."""
+
+import threading
+import time
+
+import pytest
+
+from broker.server.may_stop import Asker, CannotAskError, Turn
+from broker.server.stop_judge import ClusterView, Member, OwnBroker, PartitionView
+from broker.server.stop_permit import PERMIT, Held, Lease, StopPermit, decode_lease, encode_lease
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.embedded import EmbeddedStore
+
+MINUTE_MS = 60_000
+ORDERS = TopicPartition("orders", 7)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = EmbeddedStore(tmp_path / "metadata.db")
+    store.connect(0, threading.Event())
+    yield store
+    store.close()
+
+
+class Time:
+    """Passes only while somebody rests; ``then`` happens at the n-th rest."""
+
+    def __init__(self):
+        self.now_s = 0.0
+        self.rests = 0
+        self.then = {}
+
+    def now(self):
+        return self.now_s
+
+    def pause(self, seconds):
+        self.rests += 1
+        self.now_s += seconds
+        self.then.get(self.rests, lambda: None)()
+
+
+class Cluster:
+    """What a turn reads, changed by the test."""
+
+    def __init__(self):
+        self.isr = (1, 2, 3)
+        self.epochs = {1: 101, 2: 102, 3: 103}
+        self.cluster_id = "c1"
+
+    def read(self, *_, others=True):
+        members = {
+            n: Member(n, epoch, n, f"h{n}:9092", cluster_id="c1", controller_id=1)
+            for n, epoch in self.epochs.items()
+        }
+        one = PartitionView(ORDERS, (1, 2, 3), self.isr, self.isr[0], 2)
+        return ClusterView(self.cluster_id, 1, members, [one])
+
+
+@pytest.fixture
+def cluster():
+    return Cluster()
+
+
+@pytest.fixture
+def clock():
+    return Time()
+
+
+@pytest.fixture
+def turn(store, cluster, clock):
+    def make(holder="deploy-1", broker_id=3, told=None):
+        asker = Asker(OwnBroker(broker_id, "c1", broker_id), "zk", 1, None)
+        tell = [].append if told is None else told.append
+        return Turn(
+            store, asker, holder, MINUTE_MS, tell, now=clock.now, pause=clock.pause, read=cluster.read
+        )
+
+    return make
+
+
+def lease(holder="deploy-1", broker_id=3, for_ms=MINUTE_MS):
+    return Lease(holder, broker_id, for_ms)
+
+
+# --- the lease
+
+
+def test_one_has_the_permit_and_the_next_is_told_who(store):
+    permit = StopPermit(store)
+    assert permit.take(lease()) is None
+    held = permit.take(lease("deploy-2", 1))
+    assert isinstance(held, Held)
+    assert "held by deploy-1 for broker 3" in str(held)
+    assert permit.take(lease()) is None, "renewed"
+    permit.free("deploy-2", 1)
+    assert permit.take(lease("deploy-2", 1)) is not None, "nobody frees what is another's"
+    permit.free("deploy-1", 3)
+    assert permit.take(lease("deploy-2", 1)) is None
+
+
+def test_the_same_holder_stops_its_next_broker_when_the_last_one_is_back(store):
+    permit = StopPermit(store)
+    assert permit.take(lease(broker_id=3)) is None
+    assert permit.take(lease(broker_id=2)) is not None
+
+
+def test_a_permit_whose_holder_died_is_free_when_its_time_has_passed(store):
+    permit = StopPermit(store)
+    assert permit.take(lease(for_ms=50)) is None
+    deadline = time.monotonic() + 10
+    while permit.take(lease("deploy-2", 1)) is not None:
+        assert time.monotonic() < deadline
+    assert permit.held_by("deploy-1", 3) is None
+
+
+def test_many_who_ask_at_once_get_one_permit(store):
+    granted = []
+
+    def ask(n):
+        if StopPermit(store).take(lease(f"deploy-{n}", n)) is None:
+            granted.append(n)
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(granted) == 1
+
+
+def test_a_lease_survives_its_writing_and_rubbish_is_a_free_permit(store):
+    whole = Lease("me", 3, 5, 103, {"orders": (7, 8)})
+    assert decode_lease(encode_lease(whole)) == whole
+    assert whole.was_out_of(ORDERS)
+    permit = StopPermit(store)
+    permit.take(lease())
+    store.set(PERMIT, b'{"holder": 1}')
+    assert permit.take(lease("deploy-2", 1)) is None
+
+
+# --- a turn
+
+
+def test_the_permit_is_granted_at_once_when_the_cluster_bears_it(turn, clock):
+    assert turn().ask(0) == []
+    assert clock.rests == 0
+    assert "held by deploy-1" in turn("deploy-2", 1).ask(0)[0]
+
+
+def test_a_refused_turn_leaves_the_permit_free(turn, cluster):
+    cluster.isr = (1, 3)
+    (reason,) = turn().ask(0)
+    assert reason.startswith("orders-7 would have 1 in sync without broker 3")
+    cluster.isr = (1, 2, 3)
+    assert turn("deploy-2", 1).ask(0) == []
+
+
+def test_it_waits_says_for_what_once_and_goes_on_when_it_is_there(turn, cluster, clock):
+    cluster.isr = (1, 3)
+    clock.then[5] = lambda: setattr(cluster, "isr", (1, 2, 3))
+    told = []
+    assert turn(told=told).ask(60) == []
+    assert len(told) == 1
+    assert "replica 2 (out of sync)" in told[0]
+
+
+def test_the_deadline_is_in_seconds(turn, cluster, clock):
+    cluster.isr = (1, 3)
+    assert turn().ask(30) != []
+    assert 30 <= clock.now_s < 33
+
+
+def test_another_cluster_is_refused_at_once_and_nothing_is_held(turn, cluster):
+    cluster.cluster_id = "c2"
+    with pytest.raises(CannotAskError, match="leads to cluster c2"):
+        turn().ask(60)
+    cluster.cluster_id = "c1"
+    assert turn("deploy-2", 1).ask(0) == []
+
+
+def test_a_dry_run_takes_nothing(turn):
+    assert turn().why_not_now() == []
+    assert turn("deploy-2", 1).ask(0) == []
+
+
+def test_the_permit_is_kept_until_the_broker_is_back_in_the_isr_that_it_was_in(turn, cluster, clock):
+    assert turn().ask(0) == []
+    cluster.isr, cluster.epochs = (1, 2), {1: 101, 2: 102}
+    others = []
+    clock.then[1] = lambda: others.append(turn("deploy-2", 1).ask(0))
+    clock.then[2] = lambda: setattr(cluster, "epochs", {1: 101, 2: 102, 3: 203})
+    clock.then[4] = lambda: setattr(cluster, "isr", (1, 2, 3))
+    told = []
+    assert turn(told=told).await_return(60) == []
+    assert "held by deploy-1 for broker 3" in others[0][0]
+    assert told == [
+        "waiting: broker 3 has not registered anew in ZooKeeper yet",
+        "waiting: orders-7 has broker 3 not back in its ISR [1, 2], leader 1",
+    ]
+    assert turn("deploy-2", 1).ask(0) == []
+
+
+def test_an_isr_that_the_broker_was_not_in_is_not_waited_for(turn, cluster):
+    cluster.isr = (1, 2)
+    assert turn().ask(0) == []
+    cluster.epochs = {1: 101, 2: 102, 3: 203}
+    assert turn().await_return(0) == []
+
+
+def test_a_recovery_that_goes_on_is_waited_for_and_one_that_repeats_itself_is_not(turn, cluster, clock):
+    """A crash loop verifies the same segments again and again: that is no progress."""
+    assert turn().ask(0) == []
+    cluster.epochs = {1: 101, 2: 102}
+    (reason,) = turn().await_return(10, progress=lambda: min(clock.rests, 100))
+    assert "has not registered" in reason
+    assert 110 <= clock.now_s < 115
+    assert turn().ask(0) == []
+    began = clock.now_s
+    assert turn().await_return(10, progress=lambda: clock.rests % 5) != []
+    assert clock.now_s - began < 20
+
+
+def test_what_systemd_gave_up_on_is_not_waited_for(store, turn, cluster, clock):
+    assert turn().ask(0) == []
+    cluster.epochs = {1: 101, 2: 102}
+    reasons = turn().await_return(600, given_up=lambda: "systemd gave up on landline-broker@3.service")
+    assert reasons[0] == "systemd gave up on landline-broker@3.service"
+    assert clock.rests == 0
+    assert StopPermit(store).take(lease("deploy-2", 1)) is None, "what may stop now, the cluster's state says"
+
+
+# --- what the host says
+
+
+def test_a_broker_is_described_by_its_properties_and_its_data(tmp_path):
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=3\ncluster.id=c1\n")
+    properties = {
+        "zookeeper.connect": "zk:2181",
+        "log.dirs": str(tmp_path),
+        "landline.http.port": "8092",
+        "min.insync.replicas": "2",
+    }
+    asker = Asker.of(properties, "broker-3.properties")
+    assert asker == Asker(OwnBroker(3, "c1", None), "zk:2181", 2, "http://127.0.0.1:8092")
+    with pytest.raises(CannotAskError, match=r"broker-3\.properties has no zookeeper\.connect"):
+        Asker.of({}, "broker-3.properties")
+    with pytest.raises(CannotAskError, match=r"no broker\.id"):
+        Asker.of({"zookeeper.connect": "zk", "log.dirs": str(tmp_path / "none")}, "x")
