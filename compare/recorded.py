@@ -7,6 +7,7 @@ share.
 from __future__ import annotations
 
 import json
+import lzma
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from typing import Any
 
 SCHEMA_VERSION = 1
 EVENTS_FILE, COMPARISON_FILE, MANIFEST_FILE = "events.jsonl", "comparison.json", "manifest.json"
+STORMS_FILE = "storms.json"
+PACKED = ".xz"
+"""Events may be packed: ``events.jsonl.xz``."""
 MODELS = ("independent", "push-parallel", "push-sequential")
 MEMBER_ROLES = ("broker", "spark-worker")
 """Who serves; the others (ZooKeeper, Spark's master) are what members need."""
@@ -80,7 +84,9 @@ class Run:
 
 
 def read_runs(path: Path) -> list[Run]:
-    """All runs of an events.jsonl, sorted. Copies of an event count once. Raises ``Unreadable``."""
+    """All runs of an events.jsonl, or of that with ``.xz`` where it is not there, sorted. Copies of an event count
+    once. Raises ``Unreadable``.
+    """
     return runs_of(_events(path))
 
 
@@ -116,9 +122,13 @@ def read_json(path: Path) -> Any:
 
 
 def _events(path: Path) -> list[Mapping[str, Any]]:
+    packed = path.with_name(path.name + PACKED)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
+        if path.exists() or not packed.exists():
+            lines = path.read_text(encoding="utf-8").splitlines()
+        else:
+            lines = lzma.decompress(packed.read_bytes()).decode().splitlines()
+    except (OSError, lzma.LZMAError, UnicodeDecodeError) as error:
         raise Unreadable(f"{path}: {error}") from error
     events = []
     for number, line in enumerate(lines, start=1):

@@ -1,8 +1,8 @@
 """From runs and steps to the content of ``comparison.json``: pure, and the same bytes for the same events.
 
-What each figure means is in docs/lake.md. Everything is sorted by names before it is computed, the resampling is
-seeded, and what is written is rounded to three decimals, so neither the order of the events nor the number of
-Spark's partitions is to be seen. Times are integers of microseconds until they are written as milliseconds:
+What each figure means is in docs/lake.md. Everything is sorted by names before it is computed, and what
+is written is rounded to three decimals, so neither the order of the events nor the number of Spark's partitions is to
+be seen. Times are integers of microseconds until they are written as milliseconds:
 halves and quarters of them are exact.
 """
 
@@ -19,8 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 SCHEMA_VERSION: Final = 1
-RESAMPLES: Final = 2000
-SEED: Final = 1
+CERTAINTY: Final = 0.95
 FIT_SCENARIO: Final = "cold-start"
 WHOLE_STEPS: Final = frozenset({"Ready", "Run", "Stopped"})
 """Steps that hold other steps: they have no share in their sum."""
@@ -143,16 +142,28 @@ def spread(measured: Sequence[int | None], unit: int = 1) -> dict[str, Any]:
     if not values:
         return result | dict.fromkeys(names) | {"values": []}
     quartiles = np.percentile(values, [0, 25, 50, 75, 100])
-    numbers = (*quartiles, math.fsum(values) / len(values), *median_interval(values))
-    found = {name: _rounded(number / unit) for name, number in zip(names, numbers, strict=True)}
+    numbers = (*quartiles, math.fsum(values) / len(values), *(median_interval(values) or (None, None)))
+    found = {
+        name: None if number is None else _rounded(number / unit)
+        for name, number in zip(names, numbers, strict=True)
+    }
     return result | found | {"values": [_rounded(value / unit) for value in values]}
 
 
-def median_interval(values: Sequence[int]) -> tuple[float, float]:
-    """The 95 % interval of the median by bootstrap: percentiles of the medians of seeded resamples."""
-    draws = np.random.default_rng(SEED).choice(sorted(values), size=(RESAMPLES, len(values)))
-    low, high = np.percentile(np.median(draws, axis=1), [2.5, 97.5])
-    return float(low), float(high)
+def median_interval(values: Sequence[int]) -> tuple[int, int] | None:
+    """The 95 % interval of the median: two of the values, those of the highest rank below and the lowest above that
+    hold it with so much certainty, whatever the distribution. None with fewer than six values: none is so certain.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    outside, rank = (
+        1,
+        0,
+    )  # of 2**count ways to fall around the median, those with fewer than ``rank + 1`` below it
+    while 2 * outside <= (1 - CERTAINTY) * 2**count:
+        rank += 1
+        outside += math.comb(count, rank)
+    return (ordered[rank - 1], ordered[count - rank]) if rank else None
 
 
 def step_table(steps: Iterable[StepSpread]) -> list[dict[str, Any]]:

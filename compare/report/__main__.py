@@ -19,7 +19,7 @@ from compare.simulation.study import LARGEST, study
     "source",
     type=click.Path(path_type=Path),
     required=True,
-    help="Has events.jsonl, comparison.json and manifest.json.",
+    help="Has events.jsonl (or .xz), comparison.json, manifest.json and storms.json.",
 )
 @click.option("--output", "target", type=click.Path(path_type=Path), required=True, help="Is made.")
 @click.option(
@@ -31,7 +31,7 @@ def main(source: Path, target: Path, largest: int) -> None:
         inputs = read_inputs(source)
     except Unreadable as error:
         sys.exit(f"report: {error}")
-    print(write_report(inputs, study(inputs.runs, largest), target))  # noqa: T201 - the command's output
+    print(write_report(inputs, study(inputs.runs, largest, inputs.storms), target))  # noqa: T201 - the command's output
 
 
 if __name__ == "__main__":

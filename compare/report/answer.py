@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compare.figures import Comparison, Group
 from compare.recorded import MODELS
-from compare.report.verdicts import COLD_START, Verdict, duels
-from compare.report.wording import SYSTEMS, counted, listed, way
+from compare.report.verdicts import COLD_START, Duel, Verdict, best_duels
+from compare.report.wording import SYSTEMS, counted, duration, listed, way
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,32 @@ def in_short(comparison: Comparison) -> list[Point]:
 
 
 def _sooner(comparison: Comparison) -> str:
-    found = duels(comparison)
+    found = best_duels(comparison)
     if not found:
         return "Nothing was measured in both ways, so nothing can be compared."
-    tally = Counter(duel.verdict for duel in found)
+    told = {verdict: [duel for duel in found if duel.verdict is verdict] for verdict in Verdict}
     parts = [
-        f"members that start by themselves were sooner in {tally[Verdict.ALONE]}",
-        f"pushed ones in {tally[Verdict.PUSHED]}",
-        f"no difference is shown in {tally[Verdict.LEVEL]}",
+        f"members that start by themselves were sooner in {_counted_by(told[Verdict.ALONE])}",
+        f"pushed ones in {_counted_by(told[Verdict.PUSHED])}",
     ]
-    if tally[Verdict.UNKNOWN]:
-        parts.append(f"too few rounds to tell were made of {tally[Verdict.UNKNOWN]}")
-    return f"Of {counted(len(found), 'comparison')} of times, {listed(parts)}."
+    if waited := told[Verdict.WAITED]:
+        parts.insert(1, f"only because the push waited for a person in {len(waited)}")
+    parts.append(f"no difference is shown in {len(told[Verdict.LEVEL])}")
+    if unknown := told[Verdict.UNKNOWN]:
+        parts.append(f"too little was recorded to tell of {len(unknown)}")
+    return (
+        f"Of {counted(len(found), 'comparison')} of times with the quicker push, {listed(parts)}. "
+        "How long the harness waited in a person's place is taken out."
+    )
+
+
+def _counted_by(duels: Sequence[Duel]) -> str:
+    """How many, and by how much: the medians' least and greatest difference."""
+    apart = sorted(abs(duel.apart_ms) for duel in duels if duel.apart_ms is not None)
+    if not apart:
+        return str(len(duels))
+    least, most = duration(apart[0]), duration(apart[-1])
+    return f"{len(duels)} (by {least})" if least == most else f"{len(duels)} (by {least} to {most})"
 
 
 def _sturdier(comparison: Comparison) -> str:

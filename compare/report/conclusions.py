@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from compare.figures import Comparison, Fit, Group
+from compare.figures import Comparison, Group
 from compare.recorded import MODELS
 from compare.report.answer import Point, launcher_s_part
+from compare.report.lines import cold_groups, line_of
 from compare.report.verdicts import COLD_START, PUSHES, Duel, Verdict, duels
 from compare.report.wording import (
     SYSTEMS,
+    band,
     counted,
     duration,
     listed,
@@ -24,12 +26,11 @@ from compare.report.wording import (
     way,
     with_interval,
 )
-from compare.simulation.study import Study
+from compare.simulation.storms import STAGES
+from compare.simulation.study import STORMED, Study
 
-WELL_FITTED = 0.5
-"""The share of the spread that a line must explain before its slope is told."""
 _WORDINGS = {
-    Verdict.ALONE: "by itself is sooner than {}",
+    Verdict.ALONE: "by itself is sooner than {}, however soon a person comes,",
     Verdict.PUSHED: "{} is sooner than by itself",
     Verdict.LEVEL: "no difference is shown between by itself and {}",
     Verdict.UNKNOWN: "too few rounds were made to tell by itself from {}",
@@ -74,6 +75,8 @@ def _against(duel: Duel) -> str:
         return f"{beside}, no difference shown: the intervals overlap"
     if verdict is Verdict.UNKNOWN:
         return f"{beside}, too few rounds to tell a difference"
+    if verdict is Verdict.WAITED:
+        return f"{beside}, later only because a person was waited for"
     sooner = "by itself" if verdict is Verdict.ALONE else "the push"
     if duel.alone.median is None or duel.pushed.median is None:
         return f"{beside}, only {sooner} gets there"
@@ -84,20 +87,21 @@ def _against(duel: Duel) -> str:
 
 def _growth(comparison: Comparison, system: str) -> Point:
     title = "More hosts"
-    cold = [group for group in comparison.groups if (group.system, group.scenario) == (system, COLD_START)]
-    counts = {group.hosts for group in cold}
-    fits = [fit for model in MODELS for fit in comparison.fits if _is_of(fit, system, model)]
-    if len(counts) < 2 or not fits:
+    own = {model: groups for model in MODELS if len(groups := cold_groups(comparison, system, model)) > 1}
+    if not own:
         return Point(title, "How the time grows with the number of hosts was not measured, only simulated.")
-    clear = [f"{duration(fit.b_ms)} {_fitted(fit)}" for fit in fits if fit.r2 >= WELL_FITTED]
-    unclear = [_fitted(fit) for fit in fits if fit.r2 < WELL_FITTED]
-    parts = [f"each host more adds {listed(clear)}"] if clear else []
-    parts += [f"no clear growth is shown {listed(unclear)}"] if unclear else []
-    return Point(title, f"From {min(counts)} to {max(counts)} hosts:", tuple(parts))
-
-
-def _fitted(fit: Fit) -> str:
-    return f"{way(fit.model)} (r² {fit.r2:.2f})"
+    counts = sorted({group.hosts for groups in own.values() for group in groups})
+    parts = []
+    for model, groups in own.items():
+        if line := line_of(comparison, system, model):
+            parts.append(f"{way(model)} each host more adds {duration(line.b_ms)}")
+        else:
+            medians = [group.median("all_ready_ms") for group in groups]
+            times = listed(["never" if median is None else duration(median) for median in medians])
+            parts.append(
+                f"{way(model)} {times} on {listed([str(group.hosts) for group in groups])} hosts, no line"
+            )
+    return Point(title, f"From {counts[0]} to {counts[-1]} hosts:", tuple(parts))
 
 
 def _persons(comparison: Comparison, system: str) -> Point:
@@ -124,17 +128,24 @@ def _needing(groups: Sequence[Group]) -> str:
     return f"with {len(needing)} of {counted(len(groups), 'fault')}: {listed(names)}"
 
 
-def _recovery(faults: Sequence[Duel]) -> list[str]:
-    return [
-        f"{words.format(way(push))} with {listed(names)}"
-        for push in PUSHES
-        for verdict, words in _WORDINGS.items()
-        if (
-            names := [
-                scenario(duel.scenario) for duel in faults if (duel.push, duel.verdict) == (push, verdict)
-            ]
-        )
-    ]
+def _recovery(faults: Sequence[Duel]) -> Iterator[str]:
+    for push in PUSHES:
+        own = [duel for duel in faults if duel.push == push]
+        for verdict, words in _WORDINGS.items():
+            if names := [scenario(duel.scenario) for duel in own if duel.verdict is verdict]:
+                yield f"{words.format(way(push))} with {listed(names)}"
+        if waited := [duel for duel in own if duel.verdict is Verdict.WAITED]:
+            yield (
+                f"by itself is sooner than {way(push)} only because a person was waited for with "
+                f"{listed([_break_even(duel) for duel in waited])}"
+            )
+
+
+def _break_even(duel: Duel) -> str:
+    """With which patience the two would take the same time."""
+    apart = duel.apart_ms
+    name = scenario(duel.scenario)
+    return name if apart is None or apart >= 0 else f"{name} (level when one comes within {duration(-apart)})"
 
 
 def _effort(comparison: Comparison, system: str) -> Iterator[str]:
@@ -173,14 +184,22 @@ def _simulated(study: Study) -> list[Point]:
 
 
 def _grown(study: Study, system: str) -> Point:
-    parts = (
-        f"{duration(curve.points[-1].median_ms)} {simulated_way(curve.model, curve.lanes)}"
-        for curve in study.curves
-        if curve.system == system
+    """A band, never one figure, and what of it members share."""
+    ends = [curve for curve in study.curves if curve.system == system]
+    parts = (f"{band(curve.points[-1])} {simulated_way(curve.model, curve.lanes)}" for curve in ends)
+    members = study.reach[system]
+    lead = (
+        f"{members:,} {SYSTEMS.get(system, system)} would need, {_shared(study, system, members)}, at least:"
     )
-    return Point(
-        "Simulated", f"{study.largest:,} {SYSTEMS.get(system, system)} would all serve after", tuple(parts)
-    )
+    return Point(f"Simulated: {SYSTEMS.get(system, system)}", lead, tuple(parts))
+
+
+def _shared(study: Study, system: str, members: int) -> str:
+    if system == STORMED and members <= study.storms.most:
+        stages = [f"{duration(stage.at(members))} for {STAGES[stage.name]}" for stage in study.storms.stages]
+        return f"with {listed(stages)}"
+    unknown = "ZooKeeper and the controller" if system == STORMED else "Spark's master"
+    return f"were {unknown} as quick as with the few measured, which nobody measured"
 
 
 def _error(study: Study) -> str:
@@ -188,8 +207,10 @@ def _error(study: Study) -> str:
         return "Too few rounds were made to hold the simulation against."
     worst = max(study.checks, key=lambda check: abs(check.error))
     start = f"{SYSTEMS.get(worst.system, worst.system)} {way(worst.model)} on {counted(worst.hosts, 'host')}"
-    return f"Beside measured starts the simulation's median is at most {percent(abs(worst.error))} off ({start})."
-
-
-def _is_of(fit: Fit, system: str, model: str) -> bool:
-    return (fit.system, fit.model, fit.figure, fit.scenario) == (system, model, "all_ready_ms", COLD_START)
+    inside, rounds = (sum(getattr(check, name) for check in study.checks) for name in ("inside", "rounds"))
+    most = max(check.hosts for check in study.checks)
+    return (
+        f"Of {rounds} predictions of a round left out, from other rounds and from fewer hosts, {inside} "
+        f"({percent(inside / rounds)}) lie within their band; the median was at most {percent(abs(worst.error))} off "
+        f"({start}). All that is of at most {counted(most, 'host')}: of more nothing is known but what is told above."
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compare.figures import Comparison, Group
 from compare.recorded import MODELS
-from compare.report.verdicts import COLD_START, own_figure
+from compare.report.verdicts import COLD_START, own_figure, unaided
 from compare.report.wording import (
     capital,
     count,
@@ -27,6 +27,7 @@ class Row:
     model: str
     way: str
     recovered: str
+    unaided: str
     all_ready: str
     person: str
     actions: str
@@ -61,6 +62,7 @@ def _row(group: Group, had_to_recover: bool) -> Row:
         model=group.model,
         way=way(group.model),
         recovered=_time(group, "recovered_ms") if had_to_recover else "nothing to recover",
+        unaided=_bare(group) if had_to_recover else "nothing to recover",
         all_ready=_time(group, "all_ready_ms"),
         person=f"in {group.person_acted} of {counted(group.rounds, 'round')}" if group.person_acted else "no",
         actions=listed(
@@ -74,6 +76,13 @@ def _row(group: Group, had_to_recover: bool) -> Row:
 def _time(group: Group, name: str) -> str:
     figure = group.figures.get(name)
     return with_interval(figure) if figure else "not measured"
+
+
+def _bare(group: Group) -> str:
+    if not group.person_acted:
+        return "nobody was waited for"
+    figure = unaided(group, "recovered_ms")
+    return f"at least {with_interval(figure)}" if figure else "not recorded"
 
 
 def _effort(group: Group, names: Sequence[str]) -> str:

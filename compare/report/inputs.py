@@ -9,6 +9,7 @@ from typing import Any
 
 from compare.figures import Comparison, read_comparison
 from compare.recorded import COMPARISON_FILE, EVENTS_FILE, MANIFEST_FILE, Run, read_manifest, read_runs
+from compare.simulation.storms import Storms, read_storms
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Inputs:
     comparison: Comparison
     runs: tuple[Run, ...]
     manifest: Mapping[str, Any]
+    storms: Storms
 
     def facts(self) -> list[tuple[str, str]]:
         """The manifest's and the data's figures as names and texts, nested ones by their path."""
@@ -34,6 +36,7 @@ def read_inputs(directory: Path) -> Inputs:
         read_comparison(directory / COMPARISON_FILE),
         tuple(read_runs(directory / EVENTS_FILE)),
         read_manifest(directory / MANIFEST_FILE),
+        read_storms(directory),
     )
 
 

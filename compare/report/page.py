@@ -21,6 +21,7 @@ from compare.report.pictures import draw_all, timelines
 from compare.report.verdicts import COLD_START, LEAST_ROUNDS
 from compare.report.wording import (
     SYSTEMS,
+    between,
     capital,
     count,
     duration,
@@ -41,7 +42,7 @@ def write_report(inputs: Inputs, study: Study, directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     shown, folded = timelines(inputs.runs, directory)
     pictures: dict[str, Picture | None] = {"faults": None, "simulated": None}
-    pictures |= draw_all(inputs.comparison, study, directory)
+    pictures |= draw_all(inputs.comparison, study, float(inputs.manifest.get("outage_s") or 0), directory)
     told = {
         "pictures": pictures,
         "systems": [_system(inputs.comparison, system, shown) for system in inputs.comparison.systems],
@@ -79,11 +80,11 @@ def _told(inputs: Inputs, study: Study) -> dict[str, Any]:
     """All that is no picture and of no one system."""
     return {
         "answer": in_short(inputs.comparison),
+        "patience_s": inputs.manifest.get("patience_s"),
         "least_rounds": LEAST_ROUNDS,
         "models": [{"name": model, "way": way(model)} for model in MODELS],
         "together": of_all(inputs.comparison, study),
         "steps": inputs.comparison.steps,
-        "largest": study.largest,
         "checks": _checks(study),
         "disturbed": _disturbed(study),
         "assumptions": assumptions(study)
@@ -157,11 +158,11 @@ def _disturbed(study: Study) -> list[dict[str, Any]]:
     return [
         {
             "model": model,
-            "start": f"{SYSTEMS.get(system, system)} {simulated_way(model, None)}",
+            "start": f"{study.reach[system]:,} {SYSTEMS.get(system, system)} {simulated_way(model, None)}",
             "rows": [
                 {
                     "what": capital(row.what),
-                    "time": duration(row.median_ms),
+                    "time": between(row.low_ms, row.high_ms),
                     "left_out": f"{row.left_out:,.0f}",
                     "connections": f"{row.connections:,.0f}",
                 }

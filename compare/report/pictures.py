@@ -10,12 +10,13 @@ from pathlib import Path
 
 from compare.figures import Comparison
 from compare.recorded import Run
-from compare.report.charts import gantt, growth, spread
+from compare.report.charts import faults, gantt, growth, spread
 from compare.report.charts.style import Picture, picture
 from compare.report.selection import Timeline, shown_and_others, timeline
 from compare.report.verdicts import COLD_START
 from compare.report.wording import (
     SYSTEMS,
+    band,
     capital,
     counted,
     duration,
@@ -58,8 +59,8 @@ def timelines(runs: Sequence[Run], directory: Path) -> tuple[list[Shown], list[F
     return _shown(chosen, directory), folded
 
 
-def draw_all(comparison: Comparison, study: Study, directory: Path) -> dict[str, Picture]:
-    """The other pictures, by name. What there is nothing of is absent."""
+def draw_all(comparison: Comparison, study: Study, outage_s: float, directory: Path) -> dict[str, Picture]:
+    """The other pictures, by name; ``outage_s`` as the manifest has it. What there is nothing of is absent."""
     pictures = {
         "cold_starts": picture(
             "cold-starts",
@@ -69,14 +70,18 @@ def draw_all(comparison: Comparison, study: Study, directory: Path) -> dict[str,
         ),
         "measured": picture(
             "growth-measured",
-            "Time until all serve by number of hosts, a line for each way. The answer tells the slopes.",
+            "Time until all serve by number of hosts: every round a mark, and a line where it is one.",
             partial(growth.draw_measured, comparison),
             directory,
         ),
     }
     if any(group.scenario != COLD_START for group in comparison.groups):
-        alt = "Times from a fault until served again, for each fault and way. The tables of faults have the figures."
-        pictures["faults"] = picture("faults", alt, partial(spread.draw_faults, comparison), directory)
+        alt = (
+            "Times from a fault until it is over, a bar for each fault and way. The tables have the figures."
+        )
+        pictures["faults"] = picture(
+            "faults", alt, partial(faults.draw_faults, comparison, outage_s), directory
+        )
     if study.curves:
         draw = partial(growth.draw_simulated, comparison, study)
         pictures["simulated"] = picture("growth-simulated", _growth_alt(study), draw, directory)
@@ -130,10 +135,11 @@ def _spread_alt(comparison: Comparison) -> str:
 
 def _growth_alt(study: Study) -> str:
     ends = [
-        f"{_system(curve.system)} {simulated_way(curve.model, curve.lanes)} {duration(curve.points[-1].median_ms)}"
+        f"{curve.points[-1].members:,} {_system(curve.system)} {simulated_way(curve.model, curve.lanes)} "
+        f"{band(curve.points[-1])}"
         for curve in study.curves
     ]
-    return f"Simulated time until all serve by number of members; with {study.largest:,}: {'; '.join(ends)}."
+    return f"Simulated time until all serve by number of members, at least: {'; '.join(ends)}."
 
 
 def _system(name: str) -> str:

@@ -1,7 +1,9 @@
 """Decides, figure by figure, whether the data show a difference between the two ways. Pure.
 
-A difference is shown when the 95 % intervals of the medians do not overlap, of at least three rounds each; or when one
-came about in most rounds and the other in hardly any. Everything else shows none.
+A difference is shown when the 95 % intervals of the medians do not overlap, of at least six rounds each; or when one
+came about in most rounds and the other in hardly any. Everything else shows none. Where a person acted, how long the
+harness waited in its place decides nothing: members that start by themselves are sooner only if they still are when
+that wait is taken out, and :attr:`Verdict.WAITED` says that they are sooner by the wait alone.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ from compare.report.wording import scenario_order
 
 ALONE, PUSHES = MODELS[0], MODELS[1:]
 COLD_START = "cold-start"
-LEAST_ROUNDS = 3
+LEAST_ROUNDS = 6
+"""The fewest of which any two values hold the median by 95 %."""
 
 
 class Verdict(Enum):
     """Which way was sooner."""
 
     ALONE = "each by itself"
+    WAITED = "each by itself, by the wait for a person alone"
     PUSHED = "pushed"
     LEVEL = "no difference shown"
     UNKNOWN = "too few rounds"
@@ -30,7 +34,9 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """One figure of members that start by themselves beside one kind of push."""
+    """One figure of members that start by themselves beside one kind of push. ``unaided``: the push's without the wait
+    for a person; the same figure where nobody was waited for, None where that was not recorded.
+    """
 
     system: str
     scenario: str
@@ -39,15 +45,28 @@ class Duel:
     push: str
     alone: Figure
     pushed: Figure
+    unaided: Figure | None
 
     @property
     def verdict(self) -> Verdict:
         """What the data show."""
-        return judge(self.alone, self.pushed)
+        found = judge(self.alone, self.pushed)
+        if found is not Verdict.ALONE:
+            return found
+        if self.unaided is None:
+            return Verdict.UNKNOWN
+        return found if judge(self.alone, self.unaided) is found else Verdict.WAITED
+
+    @property
+    def apart_ms(self) -> float | None:
+        """By how much the push is later (below 0: sooner), without the wait for a person: the medians' difference."""
+        if self.unaided is None or self.alone.median is None or self.unaided.median is None:
+            return None
+        return self.unaided.median - self.alone.median
 
 
 def judge(alone: Figure, pushed: Figure) -> Verdict:
-    """Which of two times is the shorter, by the module's rule."""
+    """Which of two times is the shorter, by the module's rule, whatever they hold."""
     if min(alone.rounds, pushed.rounds) < LEAST_ROUNDS:
         return Verdict.UNKNOWN
     comes = [2 * figure.n > figure.rounds for figure in (alone, pushed)]
@@ -65,12 +84,35 @@ def duels(comparison: Comparison) -> list[Duel]:
     return [duel for system in comparison.systems for duel in _duels_of(comparison, system)]
 
 
+def best_duels(comparison: Comparison) -> list[Duel]:
+    """Of each system and scenario the duel with the quicker push: members by themselves count once."""
+    best: dict[tuple[str, str], Duel] = {}
+    for duel in duels(comparison):
+        key = duel.system, duel.scenario
+        if key not in best or _soonest(duel) < _soonest(best[key]):
+            best[key] = duel
+    return list(best.values())
+
+
 def own_figure(groups: list[Group]) -> str:
     """By which figure a scenario is judged: the recovery from its fault; the time until all serve where none is."""
     if groups[0].scenario == COLD_START:
         return "all_ready_ms"
     recovered = any((figure := group.figures.get("recovered_ms")) and figure.n for group in groups)
     return "recovered_ms" if recovered else "all_ready_ms"
+
+
+def unaided(group: Group, figure: str) -> Figure | None:
+    """A group's figure without the wait for a person; None where that was not recorded."""
+    if figure == "recovered_ms" and group.person_acted:
+        found = group.figures.get("unaided_ms")
+        return found if found and found.n else None
+    return group.figures.get(figure)
+
+
+def _soonest(duel: Duel) -> float:
+    figure = duel.unaided or duel.pushed
+    return float("inf") if figure.median is None else figure.median
 
 
 def _duels_of(comparison: Comparison, system: str) -> Iterator[Duel]:
@@ -82,7 +124,8 @@ def _duels_of(comparison: Comparison, system: str) -> Iterator[Duel]:
             figure = own_figure(list(pair))
             alone, pushed = (group.figures.get(figure) for group in pair)
             if alone and pushed:
-                yield Duel(system, scenario, pair[0].hosts, figure, push, alone, pushed)
+                bare = unaided(pair[1], figure)
+                yield Duel(system, scenario, pair[0].hosts, figure, push, alone, pushed, bare)
 
 
 def _pair(comparison: Comparison, system: str, scenario: str, push: str) -> tuple[Group, Group] | None:

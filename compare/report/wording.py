@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from math import isfinite
+from typing import Protocol
 
 from compare.figures import Figure
+
+
+class Band(Protocol):
+    """What has a lower and an upper end."""
+
+    @property
+    def low_ms(self) -> float: ...
+    @property
+    def high_ms(self) -> float: ...
+
 
 SYSTEMS = {"landline": "Landline brokers", "spark": "Spark workers"}
 MODELS = {
@@ -84,6 +95,16 @@ def with_interval(figure: Figure) -> str:
         low, high = (duration(edge) for edge in figure.interval)
         text += f" ({low.removesuffix(_unit(high))} to {high.removesuffix(_unit(text))})"
     return text + (f", never in {figure.never} of {figure.rounds}" if figure.never else "")
+
+
+def between(low_ms: float, high_ms: float) -> str:
+    """Two times as a band: ``12.3 s to 40.1 s``."""
+    return f"{duration(low_ms)} to {duration(high_ms)}"
+
+
+def band(point: Band) -> str:
+    """A simulated time as its band."""
+    return between(point.low_ms, point.high_ms)
 
 
 def count(number: float) -> str:

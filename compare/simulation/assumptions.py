@@ -6,17 +6,21 @@ from collections.abc import Sequence
 
 from compare.simulation.faults import ASSUMED_SLOW_FACTOR, ASSUMED_TIMEOUT_MS, FaultCosts
 from compare.simulation.measured import Measured
+from compare.simulation.storms import STAGES, Stage, Storms
 from compare.simulation.study import Study
 
 ALWAYS = tuple(
     """\
 Durations are as they were in the lab, where all hosts share one machine's processors: what goes on at once was \
 slower there than on hosts of their own. With more hosts this is taken not to grow.
-What members share (ZooKeeper, Spark's master, the network) answers ten thousand as quickly as the few that were \
-measured: no figure of a simulated start is a promise that such a cluster would bear it.
+What members share besides ZooKeeper's sessions and the controller's word (Spark's master, the network) answers many \
+as quickly as the few that were measured: no figure of a simulated start is a promise that such a cluster would bear it.
+Storms are added whole: as if all members came to ZooKeeper at once, and the controller told them afterwards. A push \
+that takes longer spreads its members, and each that comes late is told to all others: that was not measured.
 What is started before the members (ZooKeeper's servers, Spark's master) stays as many as on the hosts measured.
 No member takes longer than the slowest that was measured: durations are drawn from measured ones, and no tail is \
-invented. Slow hosts are looked at apart.
+invented. The greatest of so few is too small for the slowest of many: read every simulated time as "at least". Slow \
+hosts are looked at apart.
 What a round's members have in common is drawn once a start, how each differs from it once a member.
 The master begins pushes no faster than it was seen to begin them, and has processors, memory, processes and ports \
 for as many at a time as it is told to.
@@ -30,9 +34,24 @@ def assumptions(study: Study) -> list[str]:
     sources = "; ".join(_drawn(each) for each in _widest(study.measured))
     return [
         f"All is drawn from measured launches: {sources}.",
+        _storms(study.storms),
         *ALWAYS,
         *(_faults(system, costs) for system, costs in study.costs.items()),
     ]
+
+
+def _storms(storms: Storms) -> str:
+    if not storms.stages:
+        return "Nothing is known of what members share with more members than were measured: no storm was measured."
+    told = [
+        f"{STAGES[stage.name]} took {_times(stage)} with {', '.join(f'{count:,}' for count in stage.members)} members"
+        for stage in storms.stages
+    ]
+    return f"Of what brokers share storms were measured, on one machine: {'; '.join(told)}. Spark's master was not."
+
+
+def _times(stage: Stage) -> str:
+    return ", ".join(f"{took / 1000:.2f} s" for took in stage.took_ms)
 
 
 def _widest(measured: Sequence[Measured]) -> list[Measured]:

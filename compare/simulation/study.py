@@ -1,4 +1,8 @@
-"""The whole study: both models grown to ten thousand hosts, then disturbed, with what it rests on."""
+"""The whole study: both models grown as far as what members share was measured, then disturbed, with what it rests on.
+
+Each system has a reach of its own: so many members as its storms were measured with, ten thousand at most; without
+storms, or without a band that rounds left out bear out, ten times the most hosts measured.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +16,35 @@ from compare.recorded import Run
 from compare.simulation.faults import FaultCosts, fault_costs
 from compare.simulation.measured import Measured, measure
 from compare.simulation.start import Plan, simulate
-from compare.simulation.validation import Check, validate
+from compare.simulation.storms import Storms
+from compare.simulation.validation import Check, validate, widening
 
 LARGEST = 10_000
+FAR = 10
+"""How many times the most hosts measured is told without storms and band."""
 COUNTS = (1, 3, 10, 30, 100, 300, 1_000, 3_000, LARGEST)
 LANES = (8, 32, 128)
 """Pushes at a time beside all at once: OpenSSH's server itself turns away more than 10 unauthenticated connections."""
 FAILURES = (0.01, 0.05)
 RETRIES = (0, 2)
 SLOW = (0.001, 0.01)
+STORMED = "landline"
+"""The system whose members go through the storms: Spark's master was not measured with many workers."""
 _DRAWS = 30_000
 """Members drawn for a point, over its trials: small starts are repeated more often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The time until all serve, simulated: the median of the trials, and where 90 % of them lie."""
+    """The time until all serve, simulated, what members share included: the median of the trials, and the band that
+    holds nine of ten rounds left out. ``shared_ms`` is the share of the storms in it.
+    """
 
     members: int
     low_ms: float
     median_ms: float
     high_ms: float
+    shared_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +65,9 @@ class Disturbed:
     model: str
     lanes: int | None
     what: str
+    low_ms: float
     median_ms: float
+    high_ms: float
     left_out: float
     connections: float
 
@@ -67,40 +81,67 @@ class Study:
     checks: tuple[Check, ...]
     curves: tuple[Curve, ...]
     disturbed: tuple[Disturbed, ...]
-    largest: int
+    reach: dict[str, int]
+    """Of each system the most members that are simulated."""
+    storms: Storms
 
 
-def study(runs: Sequence[Run], largest: int = LARGEST) -> Study:
+def study(runs: Sequence[Run], largest: int = LARGEST, storms: Storms | None = None) -> Study:
     """Simulates what was measured of cold starts; the most hosts measured are what is drawn from."""
+    storms = storms or Storms()
     measured = measure(runs)
     widest = {(each.system, each.model): each for each in sorted(measured, key=lambda each: each.hosts)}
     costs = {system: fault_costs(runs, system) for system in sorted({run.system for run in runs})}
-    counts = [count for count in COUNTS if count <= largest]
+    checks = validate(measured)
+    shared = {system: storms if system == STORMED else Storms() for system in costs}
+    reach = {
+        system: _reach([each for each in widest.values() if each.system == system], checks, most, largest)
+        for system, most in ((system, shared[system].most) for system in costs)
+        if any(each.system == system for each in widest.values())
+    }
+    wider = {key: widening(checks, *key) or 1.0 for key in widest}
+    curves = [
+        _curve(each, lanes, reach[each.system], wider[key], shared[each.system])
+        for key, each in widest.items()
+        for lanes in _lanes(each)
+    ]
+    disturbed = [
+        row
+        for key, each in widest.items()
+        for row in _disturb(each, costs[each.system], reach[each.system], wider[key], shared[each.system])
+    ]
     return Study(
-        measured=tuple(measured),
-        costs=costs,
-        checks=tuple(validate(measured)),
-        curves=tuple(_curve(each, lanes, counts) for each in widest.values() for lanes in _lanes(each)),
-        disturbed=tuple(
-            row for each in widest.values() for row in _disturb(each, costs[each.system], counts[-1])
-        ),
-        largest=counts[-1],
+        tuple(measured), costs, tuple(checks), tuple(curves), tuple(disturbed), reach=reach, storms=storms
     )
+
+
+def _reach(widest: Sequence[Measured], checks: Sequence[Check], stormed: int, largest: int) -> int:
+    near = FAR * max(each.members for each in widest)
+    bands = [widening(checks, each.system, each.model) for each in widest]
+    return min(largest, near if None in bands else max(near, stormed))
 
 
 def _lanes(each: Measured) -> tuple[int | None, ...]:
     return (*LANES, None) if each.model == "push-parallel" else (None,)
 
 
-def _curve(each: Measured, lanes: int | None, counts: Sequence[int]) -> Curve:
+def _curve(each: Measured, lanes: int | None, reach: int, wider: float, storms: Storms) -> Curve:
+    """The band is of the way of starting; what members share is added to it whole, as measured."""
     points = []
-    for count in counts:
+    for count in _counts(reach):
         low, middle, high = simulate(each, Plan(count, lanes), _trials(count)).spread()
-        points.append(Point(count, low, middle, high))
+        shared = storms.at(count) if count <= storms.most else 0.0
+        points.append(Point(count, low / wider + shared, middle + shared, high * wider + shared, shared))
     return Curve(each.system, each.model, lanes, tuple(points))
 
 
-def _disturb(each: Measured, costs: FaultCosts, members: int) -> list[Disturbed]:
+def _counts(reach: int) -> list[int]:
+    return [*(count for count in COUNTS if count < reach), reach]
+
+
+def _disturb(
+    each: Measured, costs: FaultCosts, members: int, wider: float, storms: Storms
+) -> list[Disturbed]:
     plans = [("nothing", Plan(members))]
     if each.model != "independent":  # nothing is connected to, nothing fails so
         for how, failing_ms in (("are refused", costs.refused_ms), ("go unanswered", costs.unanswered_ms)):
@@ -115,15 +156,16 @@ def _disturb(each: Measured, costs: FaultCosts, members: int) -> list[Disturbed]
         )
         for share in SLOW
     ]
-    return [_disturbed(each, what, plan) for what, plan in plans]
+    shared = storms.at(members) if members <= storms.most else 0.0
+    return [_disturbed(each, what, plan, wider, shared) for what, plan in plans]
 
 
-def _disturbed(each: Measured, what: str, plan: Plan) -> Disturbed:
+def _disturbed(each: Measured, what: str, plan: Plan, wider: float, shared_ms: float) -> Disturbed:
     outcome = simulate(each, plan, _trials(plan.members))
-    middle, left_out, connections = (
-        float(np.median(values)) for values in (outcome.all_ready_ms, outcome.left_out, outcome.connections)
-    )
-    return Disturbed(each.system, each.model, plan.lanes, what, middle, left_out, connections)
+    low, middle, high = outcome.spread()
+    times = low / wider + shared_ms, middle + shared_ms, high * wider + shared_ms
+    left_out, connections = (float(np.median(values)) for values in (outcome.left_out, outcome.connections))
+    return Disturbed(each.system, each.model, plan.lanes, what, *times, left_out, connections)
 
 
 def _trials(members: int) -> int:

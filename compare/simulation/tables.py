@@ -29,7 +29,7 @@ def _checks(found: Study) -> Table:
     table = _table(
         "Simulated beside measured: seconds until all serve",
         ["system", "start", "drawn from"],
-        ["hosts", "measured", "simulated", "error", "in 90 %"],
+        ["hosts", "measured", "simulated", "error", "in band"],
     )
     for check in found.checks:
         table.add_row(
@@ -46,21 +46,25 @@ def _checks(found: Study) -> Table:
 
 
 def _curves(found: Study) -> Table:
-    table = _table("Simulated seconds until all serve, by number of hosts", ["system", "start"], [])
-    counts = [point.members for point in found.curves[0].points][::2]
-    for count in counts:
-        table.add_column(f"{count:,}", justify="right")
+    """At each system's greatest number: its band, and what of it members share."""
+    table = _table(
+        "Simulated seconds until all serve: at least", ["system", "start"], ["hosts", "band", "shared"]
+    )
     for curve in found.curves:
-        times = [_seconds(point.median_ms) for point in curve.points if point.members in counts]
-        table.add_row(curve.system, _start(curve.model, curve.lanes), *times)
+        for point in curve.points:
+            if point.members in {10, 100, 1_000, found.reach[curve.system]}:
+                band = f"{_seconds(point.low_ms)} to {_seconds(point.high_ms)}"
+                shared = _seconds(point.shared_ms) if point.shared_ms else "not measured"
+                start = _start(curve.model, curve.lanes)
+                table.add_row(curve.system, start, f"{point.members:,}", band, shared)
     return table
 
 
 def _disturbed(found: Study, system: str) -> Table:
-    """Seconds, and behind them how many members no connection reached."""
+    """The band in seconds, and behind it how many members no connection reached."""
     own = [row for row in found.disturbed if row.system == system]
     models = [model for model in MODELS if any(row.model == model for row in own)]
-    title = f"{system}, {found.largest:,} hosts: seconds (members left for a person)"
+    title = f"{system}, {found.reach.get(system, 0):,} hosts: seconds (members left for a person)"
     table = _table(title, ["what is wrong"], [_SHORT[model] for model in models])
     for what in dict.fromkeys(row.what for row in own):
         cells = {row.model: _cell(row) for row in own if row.what == what}
@@ -69,7 +73,9 @@ def _disturbed(found: Study, system: str) -> Table:
 
 
 def _cell(row: Disturbed) -> str:
-    return _seconds(row.median_ms) + (f" ({row.left_out:,.0f})" if row.left_out else "")
+    return f"{_seconds(row.low_ms)} to {_seconds(row.high_ms)}" + (
+        f" ({row.left_out:,.0f})" if row.left_out else ""
+    )
 
 
 def _table(title: str, texts: list[str], numbers: list[str]) -> Table:

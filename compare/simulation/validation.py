@@ -1,8 +1,15 @@
-"""Holds the simulation against the measured runs: what it says of a round that it has not seen."""
+"""Holds the simulation against the measured runs: what it says of a round that it has not seen, and how wide its band
+must be to hold nine of ten such rounds.
+
+The band of the trials alone is too narrow: it knows only what was drawn from, not what another round or more hosts
+bring. Each left-out round is scored by how many times it lies outside that band; the band is widened by the conformal
+90 % quantile of the scores of one system's model, from its other rounds and from fewer hosts alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -10,12 +17,15 @@ from compare.simulation.measured import Measured
 from compare.simulation.start import Plan, simulate
 
 TRIALS = 200
+HELD = 0.9
+"""The share of rounds left out that a band is to hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Simulated beside measured, of the time until all served. ``inside``: measured rounds that lie within the
-    simulation's 5 % to 95 %. ``source``: whose steps were drawn from.
+    """Simulated beside measured, of the time until all served. ``scores``: of each round, by which factor the trials'
+    5 % to 95 % must be widened to hold it (up to 1: they do). ``inside``: rounds within the band that was widened by
+    what the other rounds ask for. ``source``: whose steps were drawn from.
     """
 
     system: str
@@ -25,7 +35,8 @@ class Check:
     rounds: int
     measured_ms: float
     simulated_ms: float
-    inside: int
+    scores: tuple[float, ...]
+    inside: int = 0
 
     @property
     def error(self) -> float:
@@ -46,7 +57,33 @@ def validate(measured: Sequence[Measured]) -> list[Check]:
         ]
         if smaller:
             checks.append(_from_fewer_hosts(each, max(smaller, key=lambda other: other.hosts)))
-    return checks
+    return [_judged(check, checks) for check in checks]
+
+
+def widening(
+    checks: Iterable[Check], system: str, model: str, without_round: int | None = None
+) -> float | None:
+    """By which factor a band is widened at both ends, never narrowed; None: too few rounds were left out to tell."""
+    scores = sorted(
+        score
+        for check in checks
+        if (check.system, check.model) == (system, model)
+        for number, score in enumerate(check.scores)
+        if number != without_round
+    )
+    rank = math.ceil(HELD * (len(scores) + 1))
+    return None if rank > len(scores) else max(1.0, scores[rank - 1])
+
+
+def _judged(check: Check, checks: Sequence[Check]) -> Check:
+    """With how many rounds lie within the band that did not see them."""
+    inside = sum(
+        score <= (widening(checks, check.system, check.model, number) or 1.0)
+        for number, score in enumerate(check.scores)
+    )
+    return Check(
+        **{name: getattr(check, name) for name in Check.__slots__ if name != "inside"}, inside=inside
+    )
 
 
 def _from_other_rounds(each: Measured) -> Check:
@@ -63,8 +100,9 @@ def _from_fewer_hosts(each: Measured, smaller: Measured) -> Check:
 
 
 def _check(each: Measured, source: str, spreads: Sequence[tuple[float, float, float]]) -> Check:
-    inside = sum(
-        low <= run.all_ready_ms <= high for run, (low, _, high) in zip(each.runs, spreads, strict=True)
+    scores = tuple(
+        max(low / run.all_ready_ms, run.all_ready_ms / high)
+        for run, (low, _, high) in zip(each.runs, spreads, strict=True)
     )
     return Check(
         each.system,
@@ -74,5 +112,5 @@ def _check(each: Measured, source: str, spreads: Sequence[tuple[float, float, fl
         rounds=len(each.runs),
         measured_ms=median(run.all_ready_ms for run in each.runs),
         simulated_ms=median(middle for _, middle, _ in spreads),
-        inside=inside,
+        scores=scores,
     )

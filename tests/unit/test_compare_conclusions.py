@@ -13,10 +13,11 @@ from compare.report.conclusions import of_all, of_system
 from compare.report.missing import ALWAYS, not_measured
 from compare.report.verdicts import Verdict, duels, judge
 from compare.report.wording import duration, listed, percent, with_interval
+from compare.simulation.storms import storms_of
 from compare.simulation.study import study
 from tests.support.comparison_samples import Sample, comparison, events, figure
 
-NEARLY = [1000.0, 1010, 1020, 1030, 1040]
+NEARLY = [1000.0, 1010, 1015, 1025, 1030, 1040]
 ALONE, PARALLEL, IN_TURN = "independent", "push-parallel", "push-sequential"
 
 
@@ -103,8 +104,8 @@ def test_both_ways_are_compared_on_the_most_hosts_that_both_have():
 
 
 def test_who_never_gets_there_is_later_than_who_does():
-    groups = [a_group(), a_group(PARALLEL, [None] * 5)]
-    assert "never (in 5 rounds) pushed in parallel, only by itself gets there" in told(groups, "Cold start")
+    groups = [a_group(), a_group(PARALLEL, [None] * 6)]
+    assert "never (in 6 rounds) pushed in parallel, only by itself gets there" in told(groups, "Cold start")
 
 
 @pytest.mark.parametrize(
@@ -113,12 +114,12 @@ def test_who_never_gets_there_is_later_than_who_does():
         (NEARLY, later(100), Verdict.ALONE),
         (later(100), NEARLY, Verdict.PUSHED),
         (NEARLY, NEARLY, Verdict.LEVEL),
-        (NEARLY, [*later(100)[:4], None], Verdict.ALONE),
-        (NEARLY, [1.0, None, None, None, None], Verdict.ALONE),
-        ([None] * 4, NEARLY, Verdict.PUSHED),
-        ([None] * 4, [None] * 5, Verdict.LEVEL),
-        ([1.0, 2.0, None], NEARLY, Verdict.UNKNOWN),
-        (NEARLY[:2], NEARLY, Verdict.UNKNOWN),
+        (NEARLY, [*later(100), None], Verdict.ALONE),
+        (NEARLY, [1.0, *[None] * 5], Verdict.ALONE),
+        ([None] * 6, NEARLY, Verdict.PUSHED),
+        ([None] * 6, [None] * 7, Verdict.LEVEL),
+        ([*NEARLY[:5], None], NEARLY, Verdict.UNKNOWN),
+        (NEARLY[:5], NEARLY, Verdict.UNKNOWN),
     ],
 )
 def test_verdicts(alone, pushed, verdict):
@@ -129,19 +130,53 @@ def short(groups, title):
     return next(point.text for point in in_short(comparison_of(a_comparison(groups))) if point.title == title)
 
 
-def test_the_answer_counts_all_ways_a_comparison_can_end():
+def waited(model, recovered, unaided, scenario="crash", acted=6, **more):
+    figures = {"recovered_ms": figure(recovered), "unaided_ms": figure(unaided)}
+    return a_group(model, scenario=scenario, figures=figures, rounds=6, person_acted=acted, **more)
+
+
+def test_the_answer_counts_each_scenario_once_beside_the_quicker_push():
     groups = [
         a_group(),
         a_group(PARALLEL, later(1000)),
         a_group(IN_TURN, later(5)),
         a_group(scenario="crash", values=later(1000)),
         a_group(PARALLEL, scenario="crash"),
-        a_group(IN_TURN, scenario="crash", values=[1.0]),
+        a_group(scenario="reboot"),
+        a_group(PARALLEL, scenario="reboot", values=later(400)),
+        a_group(scenario="dead-host"),
+        waited(PARALLEL, later(10_000), later(5), "dead-host"),
+        a_group(scenario="slow-host"),
+        a_group(PARALLEL, scenario="slow-host", values=[1.0]),
     ]
     assert short(groups, "Sooner?") == (
-        "Of 4 comparisons of times, members that start by themselves were sooner in 1, pushed ones in 1, "
-        "no difference is shown in 1 and too few rounds to tell were made of 1."
+        "Of 5 comparisons of times with the quicker push, members that start by themselves were sooner in 1 "
+        "(by 0.40 s), only because the push waited for a person in 1, pushed ones in 1 (by 1.00 s), no difference is "
+        "shown in 1 and too little was recorded to tell of 1. How long the harness waited in a person's place is "
+        "taken out."
     )
+
+
+@pytest.mark.parametrize(
+    ("recovered", "unaided", "verdict"),
+    [
+        (later(10_000), later(3000), Verdict.ALONE),
+        (later(10_000), later(5), Verdict.WAITED),
+        (later(10_000), later(-500), Verdict.WAITED),
+        (later(5), later(-5000), Verdict.LEVEL),  # at the soonest is no time that somebody saw
+    ],
+)
+def test_the_wait_for_a_person_decides_nothing(recovered, unaided, verdict):
+    (duel,) = duels(
+        comparison_of(a_comparison([a_group(scenario="crash"), waited(PARALLEL, recovered, unaided)]))
+    )
+    assert duel.verdict is verdict
+
+
+def test_a_wait_that_was_not_recorded_leaves_open_who_is_sooner():
+    pushed = a_group(PARALLEL, scenario="crash", values=later(10_000), person_acted=6)
+    (duel,) = duels(comparison_of(a_comparison([a_group(scenario="crash"), pushed])))
+    assert duel.verdict is Verdict.UNKNOWN
 
 
 def test_without_a_pair_the_answer_claims_nothing():
@@ -157,7 +192,7 @@ def test_the_answer_counts_persons_over_all_systems_and_faults():
         a_group(PARALLEL, person_acted=5),  # a cold start is no fault
     ]
     assert short(groups, "Sturdier?") == (
-        "With a fault, a person had to act in 0 of 5 rounds by itself and 5 of 10 rounds pushed in parallel."
+        "With a fault, a person had to act in 0 of 6 rounds by itself and 5 of 12 rounds pushed in parallel."
     )
 
 
@@ -177,16 +212,32 @@ def test_the_answer_says_once_what_is_the_same_for_both_systems():
     )
 
 
-def test_growth_is_told_where_a_line_explains_it_and_left_open_where_not():
-    groups = [a_group(hosts=2), a_group(hosts=4)]
-    text = told(groups, "More hosts", fits=[a_fit(IN_TURN, 380.0, 0.98), a_fit(ALONE, 3.0, 0.04)])
-    assert text == (
-        "From 2 to 4 hosts: each host more adds 0.38 s pushed in turn (r² 0.98); "
-        "no clear growth is shown by itself (r² 0.04)."
+def growing(*medians, counts=(1, 2, 4)):
+    return [
+        a_group(IN_TURN, [value + median - 1020 for value in NEARLY], hosts=hosts)
+        for hosts, median in zip(counts, medians, strict=True)
+    ]
+
+
+def test_growth_is_told_as_a_line_where_the_line_meets_every_interval():
+    line = {**a_fit(IN_TURN, 380.0, 0.98), "a_ms": 1000.0}
+    assert told(growing(1380, 1765, 2520), "More hosts", fits=[line]) == (
+        "From 1 to 4 hosts: pushed in turn each host more adds 0.38 s."
     )
-    assert "not measured, only simulated" in told(
-        groups[:1], "More hosts", fits=[a_fit(IN_TURN, 380.0, 0.98)]
+
+
+def test_growth_that_bends_is_no_line_however_much_of_the_spread_one_would_explain():
+    bent = {**a_fit(IN_TURN, 5060.0, 0.77), "a_ms": 2000.0}
+    assert told(growing(4200, 16_800, 20_700), "More hosts", fits=[bent]) == (
+        "From 1 to 4 hosts: pushed in turn 4.20 s, 16.8 s and 20.7 s on 1, 2 and 4 hosts, no line."
     )
+
+
+def test_through_two_numbers_of_hosts_no_line_is_told():
+    line = {**a_fit(IN_TURN, 380.0, 1.0), "a_ms": 1000.0}
+    groups = growing(1380, 1760, counts=(1, 2))
+    assert "no line" in told(groups, "More hosts", fits=[line])
+    assert "not measured, only simulated" in told(groups[:1], "More hosts", fits=[line])
 
 
 def test_persons_are_counted_by_fault_and_round():
@@ -197,21 +248,27 @@ def test_persons_are_counted_by_fault_and_round():
     ]
     assert told(groups, "A person") == (
         "Somebody had to act: by itself, with none of 1 fault; "
-        "pushed in parallel, with 1 of 2 faults: a killed process (4 of 5 rounds)."
+        "pushed in parallel, with 1 of 2 faults: a killed process (4 of 6 rounds)."
     )
     assert told([a_group()], "A person") == "No fault was measured."
 
 
 def test_faults_are_sorted_by_what_they_show():
     groups = [
+        a_group(scenario="slow-host"),
+        a_group(PARALLEL, scenario="slow-host", values=later(1)),
+        a_group(scenario="dead-host"),
+        waited(PARALLEL, later(10_000), later(3000), "dead-host"),
         a_group(scenario="crash"),
-        a_group(PARALLEL, scenario="crash", values=later(10_000)),
+        waited(PARALLEL, later(10_000), later(-500)),
         a_group(scenario="reboot"),
-        a_group(PARALLEL, scenario="reboot", values=later(1)),
+        waited(PARALLEL, later(10_000), later(1), "reboot"),
     ]
     assert told(groups, "With a fault") == (
-        "Until the member that it hit serves again: by itself is sooner than pushed in parallel with a killed process; "
-        "no difference is shown between by itself and pushed in parallel with a rebooted host."
+        "Until the member that it hit serves again: by itself is sooner than pushed in parallel, however soon a person "
+        "comes, with a host dead at the start; no difference is shown between by itself and pushed in parallel with a "
+        "slow host; by itself is sooner than pushed in parallel only because a person was waited for with a killed "
+        "process (level when one comes within 0.50 s) and a rebooted host."
     )
 
 
@@ -220,9 +277,10 @@ def test_a_scenario_without_recovery_is_judged_by_when_all_serve():
         a_group(
             model,
             scenario="host-added",
-            figures={"recovered_ms": figure([None] * 3), "all_ready_ms": figure(times)},
+            rounds=6,
+            figures={"recovered_ms": figure([None] * 6), "all_ready_ms": figure(times)},
         )
-        for model, times in ((ALONE, [1.0, 2, 3]), (PARALLEL, [7.0, 8, 9]))
+        for model, times in ((ALONE, [1.0, 2, 3, 4, 5, 6]), (PARALLEL, [7.0, 8, 9, 10, 11, 12]))
     ]
     (duel,) = duels(comparison_of(a_comparison(groups)))
     assert (duel.figure, duel.verdict) == ("all_ready_ms", Verdict.ALONE)
@@ -254,15 +312,51 @@ def test_one_system_alone_cannot_tell_model_from_program():
     assert of_all(found, study([]))[0].text.startswith("Only one system was measured")
 
 
-def test_the_simulation_is_told_with_its_greatest_error():
-    sample = Sample(rounds=3, scenarios=("cold-start",))
-    made = events(sample)
-    simulated = study(runs_of(made), largest=100)
-    text = " ".join(point.text for point in of_all(comparison_of(comparison(made)), simulated))
-    worst = max(abs(check.error) for check in simulated.checks)
-    assert f"at most {100 * worst:.0f} % off" in text
-    slowest = next(curve for curve in simulated.curves if curve.model == IN_TURN).points[-1]
-    assert f"{duration(slowest.median_ms)} pushed in turn" in text
+STORMS = storms_of(
+    [
+        {"storm": storm, "members": members, "seconds": seconds}
+        for storm, took in (("zookeeper", (2.0, 6.0)), ("controller", (1.0, 9.0)))
+        for members, seconds in zip((1000, 10_000), took, strict=True)
+    ]
+)
+
+
+def simulated(storms, largest=10_000, rounds=6):
+    made = events(Sample(rounds=rounds, scenarios=("cold-start",)))
+    found = study(runs_of(made), largest, storms)
+    return found, {point.title: point.text for point in of_all(comparison_of(comparison(made)), found)}
+
+
+def test_a_sentence_about_many_hosts_names_zookeeper_and_the_controller_and_says_at_least():
+    found, said = simulated(STORMS)
+    text = said["Simulated: Landline brokers"]
+    assert text.startswith(
+        "10,000 Landline brokers would need, with 6.00 s for ZooKeeper's sessions and 9.00 s for the controller's word "
+        "to each broker, at least: "
+    )
+    end = next(curve for curve in found.curves if curve.model == ALONE).points[-1]
+    assert end.low_ms > 15_000
+    assert f"{duration(end.low_ms)} to {duration(end.high_ms)} by itself" in text
+
+
+@pytest.mark.parametrize("system", ["Landline brokers", "Spark workers"])
+def test_without_a_storm_nothing_is_said_beyond_ten_times_the_hosts(system):
+    text = simulated(None)[1][f"Simulated: {system}"]
+    assert text.startswith(f"40 {system} would need, were ")
+    assert "which nobody measured, at least:" in text
+
+
+def test_without_enough_rounds_for_a_band_nothing_is_said_beyond_ten_times_the_hosts():
+    assert simulated(STORMS, rounds=2)[0].reach == {"landline": 40, "spark": 40}
+
+
+def test_the_simulation_is_told_with_its_greatest_error_and_how_far_that_was_seen():
+    found, said = simulated(STORMS)
+    worst = max(abs(check.error) for check in found.checks)
+    inside, rounds = (sum(getattr(check, name) for check in found.checks) for name in ("inside", "rounds"))
+    assert f"{inside} ({percent(inside / rounds)}) lie within their band" in said["Its error"]
+    assert f"at most {100 * worst:.0f} % off" in said["Its error"]
+    assert "All that is of at most 4 hosts" in said["Its error"]
 
 
 def test_what_was_not_measured_names_the_holes_of_this_comparison():
@@ -273,14 +367,13 @@ def test_what_was_not_measured_names_the_holes_of_this_comparison():
         "With a killed process: not Landline brokers by itself and Landline brokers pushed in turn." in holes
     )
     assert any(text.startswith("Faults that were not made: a slow host,") for text in holes)
-    assert any("1 group of 2 had fewer than 3 rounds" in text for text in holes)
+    assert any("1 group of 2 had fewer than 6 rounds" in text for text in holes)
     assert "Growth: only 4 hosts, in every cold start." in holes
 
 
 def test_a_whole_comparison_leaves_no_holes_but_the_general_ones():
     everything = events(
         Sample(
-            rounds=3,
             scenarios=(
                 *("cold-start", "slow-host", "dead-host", "crash", "reboot", "ssh-refused", "host-added"),
                 *("master-dead-before", "master-dead-during", "master-dead-after"),
@@ -316,8 +409,8 @@ def test_errors_read_well():
 
 def test_intervals_and_lists_read_well():
     assert with_interval(a_figure([1000.0])) == "1.00 s"
-    assert with_interval(a_figure([1000.0, 1000, None])) == "1.00 s (1.00 to 1.00), never in 1 of 3"
-    assert with_interval(a_figure([60.0, 80.0, 300.0])) == "80 ms (60 ms to 0.30 s)"
+    assert with_interval(a_figure([*[1000.0] * 6, None])) == "1.00 s (1.00 to 1.00), never in 1 of 7"
+    assert with_interval(a_figure([60.0, *[80.0] * 4, 300.0])) == "80 ms (60 ms to 0.30 s)"
     assert with_interval(SimpleNamespace(median=None, rounds=0)) == "not measured"
     assert [listed(parts) for parts in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
         "",

@@ -273,7 +273,10 @@ def test_the_summary_says_what_the_page_says_and_shows_the_pictures_beside_it(ma
         assert all(piece in seen for piece in re.split("[;.] ?", sentence) if len(piece) > 20), sentence
     for fault in faults_of(inputs.comparison, "spark"):
         for row in fault.rows:
-            assert f"| {fault.title} | {row.way} | {row.recovered} | {row.all_ready} |" in summary
+            assert (
+                f"| {fault.title} | {row.way} | {row.recovered} | {row.unaided} | {row.all_ready} |"
+                in summary
+            )
     for picture in re.findall(r"\]\(([\w-]+\.png)\)", summary):
         assert (path.parent / picture).is_file()
 

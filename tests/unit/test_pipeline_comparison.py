@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from compare.report.verdicts import LEAST_ROUNDS
 from pipeline.comparison import (
     Inputs,
     Run,
@@ -39,7 +40,7 @@ def test_quartiles_stand_between_two_values_and_times_are_milliseconds() -> None
 def test_what_was_never_reached_is_counted_and_in_no_other_number() -> None:
     found = spread([None, 5000, None], 1000)
     assert (found["n"], found["never"], found["median"], found["values"]) == (1, 2, 5, [5])
-    assert (found["ci_low"], found["ci_high"]) == (5, 5)
+    assert (found["ci_low"], found["ci_high"]) == (None, None)
     nothing = spread([None, None])
     assert (nothing["n"], nothing["never"], nothing["values"]) == (0, 2, [])
     assert nothing["median"] is nothing["ci_low"] is None
@@ -47,16 +48,37 @@ def test_what_was_never_reached_is_counted_and_in_no_other_number() -> None:
 
 def test_interval_of_the_median_does_not_know_the_order() -> None:
     values = [random.Random(3).randrange(10_000) for _ in range(15)]
-    low, high = median_interval(values)
+    low, high = interval_of(values)
     assert min(values) <= low <= sorted(values)[7] <= high <= max(values)
     assert median_interval(sorted(values, reverse=True)) == (low, high)
 
 
-def test_interval_of_the_median_covers_the_true_one_mostly() -> None:
-    chance = random.Random(11)
-    samples = [[int(chance.gauss(10_000, 500)) for _ in range(25)] for _ in range(60)]
-    covered = sum(low <= 10_000 <= high for low, high in map(median_interval, samples))
-    assert covered >= 50
+def interval_of(values: list[int]) -> tuple[int, int]:
+    found = median_interval(values)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(6, (1, 6)), (8, (1, 8)), (9, (2, 8)), (20, (6, 15))])
+def test_interval_of_the_median_is_the_narrowest_pair_of_ranks_that_is_so_certain(
+    count: int, ranks: tuple[int, int]
+) -> None:
+    assert median_interval(list(range(1, count + 1))) == ranks
+
+
+def test_no_interval_is_told_of_fewer_rounds_than_can_be_so_certain() -> None:
+    assert median_interval([1, 2, 3, 4, 5]) is None
+
+
+def test_with_the_least_rounds_the_interval_holds_the_median_and_equal_ways_are_hardly_told_apart() -> None:
+    chance, trials, covered, apart = random.Random(11), 4000, 0, 0
+    for _ in range(trials):
+        one, two = ([int(1e6 * chance.lognormvariate(0, 0.1)) for _ in range(LEAST_ROUNDS)] for _ in range(2))
+        (low, high), (other_low, other_high) = interval_of(one), interval_of(two)
+        covered += low <= 1e6 <= high
+        apart += high < other_low or other_high < low
+    assert covered / trials >= 0.94
+    assert apart / trials <= 0.01
 
 
 def test_line_is_found_where_runs_stand_on_one() -> None:

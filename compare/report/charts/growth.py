@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from compare.figures import Comparison
 from compare.recorded import MODELS
 from compare.report.charts.style import COLOURS, MARKS, axes_grid
+from compare.report.lines import line_of
 from compare.report.verdicts import COLD_START
 from compare.report.wording import SYSTEMS, simulated_way, way
 from compare.simulation.study import Curve, Study
@@ -20,7 +21,7 @@ _SECONDS = {1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000
 
 
 def draw_measured(comparison: Comparison, width_in: float) -> Figure:
-    """A panel a system: every round as a point, and the line that was fitted through them."""
+    """A panel a system: every round as a point, and the line through them where it is one."""
     figure, panels = axes_grid(width_in, max(1, len(comparison.systems)), 2.7)
     for axes, system in zip(panels, comparison.systems, strict=False):
         axes.set_title(SYSTEMS.get(system, system))
@@ -36,7 +37,7 @@ def draw_measured(comparison: Comparison, width_in: float) -> Figure:
 
 
 def draw_simulated(comparison: Comparison, study: Study, width_in: float) -> Figure:
-    """A panel a system, both scales by powers: simulated medians with 90 % of the trials, measured medians as marks."""
+    """A panel a system, both scales by powers: simulated bands, their lower ends as lines, measured medians."""
     systems = list(dict.fromkeys(curve.system for curve in study.curves))
     figure, panels = axes_grid(width_in, max(1, len(systems)), 3.4)
     for axes, system in zip(panels, systems, strict=False):
@@ -76,20 +77,19 @@ def _measured(axes: Any, comparison: Comparison, system: str, model: str) -> Non
         linewidth=0,
         label=way(model),
     )
-    for fit in comparison.fits:
-        if (fit.system, fit.model, fit.figure, fit.scenario) == (system, model, "all_ready_ms", COLD_START):
-            ends = np.array([min(hosts), max(hosts)])
-            axes.plot(ends, (fit.a_ms + fit.b_ms * ends) / 1000, color=COLOURS[model], linewidth=1.4)
+    if fit := line_of(comparison, system, model):
+        ends = np.array([min(hosts), max(hosts)])
+        axes.plot(ends, (fit.a_ms + fit.b_ms * ends) / 1000, color=COLOURS[model], linewidth=1.4)
 
 
 def _simulated(axes: Any, curve: Curve) -> None:
+    """The band, and its lower end as a line: what is known is that it takes at least so long."""
     members = [point.members for point in curve.points]
     style: Any = _DASHES.get(curve.lanes, "-.")
     label = simulated_way(curve.model, curve.lanes)
-    middle = [point.median_ms / 1000 for point in curve.points]
-    axes.plot(members, middle, color=COLOURS[curve.model], linestyle=style, linewidth=1.6, label=label)
+    low = [point.low_ms / 1000 for point in curve.points]
+    axes.plot(members, low, color=COLOURS[curve.model], linestyle=style, linewidth=1.6, label=label)
     if curve.lanes is None:
-        low = [point.low_ms / 1000 for point in curve.points]
         high = [point.high_ms / 1000 for point in curve.points]
         axes.fill_between(members, low, high, color=COLOURS[curve.model], alpha=0.18, linewidth=0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -10,11 +9,9 @@ from matplotlib.ticker import FuncFormatter
 
 from compare.figures import Comparison, Group
 from compare.recorded import MODELS
-from compare.report.charts.style import COLOURS, FAINT, INK, LINE, MARKS, WIDE_IN, axes_grid
-from compare.report.verdicts import COLD_START, own_figure
-from compare.report.wording import SYSTEMS, capital, duration, scenario, scenario_order, way
-
-_ROWS_APART = 0.26
+from compare.report.charts.style import COLOURS, FAINT, INK, MARKS, WIDE_IN, axes_grid
+from compare.report.verdicts import COLD_START
+from compare.report.wording import SYSTEMS, duration, way
 
 
 def draw_cold_starts(comparison: Comparison, width_in: float) -> Figure:
@@ -32,25 +29,6 @@ def draw_cold_starts(comparison: Comparison, width_in: float) -> Figure:
         axes.set_yticks(places, [_row_name(group, width_in) for group in groups])
         _finish(axes, max(places, default=0) + 1)
         axes.set_xlim(left=0)
-    return figure
-
-
-def draw_faults(comparison: Comparison, width_in: float) -> Figure:
-    """A panel a system: how long each fault was felt, its models under one another, on a scale of powers of ten."""
-    by_system = {system: faults for system in comparison.systems if (faults := _faults(comparison, system))}
-    rows = max((len(faults) for faults in by_system.values()), default=1)
-    figure, panels = axes_grid(width_in, max(1, len(by_system)), 0.9 + 0.62 * max(1, rows))
-    for axes, (system, faults) in zip(panels, by_system.items(), strict=False):
-        axes.set_title(SYSTEMS.get(system, system))
-        for row, groups in enumerate(faults):
-            for group in groups:
-                place = row + (MODELS.index(group.model) - 1) * _ROWS_APART
-                _draw_row(axes, place, group, own_figure(groups))
-            if row:
-                axes.axhline(row - 0.5, color=LINE, linewidth=0.6)
-        axes.set_yticks(range(len(faults)), [_wrapped(scenario(groups[0].scenario)) for groups in faults])
-        axes.set_xscale("log")
-        _finish(axes, len(faults))
     return figure
 
 
@@ -78,15 +56,6 @@ def _finish(axes: Any, rows: float) -> None:
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
-    axes.xaxis.set_minor_formatter(
-        FuncFormatter(lambda value, _: _tick(value) if _is_told(axes, value) else "")
-    )
-
-
-def _is_told(axes: Any, value: float) -> bool:
-    """Whether a mark between powers of ten is named: twos and fives, where the scale has few powers."""
-    low, high = axes.get_xlim()
-    return bool(low > 0 and high / low < 60 and f"{value:e}"[0] in "25")
 
 
 def _tick(seconds: float) -> str:
@@ -98,19 +67,6 @@ def _cold(comparison: Comparison, system: str) -> list[Group]:
     return sorted(found, key=lambda group: (group.hosts, _place(group)))
 
 
-def _faults(comparison: Comparison, system: str) -> list[list[Group]]:
-    found: dict[str, list[Group]] = {}
-    for group in sorted(comparison.groups, key=lambda group: (scenario_order(group.scenario), _place(group))):
-        if group.system == system and group.scenario != COLD_START and group.model in MODELS:
-            found.setdefault(group.scenario, []).append(group)
-    return [_on_most_hosts(groups) for groups in found.values()]
-
-
-def _on_most_hosts(groups: Sequence[Group]) -> list[Group]:
-    most = max(group.hosts for group in groups)
-    return [group for group in groups if group.hosts == most]
-
-
 def _place(group: Group) -> int:
     return MODELS.index(group.model) if group.model in MODELS else len(MODELS)
 
@@ -119,13 +75,3 @@ def _row_name(group: Group, width_in: float) -> str:
     several = f"{group.hosts} hosts" if group.hosts > 1 else "1 host"
     between = ", " if width_in >= WIDE_IN else "\n"
     return f"{way(group.model) if group.model in MODELS else group.model}{between}{several}"
-
-
-def _wrapped(text: str, width: int = 17) -> str:
-    """The text in lines of about so many letters."""
-    lines = [""]
-    for word in capital(text).split():
-        if lines[-1] and len(lines[-1]) + len(word) >= width:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return "\n".join(lines)
