@@ -34,11 +34,11 @@ def begun(comparison_id: str, plan: Sequence[Planned], hosts: Hosts) -> dict[str
         "runs": len(plan),
         "patience_s": PATIENCE_S,
         "outage_s": OUTAGE_S,
-        "revision": _revision(),
+        "revision": revision(),
         "machine": {
             "cores": os.cpu_count(),
             "memory_mb": psutil.virtual_memory().total >> 20,
-            "processor": _processor(),
+            "processor": processor(),
         },
         "versions": _versions(hosts),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -60,7 +60,7 @@ def ended(manifest: dict[str, Any], failed_runs: Sequence[str]) -> dict[str, Any
     return {**manifest, "ended": now, "failed_runs": list(failed_runs)}
 
 
-def _revision() -> str:
+def revision() -> str:
     """The work tree's commit, with a plus when it has changes; empty outside of git."""
     head = run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], check=False)
     changes = run(["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"], check=False)
@@ -86,6 +86,7 @@ def _versions(hosts: Hosts) -> dict[str, str]:
     }
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The machine's, by name."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

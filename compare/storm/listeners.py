@@ -1,0 +1,85 @@
+"""Brokers that only listen: one port at which a controller finds as many as are registered with it.
+
+A controller has a connection of its own to each broker, and says in its client id to which. What it says is
+UpdateMetadata; of that the number of live brokers is read, at its place in Kafka's version 8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+
+_UPDATE_METADATA = 6
+_VERSION = 8
+_AT_TOPICS = 4 + 1 + 4 + 8
+"""Of the body: controller id, whether it is KRaft's, its epoch, the broker's epoch; then topics and brokers."""
+
+
+class Listeners:
+    """Counts by client id how many live brokers each was told of last. Used by one event loop."""
+
+    def __init__(self, expected: int, wanted: int) -> None:
+        """Done when so many ``expected`` brokers were told of ``wanted`` live ones."""
+        self._expected = expected
+        self._wanted = wanted
+        self._told: set[str] = set()
+        self.requests = 0
+        self.received_bytes = 0
+        self.all_told = asyncio.Event()
+
+    async def serve(self, host: str) -> tuple[asyncio.Server, int]:
+        """The server and its port."""
+        server = await asyncio.start_server(self._serve_one, host, 0, backlog=4096)
+        return server, int(server.sockets[0].getsockname()[1])
+
+    def take(self, frame: bytes) -> bytes:
+        """One request without its size; its answer likewise. Raises ValueError for what no listener is told."""
+        api, version, correlation_id, length = struct.unpack_from(">hhih", frame)
+        if (api, version) != (_UPDATE_METADATA, _VERSION):
+            raise ValueError(
+                f"the controller sent API {api} in version {version}, not UpdateMetadata in {_VERSION}"
+            )
+        client_id = frame[10 : 10 + max(length, 0)].decode()
+        live = live_brokers(frame[10 + max(length, 0) + 1 :])
+        self.requests += 1
+        self.received_bytes += len(frame)
+        if live >= self._wanted:
+            self._told.add(client_id)
+            if len(self._told) >= self._expected:
+                self.all_told.set()
+        return struct.pack(">ibhb", correlation_id, 0, 0, 0)
+
+    @property
+    def told(self) -> int:
+        """How many know all."""
+        return len(self._told)
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                answer = self.take(await reader.readexactly(size))
+                writer.write(struct.pack(">i", len(answer)) + answer)
+                await writer.drain()
+        writer.close()
+
+
+def live_brokers(body: bytes) -> int:
+    """How many live brokers an UpdateMetadata of version 8 names; one with topics is none of a storm: ValueError."""
+    topics, at = _varint(body, _AT_TOPICS)
+    if topics > 1:
+        raise ValueError(
+            f"UpdateMetadata names {topics - 1} topics: a storm is measured on a cluster without any"
+        )
+    return _varint(body, at)[0] - 1
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
