@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from pipeline.jars import JarError, connector_jars
 from sparkctl import submit as submission
 from sparkctl.connection import connect
 from sparkctl.errors import Error, NothingToDo, UsageError
-from sparkctl.inventory import SparkCluster, read_inventory
+from sparkctl.inventory import SparkCluster, cluster_from, read_inventory, read_listing
 from sparkctl.launcher import Launcher
 from sparkctl.master import fetch_view
 from sparkctl.table import is_well, status_table
+from tools.inventory import BOOTSTRAP_ENV, Inventory
 
 ROOT = Path(__file__).parent
 console = Console(highlight=False)
@@ -44,6 +45,15 @@ def _connector() -> str:
         return ",".join(map(str, connector_jars()))
     except JarError as error:
         raise Error(str(error)) from error
+
+
+def _known_to_jobs(cluster: SparkCluster, listing: Mapping[str, Any]) -> dict[str, str]:
+    """Where the inventory lets a job read and write. Variables, not options: a job of one's own has others."""
+    known = {"LANDLINE_SHARED_DIR": cluster.shared_dir} if cluster.shared_dir else {}
+    with suppress(ValueError):  # a port or number that is an expression: the job asks for its option then
+        if brokers := Inventory(listing).bootstrap():
+            known[BOOTSTRAP_ENV] = brokers
+    return known
 
 
 @contextmanager
@@ -119,14 +129,19 @@ def status(_context: Any) -> None:
 @judged
 def submit(_context: Any, job: str, args: str = "", conf: str = "") -> None:
     """Run a PySpark job on the cluster, with the driver here; exits with its code."""
-    cluster = read_inventory()
+    listing = read_listing()
+    cluster = cluster_from(listing)
     settings = {"spark.jars": _connector()} | submission.parse_settings(conf)
-    wanted = submission.Submission(submission.find_job(job, ROOT), tuple(shlex.split(args)), settings)
+    wanted = submission.Submission(
+        submission.find_job(job, ROOT), tuple(shlex.split(args)), settings, _known_to_jobs(cluster, listing)
+    )
     if fetch_view(cluster.ui_json) is None:
         raise Error(f"no master answers at {cluster.ui_json}; run fab spark.start")
     driver_host = submission.address_towards(cluster.master.address, cluster.master_port)
+    _say(f"{wanted.job.name} runs on {cluster.url} with its driver here, until it ends or ^C ends it")
     sys.stdout.flush()
-    code = submission.submit(submission.command_line(wanted, cluster.url, driver_host), ROOT)
+    command = submission.command_line(wanted, cluster.url, driver_host)
+    code = submission.submit(command, ROOT, wanted.variables)
     if code != 0:
         raise Exit(code=code)
 

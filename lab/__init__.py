@@ -1,7 +1,7 @@
 """The lab: real systemd hosts on one Linux machine, for trying, testing and breaking a cluster.
 
 Hosts are systemd-nspawn containers with their own network namespace and cgroups. `Lab` is the API; the
-command is `python -m lab`. Knows nothing of what is deployed on the hosts.
+command is `.venv/bin/lab`, or `python -m lab`. Knows nothing of what is deployed on the hosts.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""The command line: `python -m lab --help`. Errors are one line on stderr; their class has the exit code."""
+"""The command line: `.venv/bin/lab --help`. Errors are one line on stderr; their class has the exit code."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -93,10 +94,10 @@ def status(name: str | None) -> None:
     """Show the hosts, what they do and what is broken."""
     labs = [Lab(name)] if name else [Lab(each) for each in all_labs()]
     for broken in [lab.name for lab in labs if not name and not lab.exists]:
-        _report(f"lab {broken} lost its state: remove it with `python -m lab down --name {broken}`")
+        _report(f"lab {broken} lost its state: remove it with `.venv/bin/lab down --name {broken}`")
         labs = [lab for lab in labs if lab.name != broken]
     if not labs:
-        _report("there is no lab: make one with `python -m lab up`")
+        _report("there is no lab: make one with `.venv/bin/lab up`")
         return
     _print_status(labs)
 
@@ -149,9 +150,15 @@ def journal(name: str, host: str, options: tuple[str, ...]) -> None:
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True)
 def enter(name: str, command: tuple[str, ...]) -> None:
-    """Run COMMAND on this machine, inside the lab's network; exits with its code."""
+    """Run COMMAND on this machine, inside the lab's network; exits with its code.
+
+    It finds the commands of .venv, and what it asks of an inventory is this lab's.
+    """
     lab = Lab(name)
     lab.check_up()
+    os.environ[NAME_ENV] = name
+    programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    os.environ["PATH"] = os.pathsep.join(programs)
     _become(lab.enter_argv(_without_dashes(command)))
 
 

@@ -1,7 +1,7 @@
 """A lab as an Ansible inventory: which hosts run brokers, ZooKeeper and Spark, and how they are reached.
 
 Pure but for reading the lab's state; `inventory/lab.py` is the script that Ansible runs. Ansible has to run
-inside the lab's network: `python -m lab enter NAME -- ansible-playbook deploy.yml`.
+inside the lab's network: `.venv/bin/lab enter NAME -- ansible-playbook deploy.yml`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from lab import identity, naming
 from lab.errors import LabError, UsageError
-from lab.state import NAME_ENV, LabFiles, LabState, state_root
+from lab.state import NAME_ENV, Bind, LabFiles, LabState, state_root
 
 BROKERS_PER_HOST_ENV = "BROKERS_PER_HOST"
 MAX_ZOOKEEPER_HOSTS = 3
@@ -40,17 +40,19 @@ def groups(state: LabState, files: LabFiles, brokers_per_host: int) -> Variables
         "spark_master": names[:1],
         "spark_workers": names,
     }
-    variables = {host.name: host_variables(host, files, brokers_per_host) for host in hosts}
+    variables = {host.name: host_variables(host, files, brokers_per_host, state.binds) for host in hosts}
     listing: Variables = {group: {"hosts": inside} for group, inside in members.items()}
     listing["all"] = {"children": [*members, "ungrouped"]}
     listing["_meta"] = {"hostvars": variables}
     return listing
 
 
-def host_variables(host: naming.Host, files: LabFiles, brokers_per_host: int) -> Variables:
+def host_variables(
+    host: naming.Host, files: LabFiles, brokers_per_host: int, binds: Sequence[Bind] = ()
+) -> Variables:
     """One host's variables. Shared ssh connections are the lab's own: other labs have the same addresses."""
     ssh_options = ["-F", str(files.ssh_config), "-o", f"ControlPath={identity.control_path(files)}"]
-    return {
+    variables: Variables = {
         "ansible_host": host.address,
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(files.key),
@@ -60,6 +62,9 @@ def host_variables(host: naming.Host, files: LabFiles, brokers_per_host: int) ->
         "broker_first_id": (host.index - 1) * brokers_per_host + 1,
         "zookeeper_id": host.index,
     }
+    # What the controller and all hosts see under one path.
+    common = [bind.target for bind in binds if bind.writable and bind.source == bind.target]
+    return {**variables, "spark_shared_dir": common[0]} if common else variables
 
 
 def brokers_per_host(environment: Mapping[str, str]) -> int:
@@ -76,7 +81,7 @@ def answer(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
     files = LabFiles(state_root(), name)
     state = files.load()
     if state is None:
-        raise LabError(f"there is no lab {name!r}: make it with `python -m lab up --name {name}`")
+        raise LabError(f"there is no lab {name!r}: make it with `.venv/bin/lab up --name {name}`")
     listing = groups(state, files, brokers_per_host(environment))
     match list(arguments):
         case ["--list"]:

@@ -100,7 +100,7 @@ class Lab:
             if old is None and netns.exists(self.name):
                 raise LabError(
                     f"a lab {self.name!r} runs, but not from {self.files.home}: use its LANDLINE_LAB_STATE, "
-                    f"another name, or remove it with `python -m lab down --name {self.name}`"
+                    f"another name, or remove it with `.venv/bin/lab down --name {self.name}`"
                 )
             self._write(wanted)
             booted = self._converge(wanted, report)
@@ -189,7 +189,7 @@ class Lab:
     def check_up(self) -> None:
         """Raise `LabError` when the lab's network is not there."""
         if not netns.exists(self.name):
-            raise LabError(f"lab {self.name!r} is not up: run `python -m lab up --name {self.name}`")
+            raise LabError(f"lab {self.name!r} is not up: run `.venv/bin/lab up --name {self.name}`")
 
     def inside(self) -> contextlib.AbstractContextManager[None]:
         """Put this thread, and the threads and processes it starts meanwhile, into the lab's network."""
@@ -226,7 +226,7 @@ class Lab:
     def _refuse_other_shape(
         self, old: LabState, hosts: int | None, binds: Sequence[Bind] | None, data_disk_mb: int | None
     ) -> None:
-        remedy = f"`python -m lab down --name {self.name}` first, or use another name"
+        remedy = f"`.venv/bin/lab down --name {self.name}` first, or use another name"
         if hosts is not None and hosts < old.hosts:
             raise UsageError(f"lab {self.name!r} has {old.hosts} hosts, more than {hosts}: {remedy}")
         if binds is not None and set(binds) != set(old.binds):

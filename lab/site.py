@@ -34,7 +34,7 @@ class Site:
         state = self.files.load()
         if state is None:
             raise LabError(
-                f"there is no lab {self.name!r}: make it with `python -m lab up --name {self.name}`"
+                f"there is no lab {self.name!r}: make it with `.venv/bin/lab up --name {self.name}`"
             )
         return state
 

@@ -86,7 +86,7 @@ class LabState:
             return cls(**values)
         except (ValueError, KeyError, TypeError) as error:
             raise LabError(
-                f"lab.json is damaged ({error}): run `python -m lab down` and make it anew"
+                f"lab.json is damaged ({error}): run `.venv/bin/lab down` and make it anew"
             ) from error
 
 

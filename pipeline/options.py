@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -60,11 +61,27 @@ def interval(_context: click.Context, parameter: click.Parameter, value: str | N
 
 def option(flag: str, help_text: str, **settings: Any) -> Flag:
     """One option, whose default is shown if it has one."""
-    return click.option(flag, help=help_text, show_default=settings.get("default") is not None, **settings)
+    default = settings.get("default")
+    return click.option(
+        flag, help=help_text, show_default=default is not None and not callable(default), **settings
+    )
 
+
+def in_shared_dir(name: str) -> str | None:
+    """A directory in that of the inventory, which `fab spark.submit` tells; None when it told none."""
+    shared = os.environ.get("LANDLINE_SHARED_DIR")
+    return f"file://{shared}/{name}" if shared else None
+
+
+BROKERS: Final = option(
+    "--bootstrap-servers",
+    "Brokers, host:port, comma-separated; `fab spark.submit` gives the inventory's.",
+    required=True,
+    envvar="LANDLINE_BOOTSTRAP_SERVERS",
+)
 
 SOURCE_AND_SINK: Final = (
-    option("--bootstrap-servers", "Brokers, host:port, comma-separated.", required=True),
+    BROKERS,
     option("--output", "Directory of the Parquet output; every executor must see it.", required=True),
     option("--checkpoint", "Directory of the checkpoints; every executor must see it.", required=True),
 )  # fmt: skip
@@ -87,7 +104,11 @@ PACE: Final = (
 )  # fmt: skip
 
 _JOURNAL: Final = (
-    *SOURCE_AND_SINK,
+    BROKERS,
+    option("--output", "Directory of the Parquet output; every executor must see it; by default in the inventory's "
+           "spark_shared_dir.", required=True, default=lambda: in_shared_dir("journal_stream/records")),
+    option("--checkpoint", "Directory of the checkpoints, likewise.",
+           required=True, default=lambda: in_shared_dir("journal_stream/checkpoint")),
     option("--topics", "Topics to read, comma-separated.", default="landline.journal"),
     option("--windows-topic", "Topic for the window counts.", default="landline.journal.windows"),
     option("--dead-letter-topic", "Topic for what does not parse.", default="landline.journal.dead-letters"),

@@ -52,6 +52,8 @@ class SparkCluster:
     master_port: int = 7077
     master_ui_port: int = 8080
     worker_ui_port: int = 8081
+    # What the driver and all hosts see under one path; "" when there is no such directory, or none known.
+    shared_dir: str = ""
 
     @property
     def url(self) -> str:
@@ -66,6 +68,11 @@ class SparkCluster:
 
 def read_inventory(source: str | None = None) -> SparkCluster:
     """The cluster of an inventory: ``source``, or that of ``LANDLINE_INVENTORY``. Raises ``UsageError``."""
+    return cluster_from(read_listing(source))
+
+
+def read_listing(source: str | None = None) -> Mapping[str, Any]:
+    """The JSON of ``--list`` of that inventory. Raises ``UsageError``."""
     source = source or os.environ.get(INVENTORY_VARIABLE, DEFAULT_INVENTORY)
     if not Path(source).exists():
         raise UsageError(f"no inventory at {source}; set {INVENTORY_VARIABLE} to yours")
@@ -74,7 +81,8 @@ def read_inventory(source: str | None = None) -> SparkCluster:
     done = subprocess.run(command, capture_output=True, text=True, timeout=READ_TIMEOUT_S, check=False)
     if done.returncode != 0:
         raise UsageError(f"the inventory {source} cannot be read:\n{done.stderr.strip()}")
-    return cluster_from(json.loads(done.stdout))
+    listing: Mapping[str, Any] = json.loads(done.stdout)
+    return listing
 
 
 def cluster_from(inventory: Mapping[str, Any]) -> SparkCluster:
@@ -98,7 +106,13 @@ def cluster_from(inventory: Mapping[str, Any]) -> SparkCluster:
         master_port=_port(of_master, "spark_master_port", defaults.master_port),
         master_ui_port=_port(of_master, "spark_master_webui_port", defaults.master_ui_port),
         worker_ui_port=_port(of_master, "spark_worker_webui_port", defaults.worker_ui_port),
+        shared_dir=_plain(of_master.get("spark_shared_dir", "")),
     )
+
+
+def _plain(value: Any) -> str:
+    """The value, or "" for an expression: ``--list`` does not work those out."""
+    return "" if "{{" in str(value) else str(value)
 
 
 def _port(variables: Mapping[str, Any], name: str, default: int) -> int:

@@ -25,6 +25,8 @@ class Submission:
     job: Path
     arguments: tuple[str, ...] = ()
     settings: Mapping[str, str] | None = None
+    # Of the driver: what a job takes for options that it is not given.
+    variables: Mapping[str, str] | None = None
 
 
 def find_job(text: str, root: Path) -> Path:
@@ -66,14 +68,17 @@ def command_line(submission: Submission, master_url: str, driver_host: str) -> l
     return ["spark-submit", "--master", master_url, *confs, str(submission.job), *submission.arguments]
 
 
-def environment(root: Path) -> dict[str, str]:
-    """This environment, with the project on the driver's path and this Python as the driver's."""
+def environment(root: Path, variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This environment over ``variables``, with the project on the driver's path and this Python as the driver's."""
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     # Not PYSPARK_PYTHON: that is the executors', and their hosts have their own.
-    return {**os.environ, "PYTHONPATH": path, "PATH": programs, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    known = {**(variables or {}), **os.environ}
+    return {**known, "PYTHONPATH": path, "PATH": programs, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
-def submit(command: Sequence[str], root: Path) -> int:
+def submit(command: Sequence[str], root: Path, variables: Mapping[str, str] | None = None) -> int:
     """Runs it to its end in the foreground; returns its exit code."""
-    return subprocess.run(list(command), env=environment(root), umask=UMASK, check=False).returncode
+    return subprocess.run(
+        list(command), env=environment(root, variables), umask=UMASK, check=False
+    ).returncode

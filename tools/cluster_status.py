@@ -105,26 +105,21 @@ def next_commands(inventory: Inventory, brokers: list[Broker]) -> list[tuple[str
     lab = os.environ.get("LANDLINE_LAB")
     if not lab or "lab.py" not in os.environ.get("ANSIBLE_INVENTORY", "inventory/lab.py"):
         return [
-            (f"kcat -b {bootstrap} -L", "the cluster as a client sees it"),
-            (f"kcat -b {bootstrap} -C -t landline.journal -o -5 -e", "the newest log lines of all hosts"),
+            (f".venv/bin/topics list -b {bootstrap}", "the cluster as a client sees it"),
             (
                 "make deploy INVENTORY=" + shlex.quote(os.environ.get("ANSIBLE_INVENTORY", "")),
                 "roll a change out",
             ),
         ]
-    python = ".venv/bin/python -m lab"
-    master = inventory.hosts("spark_master")
+    enter = f".venv/bin/lab enter {lab} --"
     last = (
-        (f"{python} enter {lab} -- .venv/bin/fab spark.start", "Spark on the same hosts, from its master")
-        if master
-        else (f"{python} shell {lab} {brokers[0].host}", "a shell on a host")
+        (f"{enter} fab spark.start", "Spark on the same hosts, from its master")
+        if inventory.hosts("spark_master")
+        else (f".venv/bin/lab exec {lab} {brokers[0].host} -- systemctl status", "what runs on a host")
     )
     return [
-        (f"{python} enter {lab} -- kcat -b {bootstrap} -L", "the cluster as a client sees it"),
-        (
-            f"{python} enter {lab} -- kcat -b {bootstrap} -C -t landline.journal -o -5 -e",
-            "the hosts' newest log lines",
-        ),
+        (f"{enter} topics list", "the cluster as a client sees it"),
+        (f"{enter} topics read landline.journal --last 5", "the hosts' newest log lines"),
         last,
     ]
 

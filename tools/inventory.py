@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+# Brokers that jobs and tools use when they are not told which, before the inventory's.
+BOOTSTRAP_ENV = "LANDLINE_BOOTSTRAP_SERVERS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,11 @@ class Inventory:
     def brokers(self) -> list[Broker]:
         """All brokers, by host and id; ids and ports as the role `broker` gives them."""
         return list(self._brokers())
+
+    def bootstrap(self) -> str:
+        """What clients connect to first: every host's first broker; empty when there is none."""
+        first = {broker.host: broker.bootstrap for broker in reversed(self.brokers())}
+        return ",".join(reversed(first.values()))
 
     def _brokers(self) -> Iterator[Broker]:
         for index, host in enumerate(self.hosts("brokers")):

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 _INTRODUCTION: Final = """\
 # Metrics
 
-Generated from a running broker by `python -m broker.metrics.docs URL`.
+Generated from a running broker by `.venv/bin/python -m broker.metrics.docs URL`.
 
 `/metrics` on `landline.http.port` (8092) is Prometheus text; no exporter or agent is needed. Names are Kafka's JMX
 names in lower case: `kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions` is

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import click
 import paramiko
 import pytest
 from fabric import Config, Connection
@@ -20,6 +21,7 @@ from invoke.exceptions import Exit
 from rich.console import Console
 
 import fabfile
+from pipeline.options import JournalOptions, journal_options
 from sparkctl import commands, submit
 from sparkctl.commands import Role
 from sparkctl.connection import connect
@@ -321,6 +323,39 @@ def test_inventory_gives_master_and_workers_with_their_connection() -> None:
 def test_inventory_that_makes_no_cluster_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         cluster_from(inventory() | change)
+
+
+def test_jobs_know_the_inventorys_brokers_and_its_shared_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = inventory(spark_shared_dir="/srv/all", broker_kafka_port=9192)
+    listing["brokers"] = {"hosts": ["h1", "h2"]}
+    listing["_meta"]["hostvars"]["h2"] = {"ansible_host": "10.0.0.2", "brokers_per_host": 2}
+    known = fabfile._known_to_jobs(cluster_from(listing), listing)
+    assert known == {
+        "LANDLINE_BOOTSTRAP_SERVERS": "10.0.0.1:9192,10.0.0.2:9092",
+        "LANDLINE_SHARED_DIR": "/srv/all",
+    }
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    seen: list[JournalOptions] = []
+    click.command()(journal_options(seen.append)).main([], standalone_mode=False)
+    assert seen[0].bootstrap_servers == known["LANDLINE_BOOTSTRAP_SERVERS"]
+    assert (seen[0].output, seen[0].checkpoint) == (
+        "file:///srv/all/journal_stream/records",
+        "file:///srv/all/journal_stream/checkpoint",
+    )
+
+
+def test_what_the_inventory_leaves_to_an_expression_is_not_told_to_jobs() -> None:
+    listing = inventory(spark_shared_dir="{{ nfs }}")
+    listing["brokers"] = {"hosts": ["h1"]}
+    listing["_meta"]["hostvars"]["h1"]["brokers_per_host"] = "{{ cores }}"
+    assert fabfile._known_to_jobs(cluster_from(listing), listing) == {}
+
+
+def test_a_variable_of_ones_own_goes_before_the_inventory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANDLINE_BOOTSTRAP_SERVERS", "mine:9092")
+    told = submit.environment(Path("/root"), {"LANDLINE_BOOTSTRAP_SERVERS": "theirs:9092"})
+    assert told["LANDLINE_BOOTSTRAP_SERVERS"] == "mine:9092"
 
 
 def test_inventory_is_read_as_ansible_reads_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from lab import inventory
 from lab.errors import UsageError
-from lab.state import LabFiles, LabState
+from lab.state import Bind, LabFiles, LabState
 
 SCRIPT = Path(__file__).parents[2] / "inventory/lab.py"
 
@@ -66,6 +66,14 @@ def test_hosts_are_reached_with_the_labs_own_key_and_connections(tmp_path, lab_o
     assert variables["ansible_python_interpreter"] == "/usr/bin/python3"
 
 
+def test_the_directory_that_controller_and_hosts_share_is_sparks(tmp_path):
+    files = LabFiles(tmp_path, "inv")
+    files.home.mkdir()
+    binds = (Bind("/pyspark", "/opt/spark"), Bind("/srv/inv", "/srv/inv", writable=True))
+    files.save(LabState("inv", "/image", 1, binds=binds))
+    assert listing(tmp_path)["_meta"]["hostvars"]["h1"]["spark_shared_dir"] == "/srv/inv"
+
+
 def test_one_hosts_variables_are_those_of_the_list(tmp_path, lab_of):
     lab_of(2)
     alone = json.loads(run_script(tmp_path, "--host", "h2").stdout)
@@ -75,7 +83,7 @@ def test_one_hosts_variables_are_those_of_the_list(tmp_path, lab_of):
 def test_without_the_lab_ansible_is_told_how_to_make_it(tmp_path):
     done = run_script(tmp_path, "--list")
     assert done.returncode == 1
-    assert done.stderr.strip() == "lab: there is no lab 'inv': make it with `python -m lab up --name inv`"
+    assert done.stderr.strip() == "lab: there is no lab 'inv': make it with `.venv/bin/lab up --name inv`"
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "65", "1.5"])

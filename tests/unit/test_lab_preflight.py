@@ -46,7 +46,7 @@ def test_using_a_lab_that_is_not_there_says_how_to_make_it(monkeypatch, tmp_path
     result = CliRunner().invoke(main, command)
     assert result.exit_code == 1
     assert len(result.stderr.splitlines()) == 1
-    assert "python -m lab up --name nope" in result.stderr
+    assert ".venv/bin/lab up --name nope" in result.stderr
 
 
 def test_a_bad_lab_name_is_refused_before_anything_is_done(monkeypatch, tmp_path):
