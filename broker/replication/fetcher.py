@@ -40,6 +40,7 @@ from broker.utils.topic_partition import TopicPartition
 _log = structlog.get_logger(__name__)
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
+OFFSET_FOR_LEADER_EPOCH_VERSION = 4
 LATEST, EARLIEST = -1, -2
 # The leader or this broker has yet to hear of a change: ask again soon, not after the full back-off.
 _SOON = frozenset({Errors.UNKNOWN_LEADER_EPOCH, Errors.NOT_LEADER_OR_FOLLOWER, Errors.UNKNOWN_TOPIC_ID})
@@ -380,10 +381,15 @@ class ReplicaFetcher:
             log.truncate_to(offset)
 
     def _reset_offset(self, followed: Followed) -> None:
-        """The leader does not have the offset: its log ends before it, or begins after it."""
+        """The leader does not have the offset: its log ends before it, or begins after it. Or it has the offset, and
+        does not know the epoch of what stands here: then it never had those records, and they go.
+        """
         leader_end = self._leader_offset(followed, LATEST)
         leader_start = self._leader_offset(followed, EARLIEST)
         partition = followed.partition
+        epochs = partition.log.leader_epochs.entries
+        in_range = leader_start <= partition.log.log_end_offset <= leader_end
+        unknown = in_range and bool(epochs) and not self._leader_knows(followed, epochs[-1][0])
         with partition.lock:
             if partition.is_leader or partition.leader_epoch != followed.leader_epoch:
                 return
@@ -393,6 +399,9 @@ class ReplicaFetcher:
                 log.truncate_to(leader_end)
             elif leader_start > before:
                 log.truncate_fully_and_start_at(leader_start)
+            elif unknown and log.leader_epochs.entries == epochs:
+                log.truncate_to(epochs[-1][1])
+            changed = (log.log_end_offset, log.leader_epochs.entries) != (before, epochs)
             _log.warning(
                 "follower_offset_reset",
                 partition=str(partition.topic_partition),
@@ -400,7 +409,27 @@ class ReplicaFetcher:
                 after=log.log_end_offset,
                 leader_log_start=leader_start,
                 leader_log_end=leader_end,
+                epoch_unknown_to_leader=epochs[-1][0] if unknown else None,
             )
+        if not changed:  # it was out of range a moment ago; to ask again at once could go on for ever
+            self._delay(followed, Errors.OFFSET_OUT_OF_RANGE)
+
+    def _leader_knows(self, followed: Followed, epoch: int) -> bool:
+        topic, index = followed.partition.topic_partition
+        wanted = {
+            "partition": index,
+            "current_leader_epoch": followed.leader_epoch,
+            "leader_epoch": epoch,
+        }
+        response = self._channel_now().request(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            OFFSET_FOR_LEADER_EPOCH_VERSION,
+            {"replica_id": self._broker_id, "topics": [{"topic": topic, "partitions": [wanted]}]},
+        )
+        answer = response.topics[0].partitions[0]
+        if answer.error_code:
+            raise KafkaError(Errors(int(answer.error_code)), "the leader's epochs cannot be had")
+        return bool(answer.end_offset >= 0)
 
     def _leader_offset(self, followed: Followed, timestamp: int) -> int:
         topic, index = followed.partition.topic_partition

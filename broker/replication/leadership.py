@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -76,8 +77,18 @@ class Leadership:
         """
         self._stopping = True
 
-    def check_controller_epoch(self, controller_epoch: int) -> None:
-        """Raises STALE_CONTROLLER_EPOCH for a controller that has been replaced."""
+    @contextmanager
+    def obeying(self, controller_epoch: int) -> Iterator[None]:
+        """What is done within is not done between, or after, the orders of a later controller.
+
+        Raises STALE_CONTROLLER_EPOCH for a controller that has been replaced.
+        """
+        with self._lock:
+            self._check_controller_epoch(controller_epoch)
+            yield
+
+    def _check_controller_epoch(self, controller_epoch: int) -> None:
+        """The lock is held: two controllers' requests may come on two threads."""
         if controller_epoch < self.controller_epoch:
             raise KafkaError(
                 Errors.STALE_CONTROLLER_EPOCH,
@@ -98,7 +109,7 @@ class Leadership:
         """Makes this broker leader or follower of each partition; the error per partition."""
         leftovers = self._leftovers(states)
         with self._lock:
-            self.check_controller_epoch(controller_epoch)
+            self._check_controller_epoch(controller_epoch)
             deleted = self._delete_leftovers(leftovers)
             results: dict[TopicPartition, Errors] = {}
             accepted = []
@@ -254,7 +265,7 @@ class Leadership:
     def stop(self, controller_epoch: int, states: Sequence[StopState]) -> dict[TopicPartition, Errors]:
         """Stops replicas, and deletes those that are to be deleted; the error per partition."""
         with self._lock:
-            self.check_controller_epoch(controller_epoch)
+            self._check_controller_epoch(controller_epoch)
             results = {}
             stopped = []
             for state in states:

@@ -162,7 +162,7 @@ _ALL = (
     Mutation(
         "ignore-stale-controller-epoch",
         "a request of a controller that has been replaced is refused whole",
-        (Patch(Leadership, "check_controller_epoch", _any_controller_epoch),),
+        (Patch(Leadership, "_check_controller_epoch", _any_controller_epoch),),
     ),
     Mutation(
         "forget-controller-epoch",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import queue
+import threading
 import uuid
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +27,8 @@ from broker.replication.fetcher import FetcherSettings, ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.leadership import Leadership, LeadershipListener, StopState
 from broker.replication.replica_manager import ReplicaManager
+from broker.server.apis.inter_broker import update_metadata
+from broker.server.metadata_cache import MetadataUpdate
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
@@ -311,3 +315,41 @@ def test_a_broker_that_starts_knows_which_controllers_were_replaced_before(broke
         broker.leadership.apply(4, [state(0, ME, 7, (ME, OTHER))])
     assert broker.logs.get(tp(0)) is not None
     assert broker.leadership.stop(5, [deletion]) == {tp(0): Errors.NONE}
+
+
+class SlowCache:
+    """MetadataCache's interface; an update of controller 5 is not at its end before another has come, or may not."""
+
+    def __init__(self) -> None:
+        self.controllers: list[int] = []
+        self.another = threading.Event()
+
+    def alive_broker_ids(self) -> list[int]:
+        return [ME]
+
+    def update(self, update: MetadataUpdate) -> list[TopicPartition]:
+        if update.controller_id == 5:
+            self.another.wait(0.3)
+        self.controllers.append(update.controller_id)
+        self.another.set()
+        return []
+
+
+def test_metadata_of_a_replaced_controller_is_not_taken_after_its_successors(broker: Broker) -> None:
+    cache = SlowCache()
+    ctx = SimpleNamespace(leadership=broker.leadership, metadata_cache=cache, broker_epoch=lambda: 1)
+
+    def metadata_of(epoch: int) -> int:
+        message = SimpleNamespace(
+            controller_id=epoch, controller_epoch=epoch, broker_epoch=1, live_brokers=(), topic_states=()
+        )
+        return update_metadata(None, message, ctx)["error_code"]
+
+    older = threading.Thread(target=metadata_of, args=(5,))
+    older.start()
+    wait_until(lambda: broker.leadership.controller_epoch == 5)
+    assert metadata_of(6) is Errors.NONE
+    older.join()
+    assert cache.controllers == [5, 6]
+    assert broker.leadership.controller_epoch == 6
+    assert metadata_of(5) is Errors.STALE_CONTROLLER_EPOCH

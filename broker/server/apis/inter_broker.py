@@ -118,11 +118,12 @@ def update_metadata(request: Request, message: Any, ctx: ApiContext) -> Mapping[
     """Takes the controller's view of the cluster."""
     try:
         require_fresh_broker_epoch(message, ctx)
-        ctx.leadership.check_controller_epoch(message.controller_epoch)
+        update = _metadata_update(message, request)
+        with ctx.leadership.obeying(message.controller_epoch):
+            before = set(ctx.metadata_cache.alive_broker_ids())
+            deleted = ctx.metadata_cache.update(update)
     except KafkaError as error:
         return refusal(error)
-    before = set(ctx.metadata_cache.alive_broker_ids())
-    deleted = ctx.metadata_cache.update(_metadata_update(message, request))
     for topic in {topic_partition.topic for topic_partition in deleted}:
         if not ctx.metadata_cache.contains(topic):
             ctx.group_coordinator.on_topic_deleted(topic)
