@@ -29,15 +29,22 @@ class Responses:
         deletion: TopicDeletion,
         fail_replicas: Callable[[Collection[Replica]], None],
         enqueue: Callable[[Hashable, Callable[[], None]], None],
+        tell_again_later: Callable[[int], None],
     ) -> None:
         self._context = context
         self._deletion = deletion
         self._fail_replicas = fail_replicas
         self._enqueue = enqueue
+        self._tell_again_later = tell_again_later
+        self._refused: dict[int, int | None] = {}
+
+    def refused_epoch(self, broker_id: int) -> int | None:
+        """The epoch under which the broker refused its orders, which is thereby no longer noted."""
+        return self._refused.pop(broker_id, None)
 
     def receive(self, broker_id: int, api: ApiKey, request: Fields, response: Any) -> None:
         """Takes one response. A request refused whole is logged: its broker, or this controller, has moved
-        on.
+        on. Or the broker does not know of its own registration yet.
         """
         if response.error_code:
             _log.warning(
@@ -47,12 +54,20 @@ class Responses:
                 error=Errors(int(response.error_code)).name,
                 controller_epoch=self._context.epoch,
             )
+            if response.error_code == Errors.STALE_BROKER_EPOCH:
+                self._enqueue("stale_broker_epoch", partial(self._on_stale_epoch, broker_id))
         elif api is ApiKey.LEADER_AND_ISR:
             self._enqueue("leader_and_isr_response", partial(self._on_leader_and_isr, broker_id, response))
         elif api is ApiKey.STOP_REPLICA and _deletes(request):
             self._enqueue(
                 "stop_replica_response", partial(self._on_stop_replica, broker_id, request, response)
             )
+
+    def _on_stale_epoch(self, broker_id: int) -> None:
+        """Several requests are refused together: they are answered by one that has everything."""
+        if broker_id not in self._refused:
+            self._refused[broker_id] = self._context.broker_epoch(broker_id)
+            self._tell_again_later(broker_id)
 
     def _on_leader_and_isr(self, broker_id: int, response: Any) -> None:
         """A replica whose directory failed is offline, though its broker lives."""

@@ -38,6 +38,7 @@ from broker.zookeeper.controller_store import ControllerStore
 from broker.zookeeper.znodes import LiveBroker
 
 _log = structlog.get_logger(__name__)
+RETELL_MS = 1000
 UNCLEAN_KEY = "unclean.leader.election.enable"
 
 
@@ -112,7 +113,15 @@ class Term:
             lambda: self.settings,
             self.internal_topics.check_later,
         )
-        self._responses = Responses(self.context, self.deletion, self._fail_replicas, self._enqueue)
+        self._responses = Responses(
+            self.context,
+            self.deletion,
+            self._fail_replicas,
+            self._enqueue,
+            lambda broker_id: self._later(
+                RETELL_MS, ("tell_again", broker_id), partial(self._tell_again, broker_id)
+            ),
+        )
 
     @property
     def epoch(self) -> int:
@@ -133,7 +142,9 @@ class Term:
         self._watches.put("log_dir_events", self._cluster.watch_log_dir_events, self.on_log_dir_events)
         self.store.delete_stale_notifications()
         self._load()
+        # Known before any broker hears of a partition: what is to go is neither led nor shown once more.
         deletions = self.topics.marked_for_deletion()
+        self.context.topics_to_delete.update(deletions)
         self.batch.update_metadata_everywhere(self.context.partitions())
         self.batch.flush()
         self.replicas.startup()
@@ -225,6 +236,10 @@ class Term:
             self.context.shutting_down.discard(live.broker_id)
             self._add_broker(live)
         self.batch.add_update_metadata(others)
+        self._tell_all(ids)
+
+    def _tell_all(self, ids: Collection[int]) -> None:
+        """Metadata and roles, whole, to brokers that are known and know nothing."""
         self.batch.add_update_metadata(ids, self.context.partitions())
         self.batch.flush()
         back = self.context.replicas_on(ids)
@@ -240,6 +255,15 @@ class Term:
         self.reassignments.resume(ids)
         self.deletion.resume_for({replica.topic for replica in back})
         self.internal_topics.check_later()
+
+    def _tell_again(self, broker_id: int) -> None:
+        """The broker refused what it was told under the epoch that it has registered with, which it may learn after we
+        do. Nothing but this controller knows of it, so it is told until it takes it, or is another.
+        """
+        if self._responses.refused_epoch(broker_id) != self.context.broker_epoch(broker_id):
+            return
+        self.deletion.fail_replicas(self.context.replicas_on({broker_id}))
+        self._tell_all({broker_id})
 
     def _fail_brokers(self, broker_ids: Collection[int]) -> None:
         if not broker_ids:

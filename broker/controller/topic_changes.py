@@ -91,7 +91,9 @@ class TopicChanges:
             return assignment if found is None else self._with_topic_id(topic, found)
 
     def on_topics_changed(self) -> None:
-        new = [topic for topic in self._cluster.topics() if topic not in self._context.topics]
+        found = self._cluster.topics()
+        self._forget(self._context.topics.keys() - set(found))
+        new = [topic for topic in found if topic not in self._context.topics]
         for topic in new:
             self._watch_topic(topic)
         partitions: list[TopicPartition] = []
@@ -102,6 +104,20 @@ class TopicChanges:
             self._create_partitions(partitions)
             if INTERNAL_TOPICS.intersection(new):
                 self._on_internal_topic()
+
+    def _forget(self, missing: Iterable[str]) -> None:
+        """Topics whose znodes somebody removed by hand: who makes one anew under the name gets a new topic."""
+        for topic in sorted(missing):
+            if self._context.is_being_deleted(topic):
+                continue
+            _log.warning(
+                "topic_removed_by_hand",
+                topic=topic,
+                znode=znodes.topic_path(topic),
+                action="brokers keep its files; kafka-topics.sh --delete would have removed them",
+            )
+            self._watches.drop(("topic", topic))
+            self._context.remove_topic(topic)
 
     def on_topic_changed(self, topic: str) -> None:
         """Partitions were added. Of those that are known nobody but this controller changes the replicas."""

@@ -1,0 +1,126 @@
+"""What a term tells brokers that do not take it, of topics on their way out, and of those that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import Errors
+from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper import znodes
+from tests.support.fake_brokers import answer_leader_and_isr, answer_stop_replica
+from tests.support.term_world import TermWorld
+
+T0 = TopicPartition("t", 0)
+LATE = 3
+KNOWING = {
+    ApiKey.LEADER_AND_ISR: answer_leader_and_isr,
+    ApiKey.STOP_REPLICA: answer_stop_replica,
+    ApiKey.UPDATE_METADATA: lambda _message: {"error_code": 0},
+}
+REFUSAL = {"error_code": Errors.STALE_BROKER_EPOCH, "topics": [], "partition_errors": []}
+
+
+@pytest.fixture
+def world() -> TermWorld:
+    made = TermWorld(dict.fromkeys(range(LATE), None))
+    made.elect()
+    return made
+
+
+def refuse_late_ones(world: TermWorld) -> None:
+    """Brokers that register from now on do not know it, and refuse everything."""
+    known = max(broker.epoch for broker in world.cluster.brokers().values())
+
+    def refusing(api: ApiKey) -> Any:
+        def answer(message: Any) -> Mapping[str, Any]:
+            return REFUSAL if message.broker_epoch > known else KNOWING[api](message)
+
+        return answer
+
+    world.brokers.answers = {api: refusing(api) for api in KNOWING}
+
+
+def told(world: TermWorld, api: ApiKey) -> int:
+    return len(world.brokers.requests(api, LATE))
+
+
+def test_a_broker_that_learns_of_its_registration_late_is_told_again_until_it_takes_it(
+    world: TermWorld,
+) -> None:
+    world.create("t", {0: (LATE, 1)})
+    refuse_late_ones(world)
+    world.join(LATE)
+    assert told(world, ApiKey.LEADER_AND_ISR) == 1
+    for times in (2, 3):
+        world.events.run_later(("tell_again", LATE))
+        assert told(world, ApiKey.LEADER_AND_ISR) == times
+    world.brokers.answers = {}
+    world.events.run_later(("tell_again", LATE))
+    assert told(world, ApiKey.LEADER_AND_ISR) == 4
+    world.events.run_later(("tell_again", LATE))
+    assert told(world, ApiKey.LEADER_AND_ISR) == 4
+    assert world.brokers.leader_and_isr(LATE, T0).leader == world.state(T0).leader
+    assert world.brokers.metadata(LATE, T0).leader == world.state(T0).leader
+
+
+def test_a_broker_that_has_registered_anew_is_not_told_again(world: TermWorld) -> None:
+    world.create("t", {0: (LATE, 1)})
+    refuse_late_ones(world)
+    world.join(LATE)
+    world.leave(LATE)
+    world.brokers.answers = {}
+    world.join(LATE)
+    before = told(world, ApiKey.UPDATE_METADATA)
+    world.events.run_later(("tell_again", LATE))
+    assert told(world, ApiKey.UPDATE_METADATA) == before
+
+
+def test_a_refused_deletion_is_ordered_again(world: TermWorld) -> None:
+    world.create("t", {0: (1, LATE)})
+    refuse_late_ones(world)
+    world.join(LATE)
+    world.cluster.mark_topic_for_deletion("t")
+    world.run()
+    assert world.cluster.topic_exists("t")
+    world.brokers.answers = {}
+    world.events.run_later(("tell_again", LATE))
+    assert not world.cluster.topic_exists("t")
+    assert world.cluster.topics_to_delete() == []
+
+
+def test_a_topic_that_is_to_go_is_not_brought_online_by_the_next_controller(world: TermWorld) -> None:
+    world.create("t", {0: (1, 2)})
+    world.depose()
+    world.cluster.mark_topic_for_deletion("t")
+    world.brokers.clear()
+    world.elect()
+    assert world.brokers.requests(ApiKey.LEADER_AND_ISR) == []
+    shown = [
+        row.leader
+        for request in world.brokers.requests(ApiKey.UPDATE_METADATA)
+        for topic in request.message.topic_states
+        for row in topic.partition_states
+    ]
+    assert set(shown) == {-2}
+    assert not world.cluster.topic_exists("t")
+
+
+def test_a_topic_removed_by_hand_is_forgotten_and_can_be_made_anew(world: TermWorld) -> None:
+    world.create("t", {0: (1, 2)})
+    for path in (
+        znodes.state_path(T0),
+        znodes.partition_path(T0),
+        znodes.partitions_path("t"),
+        znodes.topic_path("t"),
+    ):
+        world.store.delete(path)
+    world.run()
+    assert world.term is not None
+    assert list(world.term.context.partitions()) == []
+    world.create("t", {0: (2, 0)})
+    assert world.state(T0).leader == 2
+    assert world.brokers.leader_and_isr(2, T0).is_new
