@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from uuid import UUID
 
 import structlog
 
@@ -27,9 +26,9 @@ from broker.log.log import Log
 from broker.log.log_dir import LogDir
 from broker.log.log_dir_health import LogDirHealth
 from broker.log.log_dirs import LogDirs
-from broker.log.log_registry import LogRegistry
+from broker.log.log_maker import LogMaker
 from broker.log.parallel import run_parallel
-from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.errors import KafkaError
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
@@ -55,7 +54,7 @@ class LogManagerSettings:
     free_space_floor: FreeSpaceFloor = DEFAULT_FLOOR
 
 
-class LogManager(LogRegistry):
+class LogManager(LogMaker):
     """Owner of all logs. Thread-safe; ``get`` takes no lock."""
 
     def __init__(
@@ -68,13 +67,16 @@ class LogManager(LogRegistry):
         recovery_threads: int = 1,
         settings: LogManagerSettings | None = None,
     ) -> None:
-        super().__init__(LogDirs(log_dirs))
         self.default_config = default_config
-        self._topic_configs = topic_configs or (lambda _topic: self.default_config)
-        self._scheduler = scheduler
-        self._clock = clock
-        self._recovery_threads = max(recovery_threads, 1)
         self._settings = settings or LogManagerSettings()
+        super().__init__(
+            LogDirs(log_dirs),
+            topic_configs or (lambda _topic: self.default_config),
+            scheduler,
+            clock,
+            self._settings.producer_id_expiration_ms,
+        )
+        self._recovery_threads = max(recovery_threads, 1)
         self._started_loading: set[LogDir] = set()
         self.cleaner = LogCleaner(
             lambda: [(log_dir, self._logs_in(log_dir)) for log_dir in self.dirs],
@@ -195,7 +197,7 @@ class LogManager(LogRegistry):
                 clean=parameters.clean,
                 recovery_point=parameters.recovery_points.get(tp, 0),
                 log_start_offset=parameters.log_starts.get(tp, 0),
-                producer_expiration_ms=self._settings.producer_id_expiration_ms,
+                producer_expiration_ms=self._producer_expiration_ms,
                 clock=self._clock,
                 scheduler=self._scheduler,
                 cancel=parameters.cancel,
@@ -205,72 +207,6 @@ class LogManager(LogRegistry):
         )
 
     # -- logs --------------------------------------------------------------------------------------
-
-    def get_or_create(
-        self, topic_partition: TopicPartition, topic_id: UUID | None = None, *, is_new: bool = True
-    ) -> Log:
-        """The partition's log, made in the directory with the fewest when there is none.
-
-        One that is not new may lie in a directory that failed, and is then not begun anew elsewhere. Raises
-        KafkaError: INCONSISTENT_TOPIC_ID when it is another topic's, KAFKA_STORAGE_ERROR.
-        """
-        log = self._logs.get(topic_partition)
-        if log is None:
-            config = self._topic_configs(topic_partition.topic)
-            with self._lock:
-                log = self._logs.get(topic_partition)
-                if log is None:
-                    if not is_new:
-                        self._refuse_beside_failed(topic_partition)
-                    log = self._create(topic_partition, config)
-        if topic_id is not None and log.topic_id != topic_id:
-            try:
-                log.assign_topic_id(topic_id)
-            except OSError as error:
-                raise self._storage_error(topic_partition, log.dir, log.health, error) from error
-        return log
-
-    def _refuse_beside_failed(self, topic_partition: TopicPartition) -> None:
-        if failed := ", ".join(str(log_dir.path) for log_dir in self.dirs.failed):
-            raise KafkaError(
-                Errors.KAFKA_STORAGE_ERROR, f"{topic_partition} may lie in {failed}, which failed"
-            )
-
-    def _create(self, topic_partition: TopicPartition, config: LogConfig) -> Log:
-        counts = dict.fromkeys(self.dirs, 0)
-        for log_dir in self._dir_of.values():
-            if log_dir in counts:
-                counts[log_dir] += 1
-        if not counts:
-            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, "every log directory failed")
-        log_dir = min(counts, key=lambda d: counts[d])
-        path = log_dir.partition_path(topic_partition)
-        parameters = LoadParameters(
-            clean=True,
-            recovery_point=0,
-            log_start_offset=0,
-            producer_expiration_ms=self._settings.producer_id_expiration_ms,
-            clock=self._clock,
-            scheduler=self._scheduler,
-            health=log_dir.health,
-        )
-        try:
-            log = load_log(path, topic_partition, config, parameters)
-        except OSError as error:
-            raise self._storage_error(topic_partition, path, log_dir.health, error) from error
-        self._adopt(log, log_dir)
-        return log
-
-    @staticmethod
-    def _storage_error(
-        topic_partition: TopicPartition, path: Path, health: LogDirHealth, error: OSError
-    ) -> KafkaError:
-        health.report(f"make the log of {topic_partition}", error)
-        _log.error("log_create_failed", partition=str(topic_partition), dir=str(path), error=str(error))
-        return KafkaError(
-            Errors.KAFKA_STORAGE_ERROR,
-            f"cannot make the log of {topic_partition} in {path}: {error.strerror}",
-        )
 
     def delete_async(self, topic_partition: TopicPartition) -> bool:
         """Takes the log away at once and its files after ``file.delete.delay.ms``; False when there is none.

@@ -17,6 +17,7 @@ from broker.cluster.partition import Partition
 from broker.cluster.partition_state import PartitionState
 from broker.config.topic_name import topic_name_problem
 from broker.log.log import Log
+from broker.log.log_maker import WantedLog
 from broker.log.log_manager import LogManager
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.fetcher_manager import ReplicaFetcherManager
@@ -122,6 +123,10 @@ class Leadership:
             leading = [state for state in accepted if state.leader == me]
             following = [state for state in accepted if state.leader != me]
             self._fetchers.remove(frozenset(state.topic_partition for state in accepted))
+            for topic_partition, why in self._make_logs(accepted).items():
+                results[topic_partition] = self._offline_error(topic_partition, why)
+            leading = [state for state in leading if results[state.topic_partition] is Errors.NONE]
+            following = [state for state in following if results[state.topic_partition] is Errors.NONE]
             for state in leading:
                 results[state.topic_partition] = self._lead(state)
             results.update(self._follow(following))
@@ -183,6 +188,10 @@ class Leadership:
         if state.leader_epoch <= partition.leader_epoch:
             return Errors.STALE_CONTROLLER_EPOCH
         return Errors.NONE
+
+    def _make_logs(self, states: Sequence[PartitionState]) -> dict[TopicPartition, KafkaError]:
+        """All at once: each by itself would wait for the disk, and ask for its topic's configs."""
+        return self._logs.make([WantedLog(s.topic_partition, s.topic_id, s.is_new) for s in states])
 
     def _partition(self, state: PartitionState) -> Partition:
         topic_partition = state.topic_partition

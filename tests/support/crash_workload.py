@@ -12,8 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from broker.config.log_config import LogConfig
+from broker.log import log_maker
 from broker.log.log import AppendOrigin, Log
+from broker.log.log_maker import WantedLog
 from broker.log.log_manager import LogManager
 from broker.record.batch import Record, build_batch
 from broker.record.header import iter_batches
@@ -65,6 +69,8 @@ class Workload:
     def __init__(self, root: Path, seed: int, config: LogConfig = CONFIG) -> None:
         self.recorder = Recorder(root)
         self.rng = random.Random(seed)
+        # Whether the logs are made as those of a topic of thousands are, by one sync for all.
+        self.makes_together = bool(seed % 2)
         self.clock = ManualClock()
         self.config = config
         self.told = {partition: Told() for partition in PARTITIONS}
@@ -83,6 +89,11 @@ class Workload:
     def _start(self) -> None:
         self.manager = LogManager([str(self._path)], self.config, clock=self.clock)
         self.manager.startup()
+        if self.makes_together:
+            wanted = [WantedLog(partition, TOPIC_IDS[partition], is_new=True) for partition in PARTITIONS]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(log_maker, "_FEW_IDS", 0)
+                assert self.manager.make(wanted) == {}
         for partition in PARTITIONS:
             self.manager.get_or_create(partition, TOPIC_IDS[partition])
         self._note_bounds()

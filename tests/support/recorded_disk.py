@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.log import log_manager, segment
+from broker.log import log_maker, log_manager, segment
 
 ROOT = 0
 
@@ -54,7 +54,8 @@ class Recorder:
             ):  # fmt: skip
                 patch.setattr(os, name, self._wrapped(name, getattr(os, name)))
             patch.setattr(segment, "SegmentFile", self._open_segment_file)
-            patch.setattr(log_manager, "sync_filesystem", lambda _path: self.ops.append(Op("syncfs", ROOT)))
+            for module in (log_manager, log_maker):
+                patch.setattr(module, "sync_filesystem", lambda _path: self.ops.append(Op("syncfs", ROOT)))
             yield
 
     def _wrapped(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,196 @@
+"""Logs that are made: one, or the thousands of a topic at once.
+
+:class:`broker.log.log_manager.LogManager` adds how logs are loaded, what runs over them and how they end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+import structlog
+
+from broker.config.log_config import LogConfig
+from broker.log.filesystem_sync import sync_filesystem
+from broker.log.loader import LoadParameters, load_log
+from broker.log.log import Log
+from broker.log.log_dir import LogDir
+from broker.log.log_dir_health import LogDirHealth
+from broker.log.log_dirs import LogDirs
+from broker.log.log_registry import LogRegistry
+from broker.log.partition_metadata import prepare_topic_id, take_up_topic_id
+from broker.protocol.errors import Errors, KafkaError
+from broker.utils.clock import Clock
+from broker.utils.scheduler import KafkaScheduler
+from broker.utils.topic_partition import TopicPartition
+
+_log = structlog.get_logger(__name__)
+# So many topic ids are made durable file by file: the sync of a whole file system writes out what is others', too.
+_FEW_IDS = 16
+
+
+class WantedLog(NamedTuple):
+    """A partition's log as the controller asks for it. ``is_new`` as in :meth:`LogMaker.get_or_create`."""
+
+    topic_partition: TopicPartition
+    topic_id: UUID | None
+    is_new: bool
+
+
+class LogMaker(LogRegistry):
+    """Thread-safe. A log that was made has its topic id on the disk, for good, before anybody can append to it: records
+    without one would be taken for those of the next topic of that name.
+    """
+
+    def __init__(
+        self,
+        dirs: LogDirs,
+        topic_configs: Callable[[str], LogConfig],
+        scheduler: KafkaScheduler | None,
+        clock: Clock,
+        producer_expiration_ms: int,
+    ) -> None:
+        super().__init__(dirs)
+        self._topic_configs = topic_configs
+        self._scheduler = scheduler
+        self._clock = clock
+        self._producer_expiration_ms = producer_expiration_ms
+
+    def get_or_create(
+        self, topic_partition: TopicPartition, topic_id: UUID | None = None, *, is_new: bool = True
+    ) -> Log:
+        """The partition's log, made in the directory with the fewest when there is none.
+
+        One that is not new may lie in a directory that failed, and is then not begun anew elsewhere. Raises
+        KafkaError: INCONSISTENT_TOPIC_ID when it is another topic's, KAFKA_STORAGE_ERROR.
+        """
+        log = self._logs.get(topic_partition)
+        if log is None:
+            config = self._topic_configs(topic_partition.topic)
+            with self._lock:
+                log = self._get_or_create(topic_partition, config, self._counts(), is_new=is_new)
+        if topic_id is not None and log.topic_id != topic_id:
+            try:
+                log.assign_topic_id(topic_id)
+            except OSError as error:
+                raise self._storage_error(topic_partition, log.dir, log.health, error) from error
+        return log
+
+    def make(self, wanted: Sequence[WantedLog]) -> dict[TopicPartition, KafkaError]:
+        """Makes those that are not there, as :meth:`get_or_create` one by one, with two syncs for all of them instead
+        of two for each. What cannot be made is returned, with why.
+        """
+        failed: dict[TopicPartition, KafkaError] = {}
+        unnamed: dict[Log, UUID] = {}
+        missing = [one for one in wanted if one.topic_partition not in self._logs]
+        configs = {topic: self._topic_configs(topic) for topic in {w.topic_partition.topic for w in missing}}
+        with self._lock:
+            counts = self._counts()
+            for topic_partition, topic_id, is_new in missing:
+                try:
+                    config = configs[topic_partition.topic]
+                    log = self._get_or_create(topic_partition, config, counts, is_new=is_new)
+                except KafkaError as error:
+                    failed[topic_partition] = error
+                else:
+                    if topic_id is not None and log.topic_id is None:
+                        unnamed[log] = topic_id
+        return failed | self._assign_topic_ids(unnamed)
+
+    def _assign_topic_ids(self, ids: Mapping[Log, UUID]) -> dict[TopicPartition, KafkaError]:
+        """The files under other names, a sync, their names, a sync: no power loss leaves one that is empty."""
+        failed: dict[TopicPartition, KafkaError] = {}
+        if len(ids) <= _FEW_IDS:
+            for log, topic_id in ids.items():
+                self._try(log, failed, partial(log.assign_topic_id, topic_id))
+            return failed
+        for log, topic_id in ids.items():
+            self._try(log, failed, partial(prepare_topic_id, log.dir, topic_id))
+        self._sync_dirs_of([log for log in ids if log.topic_partition not in failed], failed)
+        written = [log for log in ids if log.topic_partition not in failed]
+        for log in written:
+            self._try(log, failed, partial(take_up_topic_id, log.dir))
+        self._sync_dirs_of([log for log in written if log.topic_partition not in failed], failed)
+        for log, topic_id in ids.items():
+            if log.topic_partition not in failed:
+                log.topic_id = topic_id
+        return failed
+
+    def _sync_dirs_of(self, logs: Sequence[Log], failed: dict[TopicPartition, KafkaError]) -> None:
+        by_dir: dict[Path, list[Log]] = {}
+        for log in logs:
+            by_dir.setdefault(log.dir.parent, []).append(log)
+        for path, its_logs in by_dir.items():
+            try:
+                sync_filesystem(path)
+            except OSError as error:
+                for log in its_logs:
+                    failed[log.topic_partition] = self._storage_error(
+                        log.topic_partition, log.dir, log.health, error
+                    )
+
+    def _try(self, log: Log, failed: dict[TopicPartition, KafkaError], action: Callable[[], object]) -> None:
+        try:
+            action()
+        except KafkaError as error:
+            failed[log.topic_partition] = error
+        except OSError as error:
+            failed[log.topic_partition] = self._storage_error(log.topic_partition, log.dir, log.health, error)
+
+    def _get_or_create(
+        self, topic_partition: TopicPartition, config: LogConfig, counts: Counter[LogDir], *, is_new: bool
+    ) -> Log:
+        """Under the lock. ``counts`` are the logs of each directory, and are kept up."""
+        log = self._logs.get(topic_partition)
+        if log is None:
+            if not is_new:
+                self._refuse_beside_failed(topic_partition)
+            log = self._create(topic_partition, config, counts)
+        return log
+
+    def _refuse_beside_failed(self, topic_partition: TopicPartition) -> None:
+        if failed := ", ".join(str(log_dir.path) for log_dir in self.dirs.failed):
+            raise KafkaError(
+                Errors.KAFKA_STORAGE_ERROR, f"{topic_partition} may lie in {failed}, which failed"
+            )
+
+    def _counts(self) -> Counter[LogDir]:
+        return Counter(self._dir_of.values())
+
+    def _create(self, topic_partition: TopicPartition, config: LogConfig, counts: Counter[LogDir]) -> Log:
+        usable = list(self.dirs)
+        if not usable:
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, "every log directory failed")
+        log_dir = min(usable, key=lambda d: counts[d])
+        path = log_dir.partition_path(topic_partition)
+        parameters = LoadParameters(
+            clean=True,
+            recovery_point=0,
+            log_start_offset=0,
+            producer_expiration_ms=self._producer_expiration_ms,
+            clock=self._clock,
+            scheduler=self._scheduler,
+            health=log_dir.health,
+        )
+        try:
+            log = load_log(path, topic_partition, config, parameters)
+        except OSError as error:
+            raise self._storage_error(topic_partition, path, log_dir.health, error) from error
+        self._adopt(log, log_dir)
+        counts[log_dir] += 1
+        return log
+
+    @staticmethod
+    def _storage_error(
+        topic_partition: TopicPartition, path: Path, health: LogDirHealth, error: OSError
+    ) -> KafkaError:
+        health.report(f"make the log of {topic_partition}", error)
+        _log.error("log_create_failed", partition=str(topic_partition), dir=str(path), error=str(error))
+        return KafkaError(
+            Errors.KAFKA_STORAGE_ERROR,
+            f"cannot make the log of {topic_partition} in {path}: {error.strerror}",
+        )
