@@ -181,6 +181,10 @@ compare: setup ## Starts by each host itself beside a master's push, measured: H
 	@scripts/apt-ensure $(LAB_PACKAGES) $(JAVA_PACKAGES)
 	@HOSTS=$(HOSTS) ROUNDS=$(COMPARE_ROUNDS) $(COMPARE_LAB) scripts/compare $(COMPARE_ARGS)
 
+.PHONY: compare-publish
+compare-publish: setup ## A comparison's data and page into docs/comparison, its answer into README: DATA=build/compare/DATE
+	@$(PY) -m compare.report --input $(or $(DATA),$(error give DATA=build/compare/DATE)) --output docs/comparison --publish --readme README.md
+
 .PHONY: chaos-mixed
 chaos-mixed: setup ## Landline and Apache Kafka 3.9.1 in one cluster, at length: ROUNDS=50 SEED=(random), about 15 s a round
 	@scripts/apt-ensure $(JAVA_PACKAGES)

@@ -40,6 +40,9 @@ def main() -> None:
 @click.option("--system", "systems", multiple=True, type=click.Choice([str(s) for s in System]))
 @click.option("--model", "models", multiple=True, type=click.Choice([str(m) for m in Model]))
 @click.option("--growth/--no-growth", default=True, help="Cold starts of fewer hosts as well.")
+@click.option(
+    "--remark", default="", help="What else a reader should know, such as other work of the machine."
+)
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), required=True)
 def run(
     name: str,
@@ -49,6 +52,7 @@ def run(
     systems: tuple[str, ...],
     models: tuple[str, ...],
     growth: bool,
+    remark: str,
     output: Path,
 ) -> None:
     """Measure. Without a choice all scenarios, systems and models are measured."""
@@ -70,7 +74,7 @@ def run(
     try:
         lab = Lab(name)
         with lab.inside():
-            failed = measure(lab, hosts, planned, comparison_id, output)
+            failed = measure(lab, hosts, planned, comparison_id, output, remark)
     except (LabError, NotPublishedError) as error:
         console.print(f"error: {error}", style="red", markup=False)
         sys.exit(1)
@@ -80,7 +84,9 @@ def run(
     console.print(f"{len(planned) - len(failed)} of {len(planned)} runs are in {output}", style="green")
 
 
-def measure(lab: Lab, hosts: int, planned: list[Planned], comparison_id: str, output: Path) -> list[str]:
+def measure(
+    lab: Lab, hosts: int, planned: list[Planned], comparison_id: str, output: Path, remark: str
+) -> list[str]:
     """Does the runs with a bar for who watches; returns those that the lab spoilt. Raises LabError."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -94,7 +100,7 @@ def measure(lab: Lab, hosts: int, planned: list[Planned], comparison_id: str, ou
         def tell(text: str) -> None:
             console.print(text, markup=False, soft_wrap=True)
 
-        comparison = Comparison(Bench.of(lab, hosts), comparison_id, output, tell, done)
+        comparison = Comparison(Bench.of(lab, hosts), comparison_id, output, tell, done, remark)
         comparison.go(planned)
         return comparison.failed
 

@@ -97,7 +97,7 @@ class Comparison:
     groups: tuple[Group, ...]
     steps: tuple[StepShare, ...]
     fits: tuple[Fit, ...]
-    inputs: Mapping[str, int]
+    inputs: Mapping[str, int | None]
 
     def find(self, system: str, model: str, scenario: str, hosts: int | None = None) -> Group | None:
         """The group, that with most hosts when ``hosts`` is not said."""

@@ -22,8 +22,8 @@ from lab.shell import run
 ROOT = Path(__file__).parents[1]
 
 
-def begun(comparison_id: str, plan: Sequence[Planned], hosts: Hosts) -> dict[str, Any]:
-    """The manifest as the comparison begins."""
+def begun(comparison_id: str, plan: Sequence[Planned], hosts: Hosts, remark: str) -> dict[str, Any]:
+    """The manifest as the comparison begins; ``remark``: what else a reader should know."""
     return {
         "comparison_id": comparison_id,
         "hosts": max(planned.hosts for planned in plan),
@@ -32,6 +32,7 @@ def begun(comparison_id: str, plan: Sequence[Planned], hosts: Hosts) -> dict[str
         "systems": sorted({str(planned.system) for planned in plan}),
         "models": sorted({str(planned.model) for planned in plan}),
         "runs": len(plan),
+        "remark": remark,
         "patience_s": PATIENCE_S,
         "outage_s": OUTAGE_S,
         "revision": revision(),

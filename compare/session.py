@@ -27,7 +27,10 @@ Done = Callable[[Planned, RunRecord | None], None]
 class Comparison:
     """``tell`` gets a line for the operator, ``done`` every run (None: the lab failed)."""
 
-    def __init__(self, bench: Bench, comparison_id: str, directory: Path, tell: Tell, done: Done) -> None:
+    def __init__(
+        self, bench: Bench, comparison_id: str, directory: Path, tell: Tell, done: Done, remark: str = ""
+    ) -> None:
+        self._remark = remark
         self._bench = bench
         self._id = comparison_id
         self._manifest_path = directory / MANIFEST_FILE
@@ -39,7 +42,7 @@ class Comparison:
 
     def go(self, plan: Sequence[Planned]) -> None:
         """All runs; whatever happens, the cluster is as deployed afterwards. Raises LabError, NotPublishedError."""
-        manifest = manifests.begun(self._id, plan, self._bench.hosts)
+        manifest = manifests.begun(self._id, plan, self._bench.hosts, self._remark)
         manifests.write(self._manifest_path, manifest)
         try:
             self._tell("stopping everything")

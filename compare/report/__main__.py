@@ -10,6 +10,7 @@ import click
 from compare.recorded import Unreadable
 from compare.report.inputs import read_inputs
 from compare.report.page import write_report
+from compare.report.publication import publish
 from compare.simulation.study import LARGEST, study
 
 
@@ -23,13 +24,29 @@ from compare.simulation.study import LARGEST, study
 )
 @click.option("--output", "target", type=click.Path(path_type=Path), required=True, help="Is made.")
 @click.option(
-    "--simulate-to", "largest", default=LARGEST, show_default=True, help="Members of the largest start."
+    "--simulate-to",
+    "largest",
+    default=LARGEST,
+    show_default=True,
+    help="Members of the largest start, at most.",
 )
-def main(source: Path, target: Path, largest: int) -> None:
+@click.option(
+    "--publish", "published", is_flag=True, help="The data as well, packed; the summary as README.md."
+)
+@click.option(
+    "--readme",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --publish: gets the answer.",
+)
+def main(source: Path, target: Path, largest: int, published: bool, readme: Path | None) -> None:
     """Makes one page of a comparison, that loads nothing from anywhere, and its pictures beside it."""
     try:
+        if published:
+            publish(source, target, readme)
+            print(f"published in {target}")  # noqa: T201 - the command's output
+            return
         inputs = read_inputs(source)
-    except Unreadable as error:
+    except (Unreadable, OSError, ValueError) as error:
         sys.exit(f"report: {error}")
     print(write_report(inputs, study(inputs.runs, largest, inputs.storms), target))  # noqa: T201 - the command's output
 

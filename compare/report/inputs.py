@@ -26,6 +26,7 @@ class Inputs:
         counts = [
             (f"data: {name.replace('_', ' ')}", f"{number:,}")
             for name, number in self.comparison.inputs.items()
+            if number is not None
         ]
         return [*_flat(self.manifest), ("data: runs", f"{self.comparison.runs:,}"), *counts]
 

@@ -46,10 +46,10 @@ class Folded:
 
 
 def timelines(runs: Sequence[Run], directory: Path) -> tuple[list[Shown], list[Folded]]:
-    """The median cold start of each system and model; folded: the other rounds, and each fault's median round."""
+    """The median cold start of each system and model; folded: on fewer hosts, and each fault's median round."""
     chosen, others = shown_and_others(runs, COLD_START)
     folded = [
-        _folded(f"{_system(system)}: {counted(len(rounds), 'more cold start')}", rounds)
+        _folded(f"{_system(system)}: {counted(len(rounds), 'cold start')} on fewer hosts", rounds)
         for system, found in groupby(others, key=lambda run: run.system)
         if (rounds := list(found))
     ]

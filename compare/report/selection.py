@@ -58,9 +58,7 @@ def median_round(runs: Sequence[Run]) -> Run:
 
 
 def shown_and_others(runs: Iterable[Run], scenario: str) -> tuple[list[Run], list[Run]]:
-    """The median round of each system and model on the most hosts; and of the others the rounds there, and the median
-    round on each smaller number of hosts.
-    """
+    """The median round of each system and model on the most hosts; and that on each smaller number of hosts."""
     groups: dict[tuple[str, str, str, int], list[Run]] = defaultdict(list)
     for run in runs:
         if run.scenario == scenario:
@@ -71,7 +69,6 @@ def shown_and_others(runs: Iterable[Run], scenario: str) -> tuple[list[Run], lis
         middle = median_round(rounds)
         if key[3] == most[key[:2]]:
             shown.append(middle)
-            others += [run for run in rounds if run is not middle]
         else:
             others.append(middle)
     return sorted(shown, key=_by_model), sorted(others, key=_by_model)

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import resource
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -23,7 +24,7 @@ from compare.storm.sessions import Address, StormError
 from compare.storm.storms import Storm, controller_storm, zookeeper_storm
 
 SCHEMA_VERSION = 1
-FILES = 65_536
+OTHER_FILES = 128
 _connect = click.option(
     "--connect",
     metavar="HOST:PORT,...",
@@ -47,7 +48,7 @@ def main() -> None:
 @_output
 def zookeeper(sessions: int, connect: str | None, output: Path | None) -> None:
     """So many sessions begin at once; until the last has its node."""
-    _make(lambda addresses: zookeeper_storm(addresses, sessions), connect, output)
+    _make(lambda addresses: zookeeper_storm(addresses, sessions), connect, output, sessions)
 
 
 @main.command()
@@ -57,14 +58,19 @@ def zookeeper(sessions: int, connect: str | None, output: Path | None) -> None:
 @_output
 def controller(brokers: int, limit: float, connect: str | None, output: Path | None) -> None:
     """So many brokers register at once with a real controller; until each was told of all."""
-    _make(lambda addresses: controller_storm(addresses, brokers, limit), connect, output)
+    _make(lambda addresses: controller_storm(addresses, brokers, limit), connect, output, 2 * brokers)
 
 
 def _make(
-    storm: Callable[[Sequence[Address]], Awaitable[Storm]], connect: str | None, output: Path | None
+    storm: Callable[[Sequence[Address]], Awaitable[Storm]],
+    connect: str | None,
+    output: Path | None,
+    connections: int,
 ) -> None:
-    _allow_files()
+    # Asked to end, it takes its servers with it, as after ^C.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
+        allow_files(connections + OTHER_FILES)
         with _addresses(connect) as addresses:
             made = asyncio.run(_awaited(storm, addresses))
     except StormError as error:
@@ -118,13 +124,17 @@ def _addresses(connect: str | None) -> Iterator[list[Address]]:
     yield [(host, int(port)) for host, _, port in pairs]
 
 
-def _allow_files() -> None:
-    """A connection is a file, and a listener has two of each broker. The limit is inherited by what is started."""
+def allow_files(wanted: int) -> None:
+    """Lets this process, and what it starts, have so many open files: a connection is one. Raises StormError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for wanted in (FILES, hard):
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), max(hard, wanted)))
-            return
+    if soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(hard, wanted)))
+    except (ValueError, OSError) as error:
+        raise StormError(
+            f"{wanted:,} open files are needed, {hard:,} are allowed: raise the limit (ulimit -Hn), or ask for fewer"
+        ) from error
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class Session:
         self._writer.close()
 
     async def _ping(self) -> None:
-        while True:
+        while not self._writer.is_closing():
             await asyncio.sleep(_PING_S)
             self._send(struct.pack(">ii", _PING_XID, _PING))
 

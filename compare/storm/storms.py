@@ -10,7 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,8 +102,7 @@ def registration(host: str, port: int) -> bytes:
 
 
 async def _end(sessions: Sequence[Session]) -> None:
-    with suppress(OSError):
-        await asyncio.gather(*(session.end() for session in sessions))
+    await asyncio.gather(*(session.end() for session in sessions))
 
 
 @contextmanager

@@ -40,8 +40,9 @@ def test_nothing_sticks_out_on_the_right(looked, width):
 def test_all_sections_and_pictures_are_there_and_the_text_is_large_enough(looked, width):
     seen = looked.at[width]
     for heading in (
-        "The two ways",
         "The answer",
+        "The two ways",
+        "What was found",
         "How a start goes",
         "Side by side",
         "More hosts",
@@ -50,6 +51,11 @@ def test_all_sections_and_pictures_are_there_and_the_text_is_large_enough(looked
         assert heading in seen["headings"]
     assert seen["broken_images"] == []
     assert seen["smallest_text_px"] >= 14
+
+
+@pytest.mark.parametrize(("width", "pixels"), [(1280, 1500), (380, 2200)])
+def test_the_chart_that_carries_the_message_comes_first_and_soon(looked, width, pixels):
+    assert 0 < looked.at[width]["first_image_top"] < pixels
 
 
 def test_the_console_is_silent_and_nothing_was_asked_of_the_network(looked):

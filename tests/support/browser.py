@@ -28,6 +28,7 @@ function look(frame, width) {
   return {
     width, scroll_width: root.scrollWidth, height: root.scrollHeight,
     headings: [...inside.querySelectorAll("h1,h2,h3,h4")].map(e => e.textContent.trim()),
+    first_image_top: inside.images.length ? inside.images[0].getBoundingClientRect().top : null,
     broken_images: [...inside.images].filter(e => !e.complete || !e.naturalWidth).map(e => e.alt),
     too_wide: wide.filter(e => !e.closest(".skip, thead, svg")).map(e => e.tagName + " " + e.textContent.slice(0, 40)),
     smallest_text_px: Math.min(...[...inside.querySelectorAll("p,li,td,dd,figcaption")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import struct
 
 import pytest
@@ -83,6 +84,17 @@ def test_a_storm_is_told_in_one_line():
     assert line_of(CONTROLLER).startswith(
         "1,000 brokers were told of all 13.25 s after the last had registered"
     )
+
+
+def test_more_connections_than_a_process_may_have_are_refused_before_anything_is_started(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (1024, 1024))
+
+    def refuse(_which, _limits):
+        raise ValueError("not allowed")
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    done = CliRunner().invoke(main, ["controller", "--brokers", "1000", "--connect", "127.0.0.1:1"])
+    assert "2,128 open files are needed, 1,024 are allowed" in str(done.exception)
 
 
 def test_a_connect_string_that_is_none_is_refused():
