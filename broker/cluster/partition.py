@@ -186,7 +186,7 @@ class Partition:
         with self.lock:
             if self.is_leader or leader_epoch != self.leader_epoch:
                 return None
-            info = self.log.append_as_follower(records) if records else None
+            info = self.log.append_as_follower(records, leader_epoch) if records else None
             mark = min(leader_high_watermark, self.log.log_end_offset)
             self.log.high_watermark = max(self.log.high_watermark, mark)
             if leader_log_start > self.log.log_start_offset:

@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
 
+from broker.log.batch_file import INT32_MAX, LOG_SUFFIX, TXN_INDEX_SUFFIX
+from broker.log.batch_walk import DamagedError
 from broker.log.compaction import AbortedRanges, CompactionRules, compact_batch
 from broker.log.loader import CLEANED_SUFFIX, SWAP_SUFFIX
 from broker.log.log import Log
 from broker.log.offset_map import OffsetMap
-from broker.log.segment import INT32_MAX, LOG_SUFFIX, Segment
+from broker.log.recovery import has_marker
+from broker.log.results import AbortedTransaction
+from broker.log.segment import Segment
+from broker.log.txn_index import ENTRY_BYTES
 from broker.record.batch import iter_records
 from broker.record.header import NO_TIMESTAMP, BatchHeader, read_header
 
@@ -50,14 +56,16 @@ def clean_log(
     """Compacts ``log`` below ``first_uncleanable_offset``, where a segment begins, by the keys from
     ``first_dirty_offset`` on, as many as ``offsets`` holds; makes that part durable before.
 
-    Raises CleaningAborted, KafkaError, OSError.
+    Whatever is damaged below stays as it is: each batch is copied by its checksum, and a segment goes only once all of
+    it was. Raises CleaningAborted, KafkaError (CORRUPT_MESSAGE on damage), OSError.
     """
     # What is compacted away must not outlive, in a power loss, the later record that it made way for.
     log.flush(first_uncleanable_offset)
     generation = log.generation
     segments = [segment for segment in log.segments[:-1] if segment.base_offset < first_uncleanable_offset]
-    aborted = AbortedRanges([entry for segment in log.segments for entry in segment.txn_index.entries()])
-    end_offset = _fill(offsets, segments, first_dirty_offset, first_uncleanable_offset, aborted, stopped)
+    with _undisturbed(log, generation):
+        aborted = AbortedRanges([entry for segment in log.segments for entry in _aborts(log, segment)])
+        end_offset = _fill(offsets, segments, first_dirty_offset, first_uncleanable_offset, aborted, stopped)
     segments = [segment for segment in segments if segment.base_offset < end_offset]
     with log.lock:
         producers = log.producer_state.producers.values()
@@ -66,13 +74,25 @@ def clean_log(
     before = after = 0
     for group in group_segments(segments, log.config.segment_bytes):
         before += sum(segment.size for segment in group)
-        cleaned = _clean_group(log, group, rules, stopped)
+        with _undisturbed(log, generation):
+            cleaned = _clean_group(log, group, rules, stopped)
         after += cleaned.size
         if not log.replace_segments(group, cleaned, generation):
             cleaned.delete_files()
             raise CleaningAborted(f"{log.topic_partition} changed while it was compacted")
         generation += 2  # by the replacement; had it risen by anything else, the next one is refused
     return CleanerStats(end_offset, before, after, len(offsets))
+
+
+@contextmanager
+def _undisturbed(log: Log, generation: int) -> Iterator[None]:
+    """What seems damaged while segments are cut or taken away may not be. Raises CleaningAborted then."""
+    try:
+        yield
+    except DamagedError as damage:
+        if generation == log.generation:
+            raise
+        raise CleaningAborted(f"{log.topic_partition} changed while it was compacted") from damage
 
 
 def group_segments(segments: Sequence[Segment], max_bytes: int) -> Iterator[list[Segment]]:
@@ -91,6 +111,33 @@ def group_segments(segments: Sequence[Segment], max_bytes: int) -> Iterator[list
         yield group
 
 
+def _aborts(log: Log, segment: Segment) -> list[AbortedTransaction]:
+    """The segment's aborted transactions, each borne out by its marker and by where it began. Raises DamagedError."""
+    entries = segment.txn_index.entries()
+    for number, entry in enumerate(entries):
+        if not has_marker(segment, entry) or not _begins(log, entry):
+            path = segment.path(TXN_INDEX_SUFFIX)
+            raise DamagedError(
+                path, number * ENTRY_BYTES, entry.first_offset, "no such transaction was aborted"
+            )
+    return entries
+
+
+def _begins(log: Log, aborted: AbortedTransaction) -> bool:
+    """Whether the transaction's first batch stands where it should, or was compacted away."""
+    for segment in reversed(log.segments):
+        if segment.base_offset <= aborted.first_offset:
+            found = segment.find(aborted.first_offset)
+            return found is None or (
+                found[1].base_offset > aborted.first_offset
+                or (
+                    found[1].base_offset == aborted.first_offset
+                    and found[1].producer_id == aborted.producer_id
+                )
+            )
+    return aborted.first_offset >= 0
+
+
 def _fill(
     offsets: OffsetMap,
     segments: Sequence[Segment],
@@ -101,7 +148,7 @@ def _fill(
 ) -> int:
     """Notes the keys from ``first_offset`` on; the offset up to which all are noted."""
     for segment in segments:
-        for position, header in segment.headers_from(segment.offset_index.lookup(first_offset)):
+        for position, header in segment.headers_for(first_offset):
             if header.last_offset < first_offset or header.is_control or header in aborted:
                 continue
             if header.base_offset >= end_offset:
@@ -117,7 +164,7 @@ def _fill(
 def _batch(segment: Segment, position: int, header: BatchHeader, stopped: Callable[[], bool]) -> memoryview:
     if stopped():
         raise CleaningAborted("the broker stops")
-    return segment.read_batches(position, position + header.size_bytes)
+    return segment.whole_batch(position, header)
 
 
 def _clean_group(

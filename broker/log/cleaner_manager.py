@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from weakref import WeakSet
 
 import structlog
 
@@ -18,7 +19,6 @@ from broker.log.log import Log
 from broker.log.log_dir import LogDir
 from broker.protocol.errors import KafkaError
 from broker.utils.clock import Clock
-from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +61,8 @@ class LogCleaner:
         self._dedupe_buffer_bytes = dedupe_buffer_bytes
         self._stopped = stopped
         self._lock = threading.Lock()
-        self._uncleanable: set[TopicPartition] = set()
+        # By the log, not by its name: a topic made anew has another.
+        self._uncleanable: WeakSet[Log] = WeakSet()
 
     def run(self) -> int:
         """Cleans until no log wants it; how many times one was cleaned."""
@@ -77,6 +78,11 @@ class LogCleaner:
                 cleaned += 1
         return cleaned
 
+    def uncleanable_in(self, log_dir: LogDir) -> list[Log]:
+        """Logs of the directory that are compacted no more, for something in them is damaged."""
+        logs = next((logs for one, logs in self._logs_by_dir() if one is log_dir), [])
+        return [log for log in logs if log in self._uncleanable]
+
     def _dirtiest(self) -> tuple[LogDir, DirtyLog] | None:
         now_ms = self._clock.wall_ms()
         candidates = []
@@ -86,7 +92,7 @@ class LogCleaner:
                 positions = log_dir.read_checkpoint(_checkpoint(log_dir))
                 for log in compacted:
                     dirty = measure(log, positions.get(log.topic_partition), now_ms)
-                    if dirty.wants_cleaning and log.topic_partition not in self._uncleanable:
+                    if dirty.wants_cleaning and log not in self._uncleanable:
                         candidates.append((log_dir, dirty))
         return max(candidates, key=lambda candidate: candidate[1].ratio, default=None)
 
@@ -113,13 +119,14 @@ class LogCleaner:
                 log_dir.health.report(f"compact {log.topic_partition}", error)
             if log_dir.health.is_full or log_dir.health.failure is not None:
                 return False  # tried again when there is space; a failed directory's log is given up anyway
-            self._uncleanable.add(log.topic_partition)
+            self._uncleanable.add(log)
             _log.error(
                 "log_uncleanable",
                 partition=str(log.topic_partition),
                 dir=str(log.dir),
                 error=str(error),
-                do="the log is served but grows; it is tried again after a restart",
+                do="nothing was taken away; the log is served but grows. Let a sound replica lead, then have this one "
+                "copied anew: stop the broker, remove the directory, start it. It is tried again after any restart",
             )
             return True
         checkpoint = _checkpoint(log_dir)

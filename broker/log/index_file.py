@@ -26,6 +26,7 @@ import structlog
 
 _log = structlog.get_logger(__name__)
 _PENDING_ENTRIES = 64
+_TRIES = 16  # One damaged entry needs two.
 _BLOCK_ENTRIES = 512  # Read at once: a page or two.
 
 
@@ -87,14 +88,29 @@ class IndexFile:
 
     def count_at_most(self, field: int, target: int) -> int:
         """How many entries have a ``field`` (0 or 1) of at most ``target``: they come first. Raises as ``entry``."""
-        return self._search(field, target)[0]
+        return self.search(field, target)[0]
 
     def last_at_most(self, field: int, target: int) -> tuple[int, int] | None:
         """The last entry whose ``field`` (0 or 1) is at most ``target``. Raises as ``entry``."""
-        return self._search(field, target)[1]
+        return self.search(field, target)[1]
 
-    def _search(self, field: int, target: int) -> tuple[int, tuple[int, int] | None]:
+    def down_from(self, field: int, target: int) -> Iterator[tuple[int, int]]:
+        """As :meth:`last_at_most`, then that of the entries before it, and so on: where entries may be damaged, the
+        search does not hold on to the wrong half of them. Few are given.
+        """
+        count, entry = self.search(field, target)
+        for _ in range(_TRIES):
+            if entry is None:
+                return
+            yield entry
+            count, entry = self.search(field, target, count - 1)
+
+    def search(self, field: int, target: int, below: int | None = None) -> tuple[int, tuple[int, int] | None]:
+        """Both of the above, in one look-up, among all entries or the first ``below``."""
         stored, pending = self._state
+        if below is not None:
+            pending = pending[: max(below - stored, 0) * self._size]
+            stored = min(stored, below)
         if pending and self._entry.unpack_from(pending)[field] <= target:
             count, last = self._search_block(pending, field, target)
             return stored + count, last

@@ -16,7 +16,9 @@ from uuid import UUID
 
 import structlog
 
-from broker.config.log_config import LogConfig
+from broker.config.log_config import LONG_MAX, LogConfig
+from broker.log.batch_file import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from broker.log.batch_walk import DamagedError
 from broker.log.checkpoints import TEMPORARY_SUFFIX
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import LeaderEpochCache
@@ -27,14 +29,7 @@ from broker.log.producer_replay import remove_snapshots, take_snapshot, thin_out
 from broker.log.producer_snapshot import snapshot_offsets
 from broker.log.producer_state import ProducerStateManager
 from broker.log.recovery import RecoveryResult, recover_segment, refuse_legacy, remove_segments
-from broker.log.segment import (
-    DELETED_SUFFIX,
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    SEGMENT_SUFFIXES,
-    TIME_INDEX_SUFFIX,
-    Segment,
-)
+from broker.log.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, Segment, set_limits
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
@@ -59,6 +54,11 @@ class LoadParameters:
     health: LogDirHealth | None = None
     on_verified: Callable[[int], None] = lambda _segments: None
 
+    @property
+    def durable_offset(self) -> int:
+        """What lies below was on the disk once."""
+        return LONG_MAX if self.clean else self.recovery_point
+
 
 @dataclass(frozen=True, slots=True)
 class _Recovered:
@@ -79,7 +79,7 @@ def load_log(
     """
     is_new = _make(directory)
     _finish_swaps(directory)
-    segments = _find_segments(directory, config, parameters.cancel)
+    segments = _find_segments(directory, config, parameters)
     # Nothing else of a clean log is verified. Formats only rise, so the first segment has the oldest.
     for segment in segments[:1]:
         refuse_legacy(segment, 0)
@@ -159,26 +159,38 @@ def _finish_swap(directory: Path, path: Path) -> None:
     _log.info("log_swap_finished", dir=str(directory), segment=base_offset, end_offset=end_offset)
 
 
-def _find_segments(directory: Path, config: LogConfig, cancel: threading.Event | None) -> list[Segment]:
+def _find_segments(directory: Path, config: LogConfig, parameters: LoadParameters) -> list[Segment]:
     names = set(os.listdir(directory))  # noqa: PTH208 - names alone
     bases = sorted(int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[:20].isdigit())
     known = {f"{base:020d}" for base in bases}
     for name in names:
         if name.endswith(SEGMENT_SUFFIXES[1:]) and name[:20] not in known:
             (directory / name).unlink()
-    segments = []
-    for base in bases:
-        if cancel is not None and cancel.is_set():
+    segments = [Segment.open(directory, base, config.segment_index_bytes) for base in bases]
+    set_limits(segments)
+    for base, segment in zip(bases, segments, strict=True):
+        if parameters.cancel is not None and parameters.cancel.is_set():
             raise LoadCancelled(str(directory))
-        segment = Segment.open(directory, base, config.segment_index_bytes)
         if f"{base:020d}{INDEX_SUFFIX}" not in names or f"{base:020d}{TIME_INDEX_SUFFIX}" not in names:
-            result = recover_segment(
-                segment, base, config.index_interval_bytes, keeps_aborts=True, cancel=cancel
-            )
-            if result.truncated_bytes:
-                _log_truncation(directory.name, segment, result)
-        segments.append(segment)
+            _rebuild_indexes(segment, config, parameters)
     return segments
+
+
+def _rebuild_indexes(segment: Segment, config: LogConfig, parameters: LoadParameters) -> RecoveryResult:
+    """Makes the indexes anew from the batches; what is not known to be durable is verified. Raises LoadCancelled,
+    OSError.
+    """
+    result = recover_segment(
+        segment,
+        segment.base_offset,
+        config.index_interval_bytes,
+        durable_offset=parameters.durable_offset,
+        keeps_aborts=True,
+        cancel=parameters.cancel,
+    )
+    if result.truncated_bytes:
+        _log_truncation(segment.dir.name, segment, result)
+    return result
 
 
 def _fitting_segments(
@@ -192,7 +204,8 @@ def _fitting_segments(
         active = segments[-1]
         if not active.offset_index.is_sane(active.size) or not active.time_index.is_sane():
             _log.warning("index_rebuilt", file=str(active.path(INDEX_SUFFIX)))
-            recover_segment(active, active.base_offset, config.index_interval_bytes, keeps_aborts=True)
+            _rebuild_indexes(active, config, parameters)
+        _require_end(active, config, parameters)
         if start_offset <= active.base_offset or start_offset <= active.next_offset():
             return segments
         _log.warning("log_behind_its_start", dir=str(directory), log_start_offset=start_offset)
@@ -201,6 +214,14 @@ def _fitting_segments(
     segment = Segment.create(directory, start_offset, config.segment_index_bytes, parameters.clock.wall_ms())
     segment.preallocate_indexes()
     return [segment]
+
+
+def _require_end(active: Segment, config: LogConfig, parameters: LoadParameters) -> None:
+    """Cuts off a damaged end of a log that was closed cleanly: nothing can follow what ends nobody knows where."""
+    try:
+        active.next_offset()
+    except DamagedError:
+        _rebuild_indexes(active, config, parameters)
 
 
 def _recover(
@@ -265,7 +286,7 @@ def _log_truncation(
 def _epochs_in(segments: list[Segment]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for segment in segments:
-        for _, header in segment.headers_from(0):
+        for _, header in segment.sound_headers_for(segment.base_offset - 1):
             if header.leader_epoch > (found[-1][0] if found else -1):
                 found.append((header.leader_epoch, header.base_offset))
     return found

@@ -17,7 +17,7 @@ from broker.log import producer_replay
 from broker.log.log_dir_health import Fault, fault_of
 from broker.log.log_files import LogFiles
 from broker.log.retention import Reason, RetentionRules, SegmentFacts, segments_to_delete
-from broker.log.segment import DELETED_SUFFIX, Segment
+from broker.log.segment import DELETED_SUFFIX, Segment, set_limits
 from broker.protocol.errors import Errors, KafkaError
 
 _log = structlog.get_logger(__name__)
@@ -219,6 +219,7 @@ class LocalLog(LogFiles):
                     self._discard(segment, at_once=False)
                 new.change_suffix("")
                 self._segments = tuple(sorted([*kept, new], key=lambda segment: segment.base_offset))
+                set_limits(self._segments)
             except OSError as error:
                 raise self._storage_error("replace segments of", error, torn=True) from error
             finally:

@@ -15,10 +15,12 @@ import structlog
 
 from broker.config.log_config import LogConfig
 from broker.log import reader
+from broker.log.batch_file import INT32_MAX, LOG_SUFFIX
+from broker.log.batch_walk import DamagedError
 from broker.log.local_log import LocalLog
 from broker.log.producer_replay import note_batch
 from broker.log.results import AbortedTransaction, AppendInfo, EpochEndOffset, LogRead, TimestampOffset
-from broker.log.segment import INT32_MAX, AppendedBatch, Segment
+from broker.log.segment import AppendedBatch, Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record import validator
 from broker.record.header import LOG_OVERHEAD_BYTES, BatchHeader, iter_batches, set_offset_and_epoch
@@ -146,22 +148,24 @@ class Log(LocalLog):
             headers, batches, leader_epoch, now_ms if rules.log_append_time else -1, len(records)
         )
 
-    def append_as_follower(self, records: memoryview) -> AppendInfo:
-        """Appends fetched batches as they are; an incomplete last one is left out.
+    def append_as_follower(self, records: memoryview, leader_epoch: int = INT32_MAX) -> AppendInfo:
+        """Appends what a leader of ``leader_epoch`` sent, as it is, up to the first batch that is incomplete or wrong.
 
-        Raises KafkaError: CORRUPT_MESSAGE (nothing is appended), OFFSET_OUT_OF_RANGE when they begin below
+        Raises KafkaError: CORRUPT_MESSAGE when that is the first, OFFSET_OUT_OF_RANGE when they begin below
         the log's end, KAFKA_STORAGE_ERROR.
         """
         headers = validator.check_fetched(records, self.topic_partition)
         if not headers:
             return AppendInfo(-1, -1, -1, -1, self.log_start_offset, False, 0, 0, -1)
-        batches = [
-            (header.base_offset, header.last_offset, header.length + LOG_OVERHEAD_BYTES, header.max_timestamp)
-            for header in headers
-        ]
-        total = sum(batch[2] for batch in batches)
         with self.lock:
-            validator.check_follows(headers, self.log_end_offset, self.topic_partition)
+            end_offset = self.log_end_offset
+            epochs = range(self.leader_epochs.epoch_for_offset(end_offset - 1), leader_epoch + 1)
+            headers = headers[: validator.check_follows(headers, end_offset, epochs, self.topic_partition)]
+            batches = [
+                (header.base_offset, header.last_offset, header.size_bytes, header.max_timestamp)
+                for header in headers
+            ]
+            total = sum(batch[2] for batch in batches)
             now_ms = self._clock.wall_ms()
             position = first = 0
             for group in _groups(batches, self.config.segment_bytes):
@@ -225,8 +229,8 @@ class Log(LocalLog):
             or segment.indexes_full
             or self._is_old(segment, batches, now_ms)
         ):
-            self.roll()
-        elif too_far:
+            segment = self.roll()
+        if batches[-1][1] - segment.base_offset > INT32_MAX:
             self._replace_active(batches[0][0])
         return self._active
 
@@ -316,13 +320,13 @@ class Log(LocalLog):
         """A stretch of whole or cut batches from ``offset`` on, none of them at or above ``end_offset``.
 
         Raises KafkaError(OFFSET_OUT_OF_RANGE) outside of ``log_start_offset``..``log_end_offset``,
-        KAFKA_STORAGE_ERROR when the disk does.
+        CORRUPT_MESSAGE where the offset lies in what is damaged, KAFKA_STORAGE_ERROR when the disk does.
         """
         generation = self._generation
         if not generation & 1:
             try:
                 result = self._read(offset, max_bytes, end_offset, min_one_batch)
-            except (OSError, struct.error, IndexError):
+            except (OSError, struct.error, IndexError, DamagedError):
                 if generation == self._generation:
                     return self._read_locked(offset, max_bytes, end_offset, min_one_batch)
             else:
@@ -334,11 +338,19 @@ class Log(LocalLog):
         with self.lock:
             try:
                 return self._read(offset, max_bytes, end_offset, min_one_batch)
+            except DamagedError as damage:
+                self._tell_damage(damage)
+                raise
             except OSError as error:
                 _log.error(
                     "log_read_failed", partition=str(self.topic_partition), offset=offset, error=str(error)
                 )
                 raise self._storage_error("read", error) from error
+
+    def _tell_damage(self, damage: DamagedError) -> None:
+        for segment in self._segments:
+            if segment.path(LOG_SUFFIX) == damage.path:
+                segment.tell_damage(damage)
 
     def _read(self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool) -> LogRead:
         log_end_offset = self.log_end_offset
@@ -368,7 +380,12 @@ class Log(LocalLog):
         if result.region is None:
             return memoryview(b"")
         view = memoryview(reader.read_region(result.region))
-        return view[: sum(header.size_bytes for header in iter_batches(view))]
+        whole = sum(header.size_bytes for header in iter_batches(view))
+        if not whole:
+            raise KafkaError(
+                Errors.CORRUPT_MESSAGE, f"{self.topic_partition}: no whole batch stands at offset {offset}"
+            )
+        return view[:whole]
 
     def is_cached(self, region: FileRegion) -> bool:
         """Whether ``region`` can be sent without waiting for the disk: what was just written can, else its first and
@@ -392,7 +409,7 @@ class Log(LocalLog):
         """The first record as late as ``timestamp`` (ms), or what Kafka's special timestamps ask for.
 
         -2 earliest, -4 earliest local, -1 the log's end, -3 the record with the highest timestamp. None: no
-        such. Raises KafkaError(KAFKA_STORAGE_ERROR).
+        such. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         with self.lock:
             if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
@@ -403,6 +420,9 @@ class Log(LocalLog):
                 if timestamp == MAX_TIMESTAMP:
                     return reader.offset_of_max_timestamp(self._segments)
                 return reader.offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+            except DamagedError as damage:
+                self._tell_damage(damage)
+                raise
             except OSError as error:
                 raise self._storage_error("look for a timestamp in", error) from error
 

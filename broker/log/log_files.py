@@ -19,7 +19,7 @@ from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.log_dir_health import Fault, LogDirHealth, fault_of
 from broker.log.partition_metadata import write_topic_id
 from broker.log.producer_state import ProducerStateManager
-from broker.log.segment import Segment, sync_dir
+from broker.log.segment import Segment, set_limits, sync_dir
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
@@ -153,6 +153,7 @@ class LogFiles:
         """
         self._segments = tuple(segments)
         active = self._segments[-1]
+        set_limits(self._segments)
         self._active = active
         self._tail: tuple[Segment, dict[int, int]] = (active, {self.log_end_offset: active.size})
 

@@ -36,6 +36,10 @@ class LogRegistry:
     def partitions_in(self, log_dir: LogDir) -> list[TopicPartition]:
         return [log.topic_partition for log in self._logs_in(log_dir)]
 
+    def damages_in(self, log_dir: LogDir) -> int:
+        """How many damaged places were met in the directory's logs."""
+        return sum(len(segment.damages) for log in self._logs_in(log_dir) for segment in log.segments)
+
     def _logs_in(self, log_dir: LogDir) -> list[Log]:
         return [log for log in self.all_logs() if self._dir_of.get(log.topic_partition) is log_dir]
 

@@ -7,6 +7,7 @@ of the batch that starts at the position (so Kafka's DumpLogSegments checks it),
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 
@@ -31,12 +32,10 @@ class OffsetIndex:
         """Notes that the batch at ``position`` ends with ``last_offset``."""
         self.file.append(last_offset - self.base_offset, position)
 
-    def lookup(self, offset: int) -> int:
-        """A position at or before the batch that holds ``offset``: where to start scanning (0: the
-        beginning).
-        """
-        entry = self.file.last_at_most(0, offset - self.base_offset)
-        return entry[1] if entry is not None else 0
+    def candidates(self, offset: int) -> Iterator[tuple[int, int]]:
+        """Entries up to ``offset`` as ``(offset, position)``, the last first: where to start scanning for it."""
+        for relative, position in self.file.down_from(0, offset - self.base_offset):
+            yield self.base_offset + relative, position
 
     def last(self) -> tuple[int, int] | None:
         """Last entry as ``(offset, position)``; None when empty."""

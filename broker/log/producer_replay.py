@@ -60,7 +60,7 @@ def replay(
             raise LoadCancelled("reading the producers' state was told to stop")
         if segment.base_offset in without_producers:
             continue
-        for position, header in segment.headers_from(segment.offset_index.lookup(start_offset)):
+        for position, header in segment.sound_headers_for(start_offset):
             if header.base_offset >= start_offset and header.producer_id >= 0:
                 end = position + header.size_bytes
                 view = segment.read_batches(position, end) if header.is_control else _NOTHING

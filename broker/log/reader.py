@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cache
 
+from broker.log.batch_walk import DamagedError
 from broker.log.results import AbortedTransaction, LogRead, TimestampOffset
 from broker.log.segment import Segment
 from broker.record.batch import iter_records
@@ -50,7 +51,10 @@ def end_position(segment: Segment, following: Segment | None, end_offset: int) -
     if following is not None and end_offset >= following.base_offset:
         return segment.size
     size = segment.size
-    found = segment.find(end_offset)
+    try:
+        found = segment.find(end_offset)
+    except DamagedError as damage:
+        return damage.position
     return found[0] if found is not None else size
 
 
@@ -74,6 +78,7 @@ def slice_of(
         size = max_bytes
         first = header.size_bytes if header is not None else _batch_size(file.fileno(), position)
         if first > max_bytes:
+            segment.require_batch_of(position, first)
             if not min_one_batch:
                 return LogRead(None, base_offset, 0, True)
             size = first
@@ -130,8 +135,8 @@ def offset_for_timestamp(segments: Segments, timestamp: int, start_offset: int) 
     for segment in segments:
         if segment.size == 0 or segment.largest_noted_timestamp < timestamp:
             continue
-        first = max(segment.time_index.lookup(timestamp), start_offset)
-        for position, header in segment.headers_from(segment.offset_index.lookup(first)):
+        first = max(segment.first_offset_for(timestamp), start_offset)
+        for position, header in segment.headers_for(first):
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
                 found = _record_at(segment, position, header, timestamp, start_offset)
                 if found is not None:
@@ -154,7 +159,7 @@ def _record_at(
         return TimestampOffset(
             header.max_timestamp, max(header.base_offset, start_offset), header.leader_epoch
         )
-    view = segment.read_batches(position, position + header.size_bytes)
+    view = segment.whole_batch(position, header)
     for record in iter_records(view, header):
         if record.timestamp >= timestamp and record.offset >= start_offset:
             return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)

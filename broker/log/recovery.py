@@ -13,12 +13,14 @@ import structlog
 from crc32c import crc32c
 
 from broker.config.log_config import LONG_MAX
+from broker.log.batch_file import INDEX_SUFFIX, INT32_MAX, LOG_SUFFIX
+from broker.log.batch_walk import DamagedError
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.log_dir_health import Fault, fault_of
 from broker.log.producer_state import read_marker
 from broker.log.results import AbortedTransaction
-from broker.log.segment import INDEX_SUFFIX, INT32_MAX, LOG_SUFFIX, Segment, sync_dir
+from broker.log.segment import Segment, sync_dir
 from broker.record.header import CRC_START, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, read_header
 
 _log = structlog.get_logger(__name__)
@@ -57,6 +59,7 @@ def recover_segment(
     index_interval_bytes: int,
     *,
     end_offset: int | None = None,
+    durable_offset: int | None = None,
     behind: Sequence[Segment] = (),
     keeps_aborts: bool = False,
     epoch_before: int = -1,
@@ -77,25 +80,28 @@ def recover_segment(
     next_offset, last_epoch = segment.base_offset, epoch_before
     first_offset: int | None = None
     problem = None
+    durable_offset = trusted_offset if durable_offset is None else durable_offset
     try:
-        for header in _verified(segment, position, cancel):
+        for at, header in _batches(segment, position, cancel, durable_offset):
+            position = at
             # The header's properties are spelt out here: millions of batches may have to be gone through.
             base_offset, epoch = header.base_offset, header.leader_epoch
             last_offset = base_offset + header.last_offset_delta
             # Offsets stand outside the checksum.
             if base_offset < next_offset or last_offset >= end_offset:
                 raise _Fault(f"offset {base_offset} follows {next_offset - 1}")
-            if epoch < last_epoch:
-                # Left from before a truncation that the disk has not seen whole.
-                raise _Fault(f"epoch {epoch} follows {last_epoch}")
             if first_offset is None:
                 first_offset = base_offset
                 if epochs is not None:
-                    epochs.forget_from(first_offset)
-            if epoch > last_epoch:
-                last_epoch = epoch
-                if epochs is not None and epoch > epochs.latest_epoch:
-                    epochs.assign(epoch, base_offset, write=False)
+                    epochs.forget_from(max(first_offset, durable_offset))
+            if last_offset >= durable_offset:  # else the checkpoint, which is as durable, knows its epoch
+                if epoch < last_epoch:
+                    # Left from before a truncation that the disk has not seen whole.
+                    raise _Fault(f"epoch {epoch} follows {last_epoch}")
+                if epoch > last_epoch:
+                    last_epoch = epoch
+                    if epochs is not None and epoch > epochs.latest_epoch:
+                        epochs.assign(epoch, base_offset, write=False)
             if header.producer_id >= 0:
                 without_producers = False
             _note(segment, header, last_offset, position, index_interval_bytes)
@@ -109,13 +115,7 @@ def recover_segment(
         remove_segments(behind)
         segment.size = position
         segment.cut_back()
-    try:
-        segment.become_inactive()
-    except OSError as error:
-        if fault_of(error) is not Fault.FULL:
-            raise
-        # A broker that a full disk kept from starting could not make room on it either.
-        _log.warning("index_not_written", file=str(segment.path(INDEX_SUFFIX)), kept="in memory")
+    _finish_indexes(segment)
     return RecoveryResult(
         next_offset if first_offset is None else first_offset,
         next_offset,
@@ -124,6 +124,16 @@ def recover_segment(
         last_epoch,
         without_producers,
     )
+
+
+def _finish_indexes(segment: Segment) -> None:
+    try:
+        segment.become_inactive()
+    except OSError as error:
+        if fault_of(error) is not Fault.FULL:
+            raise
+        # A broker that a full disk kept from starting could not make room on it either.
+        _log.warning("index_not_written", file=str(segment.path(INDEX_SUFFIX)), kept="in memory")
 
 
 def remove_segments(segments: Sequence[Segment]) -> None:
@@ -144,12 +154,12 @@ def _rewind(segment: Segment, trusted_offset: int, *, keeps_aborts: bool) -> int
     offset_index, time_index = segment.offset_index, segment.time_index
     if trusted_offset > segment.base_offset and offset_index.is_sane(segment.size) and time_index.is_sane():
         offset_index.truncate_to_offset(trusted_offset)
-        last = offset_index.last()
+        last = segment.last_sound_entry()
         if last is not None:
             time_index.truncate_to(last[0] + 1)
             time_index.drop_unordered_end()
             segment.txn_index.truncate_to(last[0])
-            segment.txn_index.keep_while(partial(_has_marker, segment))
+            segment.txn_index.keep_while(partial(has_marker, segment))
             position = last[1]
             offset_index.truncate_to(position)
             segment.bytes_since_index_entry = LONG_MAX  # so that this batch gets its entry again
@@ -157,14 +167,14 @@ def _rewind(segment: Segment, trusted_offset: int, *, keeps_aborts: bool) -> int
     offset_index.file.reset()
     time_index.reset()
     if keeps_aborts:
-        segment.txn_index.keep_while(partial(_has_marker, segment))
+        segment.txn_index.keep_while(partial(has_marker, segment))
     else:
         segment.txn_index.reset()
     segment.max_timestamp = -1
     return 0
 
 
-def _has_marker(segment: Segment, aborted: AbortedTransaction) -> bool:
+def has_marker(segment: Segment, aborted: AbortedTransaction) -> bool:
     """Whether the abort that an index entry tells of stands in the segment."""
     if aborted.last_offset < segment.base_offset:
         return False
@@ -197,8 +207,36 @@ def _note(
     segment.bytes_since_index_entry = since_entry + header.length + LOG_OVERHEAD_BYTES
 
 
-def _verified(segment: Segment, position: int, cancel: threading.Event | None) -> Iterator[BatchHeader]:
-    """Headers of the batches from ``position`` on, checksums verified; raises _Fault at the first wrong
+def _batches(
+    segment: Segment, position: int, cancel: threading.Event | None, durable_offset: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """The sound batches from ``position`` on. Those below ``durable_offset`` are passed over when they are damaged, and
+    told of; raises _Fault at the first of the others that is, and where nothing sound follows.
+    """
+    if durable_offset > segment.base_offset:
+        damage: DamagedError | None = None
+        for start, header in segment.sound_headers_from(position):
+            _heed(cancel)
+            if damage is not None:
+                segment.tell_damage(damage)
+                damage = None
+            if header.next_offset > durable_offset:
+                position = start
+                break
+            try:
+                segment.whole_batch(start, header)
+            except DamagedError as error:
+                damage = error  # and the end of the log, unless another batch comes
+                continue
+            yield start, header
+            position = start + header.size_bytes
+    yield from _verified(segment, position, cancel)
+
+
+def _verified(
+    segment: Segment, position: int, cancel: threading.Event | None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Positions and headers of the batches from ``position`` on, checksums verified; raises _Fault at the first wrong
     one.
     """
     fd = segment.file.fileno()
@@ -225,7 +263,7 @@ def _verified(segment: Segment, position: int, cancel: threading.Event | None) -
             crc = crc32c(view[at + CRC_START : min(at + size, filled)])
         if crc != header.crc:
             raise _Fault(f"batch at offset {header.base_offset} fails its checksum")
-        yield header
+        yield position, header
         position += size
 
 
@@ -242,9 +280,13 @@ def _streamed_crc(fd: int, buffer: bytearray, position: int, end: int, cancel: t
 
 
 def _fill(fd: int, buffer: bytearray, position: int, cancel: threading.Event | None) -> int:
+    _heed(cancel)
+    return os.preadv(fd, [buffer], position)
+
+
+def _heed(cancel: threading.Event | None) -> None:
     if cancel is not None and cancel.is_set():
         raise LoadCancelled("recovery was told to stop")
-    return os.preadv(fd, [buffer], position)
 
 
 def _implausible(header: BatchHeader, size: int, left: int) -> _Fault:

@@ -8,55 +8,45 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
-from collections.abc import Iterator, Sequence
-from io import FileIO
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
+from broker.log.batch_file import (
+    INDEX_SUFFIX,
+    INT32_MAX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    BatchFile,
+    SegmentFile,
+)
+from broker.log.batch_walk import DamagedError
 from broker.log.offset_index import OffsetIndex
 from broker.log.time_index import TimeIndex
 from broker.log.txn_index import TransactionIndex
-from broker.record.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
+from broker.record.header import HEADER_BYTES, BatchHeader
 
-LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 DELETED_SUFFIX = ".deleted"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
-INT32_MAX = (1 << 31) - 1
-_SCAN_BYTES = 8192
-_opening = threading.Lock()
 
 # (base offset, last offset, bytes, max timestamp) of a batch that is appended
 AppendedBatch = tuple[int, int, int, int]
 
 
-class SegmentFile(FileIO):
-    """A file that closes itself, without complaint, when its last holder lets go.
-
-    Nobody may close it by hand: a region of it may be on its way to a socket, and its number would be reused.
-    """
-
-    def __del__(self) -> None:
-        self.close()
-
-
-class Segment:
+class Segment(BatchFile):
     """Kafka's LogSegment. All that changes it happens under the log's lock; reads may race with appends."""
 
     __slots__ = (
-        "_file",
-        "base_offset",
         "bytes_since_index_entry",
         "created_ms",
-        "dir",
         "dir_synced",
         "first_timestamp",
         "index_max_bytes",
         "indexes_full",
         "max_timestamp",
         "max_timestamp_offset",
-        "offset_index",
-        "size",
-        "suffix",
         "time_index",
         "txn_index",
     )
@@ -64,13 +54,9 @@ class Segment:
     def __init__(
         self, directory: Path, base_offset: int, index_max_bytes: int, created_ms: int, suffix: str = ""
     ) -> None:
-        self.dir = directory
-        self.base_offset = base_offset
+        super().__init__(directory, base_offset, suffix)
         self.index_max_bytes = index_max_bytes
         self.created_ms = created_ms
-        self.suffix = suffix
-        self._file: SegmentFile | None = None
-        self.size = 0
         self.max_timestamp: int | None = None
         self.max_timestamp_offset = base_offset
         self.first_timestamp: int | None = None
@@ -110,23 +96,6 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"<Segment {self.path(LOG_SUFFIX).name} {self.size} bytes>"
-
-    def path(self, kind: str) -> Path:
-        """The file of ``kind`` (a suffix such as ``.log``) under the segment's present name."""
-        return self.dir / f"{self.base_offset:020d}{kind}{self.suffix}"
-
-    @property
-    def file(self) -> SegmentFile:
-        file = self._file
-        return self._open_file() if file is None else file
-
-    def _open_file(self) -> SegmentFile:
-        # Once only: had two threads opened it, the one file would close as the other replaced it, and its number be
-        # another file's by the time that its finder reads or writes there.
-        with _opening:
-            if self._file is None:
-                self._file = SegmentFile(self.path(LOG_SUFFIX), "r+")
-            return self._file
 
     # -- appending ---------------------------------------------------------------------------------
 
@@ -179,13 +148,44 @@ class Segment:
 
     @property
     def largest_noted_timestamp(self) -> int:
-        """Highest timestamp of its batches (ms), -1 when none has one."""
+        """Highest timestamp of its batches (ms), -1 when none has one. Raises OSError."""
         if self.max_timestamp is None:
             last = self.time_index.last()
-            self.max_timestamp, self.max_timestamp_offset = (
-                last if last is not None else (-1, self.base_offset)
-            )
-        return self.max_timestamp
+            if last is None:
+                self.max_timestamp, self.max_timestamp_offset = -1, self.base_offset
+            elif self._is_carried(*last):
+                self.max_timestamp, self.max_timestamp_offset = last
+            else:
+                # Retention goes by it, so it is looked for rather than believed.
+                path = self.path(TIME_INDEX_SUFFIX)
+                self.tell(
+                    "index_damaged", path.name, path.stat().st_size, f"no batch has timestamp {last[0]}"
+                )
+                self._read_timestamps()
+        return self.max_timestamp if self.max_timestamp is not None else -1
+
+    def _read_timestamps(self) -> None:
+        self.max_timestamp, self.max_timestamp_offset = -1, self.base_offset
+        for _, header in self.sound_headers_for(self.base_offset - 1):
+            self._note_timestamp(header)
+
+    def _is_carried(self, timestamp: int, offset: int) -> bool:
+        """Whether the batch that holds ``offset`` has ``timestamp``, as an entry of the time index says."""
+        try:
+            found = self.find(offset)
+        except DamagedError:
+            return False
+        return found is not None and found[1].base_offset <= offset and found[1].max_timestamp == timestamp
+
+    def first_offset_for(self, timestamp: int) -> int:
+        """An offset at or before the first record that is as late as ``timestamp``, by an entry that a batch bears out.
+
+        Raises OSError.
+        """
+        for noted, offset in self.time_index.candidates(timestamp):
+            if self._is_carried(noted, offset):
+                return offset
+        return self.base_offset
 
     @property
     def largest_timestamp(self) -> int:
@@ -201,53 +201,21 @@ class Segment:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def header_at(self, position: int) -> BatchHeader:
-        """The batch header at ``position``, which must be one's. Raises struct.error behind the end,
-        OSError.
-        """
-        return read_header(os.pread(self.file.fileno(), HEADER_BYTES, position))
-
-    def headers_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """``(position, header)`` of the batches from ``position`` to the end, read a few KiB at a time."""
-        fd = self.file.fileno()
-        end = self.size
-        chunk, chunk_start, size = b"", position, 0
-        while position + HEADER_BYTES <= end:
-            if position + HEADER_BYTES > chunk_start + len(chunk):
-                # What lies behind the header is of use only where batches are small.
-                wanted = _SCAN_BYTES if size < _SCAN_BYTES else HEADER_BYTES
-                chunk, chunk_start = os.pread(fd, wanted, position), position
-                if len(chunk) < HEADER_BYTES:
-                    return
-            header = read_header(chunk, position - chunk_start)
-            size = header.length + LOG_OVERHEAD_BYTES
-            if size < HEADER_BYTES or size > end - position:
-                return
-            yield position, header
-            position += size
-
-    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """The first batch whose last offset is at least ``offset``, with its position; None: all are
-        lower.
-        """
-        for position, header in self.headers_from(self.offset_index.lookup(offset)):
-            if header.last_offset >= offset:
-                return position, header
-        return None
-
-    def read_batches(self, position: int, end: int) -> memoryview:
-        """The bytes from ``position`` to ``end``, less where the file is shorter."""
-        return memoryview(os.pread(self.file.fileno(), end - position, position))
-
     def next_offset(self) -> int:
-        """The offset after the last batch, found from the last index entry on."""
-        last = self.offset_index.last()
+        """The offset after the last batch, found from the last index entry on.
+
+        Raises DamagedError when the last batch is damaged; what is damaged before that is told of.
+        """
         next_offset = self.base_offset
         self.bytes_since_index_entry = 0
-        for _, header in self.headers_from(last[1] if last is not None else 0):
+        end = 0
+        for position, header in self.sound_headers_for(self.limit):
             next_offset = header.next_offset
+            end = position + header.size_bytes
             self._note_timestamp(header)
             self.bytes_since_index_entry += header.size_bytes
+        if end < self.size:
+            raise DamagedError(self.path(LOG_SUFFIX), end, next_offset, "no whole batch follows")
         return next_offset
 
     def _note_timestamp(self, header: BatchHeader) -> None:
@@ -262,13 +230,18 @@ class Segment:
 
         Raises OSError.
         """
-        found = self.find(offset)
-        if found is not None:
-            position, header = found
+        try:
+            found = self.find(offset)
+            start = None if found is None else (found[0], found[1].base_offset)
+        except DamagedError as damage:
+            self.tell_damage(damage)
+            start = damage.position, damage.expected
+        if start is not None:
+            position, first_offset = start
             self.size = position
             self.offset_index.truncate_to(position)
-            self.time_index.truncate_to(header.base_offset)
-            self.txn_index.truncate_to(header.base_offset)
+            self.time_index.truncate_to(first_offset)
+            self.txn_index.truncate_to(first_offset)
             os.ftruncate(self.file.fileno(), position)
             if position == 0:
                 self.first_timestamp = None
@@ -334,6 +307,14 @@ class Segment:
         """Unlinks all its files, those that are there."""
         for kind in SEGMENT_SUFFIXES:
             self.path(kind).unlink(missing_ok=True)
+
+
+def set_limits(segments: Sequence[Segment]) -> None:
+    """Tells each of the ``segments`` of a log where the next one begins."""
+    for segment, following in pairwise(segments):
+        segment.limit = following.base_offset
+    if segments:
+        segments[-1].limit = segments[-1].base_offset + INT32_MAX + 1
 
 
 def sync_dir(directory: Path) -> None:

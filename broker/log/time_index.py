@@ -7,6 +7,7 @@ that the segment's highest timestamp is known without reading it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 
@@ -60,10 +61,10 @@ class TimeIndex:
         timestamp, relative = self.file.entry(entries - 1)
         return timestamp, self.base_offset + relative
 
-    def lookup(self, timestamp: int) -> int:
-        """An offset at or before the first record that is as late as ``timestamp``."""
-        entry = self.file.last_at_most(0, timestamp - 1)
-        return self.base_offset + entry[1] if entry is not None else self.base_offset
+    def candidates(self, timestamp: int) -> Iterator[tuple[int, int]]:
+        """Entries before ``timestamp`` as ``(timestamp, offset)``, the last first: up to there nothing is as late."""
+        for noted, relative in self.file.down_from(0, timestamp - 1):
+            yield noted, self.base_offset + relative
 
     def truncate_to(self, offset: int) -> None:
         """Drops entries of batches whose last offset is ``offset`` or higher."""

@@ -16,6 +16,7 @@ from broker.log.index_file import sync_file
 from broker.log.results import AbortedTransaction
 
 _ENTRY = Struct(">hqqqq")
+ENTRY_BYTES = _ENTRY.size
 VERSION = 0
 
 

@@ -7,7 +7,7 @@ timestamps, another codec than the producer's. Knows no files and no producers' 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -197,14 +197,17 @@ def _check_inside(
 
 
 def check_fetched(records: memoryview, where: object) -> list[BatchHeader]:
-    """The headers of the whole batches that a follower fetched, checksums verified.
+    """The headers of the whole batches that a follower fetched, checksums verified, up to the first that is wrong: that
+    one is found again when it is the first of a fetch.
 
-    Raises KafkaError(CORRUPT_MESSAGE).
+    Raises KafkaError(CORRUPT_MESSAGE) when there is none.
     """
     position = 0
-    headers = []
+    headers: list[BatchHeader] = []
     for header in iter_batches(records):
         if header.magic != MAGIC or not crc_is_valid(records, header, position):
+            if headers:
+                return headers
             raise KafkaError(
                 Errors.CORRUPT_MESSAGE,
                 f"{where}: fetched batch at offset {header.base_offset} (magic {header.magic}) "
@@ -212,25 +215,52 @@ def check_fetched(records: memoryview, where: object) -> list[BatchHeader]:
             )
         headers.append(header)
         position += header.length + LOG_OVERHEAD_BYTES
-    rest = len(records) - position
-    if rest >= LOG_OVERHEAD_BYTES and batch_size_at(records, position) < HEADER_BYTES:
-        raise KafkaError(Errors.CORRUPT_MESSAGE, f"{where}: fetched batch claims an impossible length")
+    if not headers and len(records) >= LOG_OVERHEAD_BYTES:
+        size = batch_size_at(records)
+        raise KafkaError(
+            Errors.CORRUPT_MESSAGE, f"{where}: fetched batch claims {size} bytes, {len(records)} were sent"
+        )
     return headers
 
 
-def check_follows(headers: Iterable[BatchHeader], log_end_offset: int, where: object) -> None:
-    """Raises KafkaError(OFFSET_OUT_OF_RANGE) unless the batches continue the log, each after the one
-    before.
+def check_follows(headers: Sequence[BatchHeader], log_end_offset: int, epochs: range, where: object) -> int:
+    """How many of the batches continue the log, each after the one before, by what their checksums do not cover.
+
+    ``epochs``: those of the log's last batch to the present leader's. A batch behind a gap, which compaction leaves, is
+    taken only when another one that was fetched with it follows, or when it is the first: then the leader has looked
+    where it lies. Raises KafkaError when it is none: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE for a wrong epoch.
     """
-    expected = log_end_offset
+    expected, epoch = log_end_offset, epochs.start
+    count = 0
+    gap = False
+    problem: KafkaError | None = None
     for header in headers:
-        if header.base_offset < expected or header.last_offset_delta < 0:
-            raise KafkaError(
-                Errors.OFFSET_OUT_OF_RANGE,
-                f"{where}: fetched batch begins at offset {header.base_offset}, "
-                f"the log continues at {expected}",
-            )
-        expected = header.last_offset + 1
+        problem = _misfit(header, expected, range(epoch, epochs.stop), where)
+        if problem is not None:
+            break
+        count += 1
+        gap = header.base_offset > expected
+        expected, epoch = header.next_offset, max(epoch, header.leader_epoch)
+    if gap and (problem is not None or count > 1):
+        count -= 1
+    if problem is not None and count == 0:
+        raise problem
+    return count
+
+
+def _misfit(header: BatchHeader, expected: int, epochs: range, where: object) -> KafkaError | None:
+    if header.base_offset < expected or header.last_offset_delta < 0:
+        return KafkaError(
+            Errors.OFFSET_OUT_OF_RANGE,
+            f"{where}: fetched batch begins at offset {header.base_offset}, the log continues at {expected}",
+        )
+    if header.leader_epoch >= 0 and header.leader_epoch not in epochs:
+        return KafkaError(
+            Errors.CORRUPT_MESSAGE,
+            f"{where}: fetched batch at offset {header.base_offset} claims leader epoch {header.leader_epoch}, "
+            f"possible are {epochs.start} to {epochs.stop - 1}",
+        )
+    return None
 
 
 def needs_recompression(headers: list[BatchHeader], rules: BatchRules) -> bool:

@@ -104,6 +104,8 @@ class ReplicaFetcher:
         self._given_up = False
         self._reachable = True
         self._untaken: ReceivedFetch | None = None
+        # Why a partition's batches were not taken, told once: it is tried again each second.
+        self._refused: dict[TopicPartition, str] = {}
         self._delayed = self._removed = False
         self._next_look_ms = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -314,6 +316,12 @@ class ReplicaFetcher:
         try:
             if received.error == Errors.OFFSET_OUT_OF_RANGE:
                 self._reset_offset(followed)
+            elif received.error == Errors.CORRUPT_MESSAGE:
+                at = followed.partition.log.log_end_offset
+                raise KafkaError(
+                    Errors.CORRUPT_MESSAGE,
+                    f"the leader's log is damaged at offset {at}: it tells where in its own log",
+                )
             elif received.error:
                 self._delay(followed, Errors(received.error))
             elif received.diverging is not None:
@@ -326,16 +334,20 @@ class ReplicaFetcher:
                     received.log_start_offset,
                 )
                 self._on_appended(topic_partition)
+                if self._refused:
+                    self._refused.pop(topic_partition, None)
                 if self._quota.is_set:
                     self._heed_quota(followed, received)
         except KafkaError as error:
-            _log.error(
-                "replica_append_failed",
-                partition=str(topic_partition),
-                error=error.error_code.name,
-                reason=error.message,
-                action="the partition is fetched again after replica.fetch.backoff.ms",
-            )
+            if self._refused.get(topic_partition) != error.message:
+                self._refused[topic_partition] = error.message
+                _log.error(
+                    "replica_append_failed",
+                    partition=str(topic_partition),
+                    error=error.error_code.name,
+                    reason=error.message,
+                    action="the partition is fetched again after replica.fetch.backoff.ms, the others go on",
+                )
             self._delay(followed, error.error_code)
 
     def _heed_quota(self, followed: Followed, received: ReceivedPartition) -> None:

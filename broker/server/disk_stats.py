@@ -44,6 +44,18 @@ def register_disk_stats(metrics: Metrics, logs: LogManager, replicas: ReplicaMan
         ),
     ):
         metrics.gauge(name, help_text, _per_dir(logs, measure), labels=("logdirectory",))
+    metrics.gauge(
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        "Partitions of a log directory that are compacted no more, for something in them is damaged",
+        lambda: {(str(d.path),): float(len(logs.cleaner.uncleanable_in(d))) for d in logs.dirs.all},
+        labels=("logdirectory",),
+    )
+    metrics.gauge(
+        "landline_log_dir_damaged_places",
+        "Places in a log directory's files that were met and found damaged",
+        lambda: {(str(d.path),): float(logs.damages_in(d)) for d in logs.dirs.all},
+        labels=("logdirectory",),
+    )
 
 
 def _per_dir(

@@ -1,0 +1,189 @@
+"""A segment's file of batches, read by its offset index: finding a batch, and what to do where one is damaged.
+
+The index is a hint: an entry counts only when the batch at its position bears it out. Writes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+
+import structlog
+
+from broker.log.batch_walk import DamagedError, Extent, implausible, next_sound, walk
+from broker.log.offset_index import OffsetIndex
+from broker.record.header import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
+
+LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
+INT32_MAX = (1 << 31) - 1
+_opening = threading.Lock()
+_log = structlog.get_logger(__name__)
+
+_WHAT_TO_DO = (
+    "look at the disk; what is damaged is kept and answered with CORRUPT_MESSAGE. Let a sound replica lead, then have "
+    "this one copied anew: stop the broker, remove the partition's directory, start it"
+)
+
+
+class SegmentFile(FileIO):
+    """A file that closes itself, without complaint, when its last holder lets go.
+
+    Nobody may close it by hand: a region of it may be on its way to a socket, and its number would be reused.
+    """
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class BatchFile:
+    """What a segment and those who read it agree on. Reads may race with appends: they go by ``size``."""
+
+    __slots__ = ("_file", "base_offset", "damages", "dir", "limit", "offset_index", "size", "suffix")
+
+    offset_index: OffsetIndex
+
+    def __init__(self, directory: Path, base_offset: int, suffix: str = "") -> None:
+        self.dir = directory
+        self.base_offset = base_offset
+        self.suffix = suffix
+        self._file: SegmentFile | None = None
+        self.size = 0
+        # The offset where the next segment begins, which no batch here may reach.
+        self.limit = base_offset + INT32_MAX + 1
+        # What was found not to be as it was written, each told once: file and position.
+        self.damages: set[tuple[str, int]] = set()
+
+    def path(self, kind: str) -> Path:
+        """The file of ``kind`` (a suffix such as ``.log``) under the segment's present name."""
+        return self.dir / f"{self.base_offset:020d}{kind}{self.suffix}"
+
+    @property
+    def file(self) -> SegmentFile:
+        file = self._file
+        return self._open_file() if file is None else file
+
+    def _open_file(self) -> SegmentFile:
+        # Once only: had two threads opened it, the one file would close as the other replaced it, and its number be
+        # another file's by the time that its finder reads or writes there.
+        with _opening:
+            if self._file is None:
+                self._file = SegmentFile(self.path(LOG_SUFFIX), "r+")
+            return self._file
+
+    def header_at(self, position: int) -> BatchHeader:
+        """The batch header at ``position``, which must be one's. Raises struct.error behind the end,
+        OSError.
+        """
+        return read_header(os.pread(self.file.fileno(), HEADER_BYTES, position))
+
+    def headers_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """``(position, header)`` of the batches from ``position``, where one begins, to the end.
+
+        Raises DamagedError where the file does not hold what it must, OSError.
+        """
+        return walk(self._extent(), position)
+
+    def headers_for(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """As :meth:`headers_from`, from somewhere at or before the batch that holds ``offset``.
+
+        The index is a hint: an entry counts when the batch at its position ends with its offset, or, as Kafka notes
+        several batches of one append, before it.
+        """
+        entry = self._sound_entry(offset)
+        return self.headers_from(0 if entry is None else entry[1])
+
+    def last_sound_entry(self) -> tuple[int, int] | None:
+        """The last entry of the offset index that a batch bears out, as ``(offset, position)``. Raises OSError."""
+        return self._sound_entry(self.limit)
+
+    def _sound_entry(self, offset: int) -> tuple[int, int] | None:
+        for entry in self.offset_index.candidates(offset):
+            if entry[1] <= 0:
+                return None
+            if self._is_batch_up_to(*entry):
+                return entry
+        return None
+
+    def sound_headers_for(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """As :meth:`headers_for`, past what is damaged, which is told of: under the log's lock, or while loading."""
+        entry = self._sound_entry(offset)
+        return self.sound_headers_from(0 if entry is None else entry[1])
+
+    def sound_headers_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """As :meth:`headers_from`, past what is damaged, which is told of."""
+        batches = self.headers_from(position)
+        while True:
+            try:
+                yield from batches
+            except DamagedError as damage:
+                self.tell_damage(damage)
+                found = next_sound(self._extent(), damage)
+                if found is None:
+                    return
+                batches = self.headers_from(found[0])
+            else:
+                return
+
+    def _extent(self) -> Extent:
+        return Extent(self.file.fileno(), self.path(LOG_SUFFIX), self.size, self.base_offset, self.limit)
+
+    def _is_batch_up_to(self, offset: int, position: int) -> bool:
+        return self._is_batch(position) and self.header_at(position).last_offset <= offset
+
+    def _is_batch(self, position: int) -> bool:
+        if not 0 <= position <= self.size - HEADER_BYTES:
+            return False
+        return implausible(self.header_at(position), self.size - position, self._extent()) is None
+
+    def tell_damage(self, damage: DamagedError) -> None:
+        """One line in the log for each damaged place."""
+        self.tell("log_damaged", damage.path.name, damage.position, damage.message)
+
+    def tell(self, event: str, file: str, position: int, reason: str) -> None:
+        if (file, position) not in self.damages:
+            self.damages.add((file, position))
+            _log.error(event, dir=str(self.dir), file=file, at_byte=position, reason=reason, do=_WHAT_TO_DO)
+
+    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """The first batch whose last offset is at least ``offset``, with its position; None: all are
+        lower. Raises DamagedError where it may have been among what is damaged.
+        """
+        batches = self.headers_for(offset)
+        while True:
+            try:
+                for position, header in batches:
+                    if header.last_offset >= offset:
+                        return position, header
+            except DamagedError as damage:
+                found = next_sound(self._extent(), damage)
+                if found is None or found[1].base_offset > offset:
+                    raise
+                batches = self.headers_from(found[0])
+            else:
+                return None
+
+    def require_batch_of(self, position: int, size: int) -> None:
+        """Raises DamagedError where the batch at ``position`` cannot have ``size`` bytes, for no batch follows it."""
+        extent = self._extent()
+        found = next(walk(extent, position))
+        end = position + size
+        is_last = end == extent.end
+        if found[1].size_bytes != size or not (is_last or self._is_batch(end)):
+            raise DamagedError(
+                extent.path, position, found[1].base_offset, f"no batch follows one of {size} bytes"
+            )
+
+    def whole_batch(self, position: int, header: BatchHeader) -> memoryview:
+        """The batch at ``position``, its checksum verified. Raises DamagedError, OSError."""
+        view = self.read_batches(position, position + header.size_bytes)
+        if len(view) < header.size_bytes or not crc_is_valid(view, header):
+            path = self.path(LOG_SUFFIX)
+            raise DamagedError(path, position, header.base_offset, "the batch fails its checksum")
+        return view
+
+    def read_batches(self, position: int, end: int) -> memoryview:
+        """The bytes from ``position`` to ``end``, less where the file is shorter."""
+        return memoryview(os.pread(self.file.fileno(), end - position, position))
