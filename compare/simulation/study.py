@@ -17,7 +17,7 @@ from compare.simulation.faults import FaultCosts, fault_costs
 from compare.simulation.measured import Measured, measure
 from compare.simulation.start import Plan, simulate
 from compare.simulation.storms import Storms
-from compare.simulation.validation import Check, validate, widening
+from compare.simulation.validation import Check, has_enough_rounds, validate, widening
 
 LARGEST = 10_000
 FAR = 10
@@ -37,7 +37,7 @@ _DRAWS = 30_000
 @dataclass(frozen=True, slots=True)
 class Point:
     """The time until all serve, simulated, what members share included: the median of the trials, and the band that
-    holds nine of ten rounds left out. ``shared_ms`` is the share of the storms in it.
+    is wide enough for every round left out. ``shared_ms`` is the share of the storms in it.
     """
 
     members: int
@@ -99,7 +99,7 @@ def study(runs: Sequence[Run], largest: int = LARGEST, storms: Storms | None = N
         for system, most in ((system, shared[system].most) for system in costs)
         if any(each.system == system for each in widest.values())
     }
-    wider = {key: widening(checks, *key) or 1.0 for key in widest}
+    wider = {key: widening(checks, *key) for key in widest}
     curves = [
         _curve(each, lanes, reach[each.system], wider[key], shared[each.system])
         for key, each in widest.items()
@@ -117,8 +117,8 @@ def study(runs: Sequence[Run], largest: int = LARGEST, storms: Storms | None = N
 
 def _reach(widest: Sequence[Measured], checks: Sequence[Check], stormed: int, largest: int) -> int:
     near = FAR * max(each.members for each in widest)
-    bands = [widening(checks, each.system, each.model) for each in widest]
-    return min(largest, near if None in bands else max(near, stormed))
+    far = max(near, stormed) if has_enough_rounds(checks, widest[0].system) else near
+    return min(largest, far)
 
 
 def _lanes(each: Measured) -> tuple[int | None, ...]:

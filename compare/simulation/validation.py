@@ -1,14 +1,14 @@
 """Holds the simulation against the measured runs: what it says of a round that it has not seen, and how wide its band
-must be to hold nine of ten such rounds.
+must be to hold such rounds.
 
 The band of the trials alone is too narrow: it knows only what was drawn from, not what another round or more hosts
-bring. Each left-out round is scored by how many times it lies outside that band; the band is widened by the conformal
-90 % quantile of the scores of one system's model, from its other rounds and from fewer hosts alike.
+bring. Each left-out round is scored by how many times it lies outside that band; the band is widened by the greatest
+score of one system's model, from its other rounds and from fewer hosts alike. If rounds are alike, one more lies within
+with n chances of n + 1 (conformal prediction): six rounds are the fewest of which that is said.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -17,8 +17,8 @@ from compare.simulation.measured import Measured
 from compare.simulation.start import Plan, simulate
 
 TRIALS = 200
-HELD = 0.9
-"""The share of rounds left out that a band is to hold."""
+LEAST_ROUNDS = 6
+"""With fewer a band holds too few rounds left out to be told of many hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +60,28 @@ def validate(measured: Sequence[Measured]) -> list[Check]:
     return [_judged(check, checks) for check in checks]
 
 
-def widening(
-    checks: Iterable[Check], system: str, model: str, without_round: int | None = None
-) -> float | None:
-    """By which factor a band is widened at both ends, never narrowed; None: too few rounds were left out to tell."""
-    scores = sorted(
+def widening(checks: Iterable[Check], system: str, model: str, without_round: int | None = None) -> float:
+    """By which factor a band is widened at both ends, never narrowed."""
+    scores = [
         score
         for check in checks
         if (check.system, check.model) == (system, model)
         for number, score in enumerate(check.scores)
         if number != without_round
-    )
-    rank = math.ceil(HELD * (len(scores) + 1))
-    return None if rank > len(scores) else max(1.0, scores[rank - 1])
+    ]
+    return max([1.0, *scores])
+
+
+def has_enough_rounds(checks: Iterable[Check], system: str) -> bool:
+    """Whether the bands of a system come from enough rounds left out."""
+    rounds = [check.rounds for check in checks if check.system == system]
+    return bool(rounds) and min(rounds) >= LEAST_ROUNDS
 
 
 def _judged(check: Check, checks: Sequence[Check]) -> Check:
     """With how many rounds lie within the band that did not see them."""
     inside = sum(
-        score <= (widening(checks, check.system, check.model, number) or 1.0)
+        score <= widening(checks, check.system, check.model, number)
         for number, score in enumerate(check.scores)
     )
     return Check(
