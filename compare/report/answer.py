@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compare.figures import Comparison, Group
 from compare.recorded import MODELS
-from compare.report.verdicts import COLD_START, Duel, Verdict, best_duels
+from compare.report.verdicts import COLD_START, LEAST_ROUNDS, Duel, Verdict, best_duels
 from compare.report.wording import SYSTEMS, counted, duration, listed, way
 
 
@@ -39,6 +39,8 @@ def _sooner(comparison: Comparison) -> str:
     found = best_duels(comparison)
     if not found:
         return "Nothing was measured in both ways, so nothing can be compared."
+    if all(duel.verdict is Verdict.UNKNOWN for duel in found):
+        return f"Too little was recorded to tell: it takes {LEAST_ROUNDS} rounds at least."
     told = {verdict: [duel for duel in found if duel.verdict is verdict] for verdict in Verdict}
     parts = [
         f"members that start by themselves were sooner in {_counted_by(told[Verdict.ALONE])}",

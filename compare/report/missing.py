@@ -13,6 +13,8 @@ Hosts of their own: all hosts are containers of one machine and share its proces
 A real network: all packets stay in the machine, without the distance, the losses and the crowding of a data centre.
 Clusters larger than the most hosts here: beyond, everything is simulated.
 What it takes to bring the software to the hosts: it was installed before.
+A push that is run again by itself, or whose members have a supervisor: what is pushed here has nobody but a person, \
+so that a person is needed with most faults is what the push is, not what it cost.
 Other launchers than ssh, and other supervisors than systemd.
 How long a person takes: the harness acts in a person's place after a fixed patience. Times with a person in them say \
 what the harness waited, not how quick somebody is.

@@ -157,6 +157,11 @@ def test_the_answer_counts_each_scenario_once_beside_the_quicker_push():
     )
 
 
+def test_the_answer_of_too_few_rounds_is_that_they_are_too_few():
+    groups = [a_group(values=[1.0] * 5), a_group(PARALLEL, [9000.0] * 5)]
+    assert short(groups, "Sooner?") == "Too little was recorded to tell: it takes 6 rounds at least."
+
+
 @pytest.mark.parametrize(
     ("recovered", "unaided", "verdict"),
     [
