@@ -284,13 +284,17 @@ class BrokerServer:
         self.topic_admin = TopicAdmin(self.config, self.store)
 
     def _start_groups(self, steps: StartupSteps) -> None:
+        # Of their own, as in Kafka: loading groups after a failover must not hold back ISRs and checkpoints.
+        scheduler = KafkaScheduler(1, "group-metadata-manager")
+        scheduler.startup()
+        steps.undo_by("GroupScheduler", scheduler.shutdown)
         self.group_coordinator = make_group_coordinator(
             self.config,
             self.broker_id,
             self.replica_manager,
             self.metadata_cache,
             self.timer,
-            self.scheduler,
+            scheduler,
             self._clock,
             self.metrics,
         )

@@ -76,6 +76,14 @@ class SmallDisk:
         device = _run("findmnt", "--noheadings", "--output", "SOURCE", str(self.path)).strip()
         Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("test\n")
 
+    def freeze(self) -> None:
+        """Nothing is written, and whoever writes or syncs waits: a disk that does not answer. Until :meth:`thaw`."""
+        _run("fsfreeze", "--freeze", str(self.path))
+
+    def thaw(self) -> None:
+        """Writes go on."""
+        _run("fsfreeze", "--unfreeze", str(self.path))
+
     def stop_reading(self) -> None:
         """Every read and write fails from now on, also of what is cached: ext4's emergency shutdown."""
         fd = os.open(self.path, os.O_RDONLY)

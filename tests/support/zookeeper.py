@@ -1,4 +1,4 @@
-"""A real ZooKeeper server for tests: one node on loopback, with its data in a directory of the caller.
+"""Real ZooKeeper servers for tests, one or an ensemble, on loopback, with their data in a directory of the caller.
 
 Runs Debian's ``zookeeper`` jar when that is installed, else the ZooKeeper classes among Kafka's jars.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,6 +17,7 @@ from tests.support import kafka_dist
 from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.ports import free_port
 from tests.support.processes import ManagedProcess
+from tests.support.wait import wait_until
 
 DEBIAN_JAR = Path("/usr/share/java/zookeeper.jar")
 DEBIAN_LOG_JAR = Path("/usr/share/java/slf4j-simple.jar")
@@ -29,14 +31,22 @@ _chroot_numbers = itertools.count(1)
 class ZooKeeperServer:
     """One ZooKeeper server; ``stop``, ``kill`` and ``start`` again keep its data and its port.
 
-    ``tick_ms`` is ZooKeeper's tickTime: sessions last from 2 to 20 ticks, whatever a client asks for.
+    ``tick_ms`` is ZooKeeper's tickTime: sessions last from 2 to 20 ticks, whatever a client asks for. ``quorum`` are the
+    settings that make it one of an ensemble; such a server waits for its disk.
     """
 
-    def __init__(self, data_dir: Path, tick_ms: int = 500, port: int | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        tick_ms: int = 500,
+        port: int | None = None,
+        quorum: Mapping[str, object] | None = None,
+    ) -> None:
         self.host = "127.0.0.1"
         self.port = port or free_port()
         self.data_dir = data_dir
         self._tick_ms = tick_ms
+        self._quorum = quorum
         self._config = data_dir / "zoo.cfg"
         self._process = ManagedProcess(f"ZooKeeper on {self.port}", self._command, data_dir / "zookeeper.log")
 
@@ -55,12 +65,20 @@ class ZooKeeperServer:
         return f"{self.connect_string}/{name}-{os.getpid()}-{next(_chroot_numbers)}"
 
     def start(self) -> Self:
-        """Starts the server and waits until it answers ``ruok``."""
+        """Starts the server and waits until it serves."""
+        self.start_nowait()
+        self.wait_ready()
+        return self
+
+    def start_nowait(self) -> None:
+        """Starts the server; one of an ensemble serves only with a majority."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._config.write_text(self._properties())
         self._process.start()
+
+    def wait_ready(self) -> None:
+        """Returns when it serves."""
         self._process.wait_ready(self.is_ready, START_TIMEOUT_S)
-        return self
 
     def stop(self) -> None:
         """Ends the server by SIGTERM."""
@@ -113,4 +131,56 @@ class ZooKeeperServer:
             "forceSync": "no",
             "preAllocSize": 1024,
         }
+        if self._quorum is not None:
+            settings |= {"forceSync": "yes", **self._quorum}
         return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+class ZooKeeperEnsemble:
+    """Servers that vote, each with its data below ``directory``; ``disks`` gives some of them a data directory elsewhere.
+
+    While it is entered all serve.
+    """
+
+    def __init__(self, directory: Path, size: int = 3, disks: Mapping[int, Path] | None = None) -> None:
+        self._disks = disks or {}
+        addresses = {
+            f"server.{number}": f"127.0.0.1:{free_port()}:{free_port()}" for number in range(1, size + 1)
+        }
+        quorum: dict[str, object] = {"initLimit": 20, "syncLimit": 4, **addresses}
+        self.servers = {
+            number: ZooKeeperServer(
+                directory / f"zookeeper-{number}",
+                quorum={**quorum, **({"dataDir": self._disks[number]} if number in self._disks else {})},
+            )
+            for number in range(1, size + 1)
+        }
+
+    @property
+    def connect_string(self) -> str:
+        """All servers, without a chroot."""
+        return ",".join(server.connect_string for server in self.servers.values())
+
+    def leader(self) -> int:
+        """The number of the server that leads; raises TimeoutError when none does for half a minute."""
+        return wait_until(self._leader, what="the ensemble has a leader")
+
+    def _leader(self) -> int:
+        modes = {number: server.four_letter_word("srvr") for number, server in self.servers.items()}
+        return next((number for number, mode in modes.items() if "Mode: leader" in mode), 0)
+
+    def __enter__(self) -> Self:
+        for number, server in self.servers.items():
+            data = self._disks.get(number, server.data_dir / "data")
+            data.mkdir(parents=True, exist_ok=True)
+            (data / "myid").write_text(f"{number}\n")
+            server.start_nowait()
+        for server in self.servers.values():
+            server.wait_ready()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self.servers.values():
+            server.kill()

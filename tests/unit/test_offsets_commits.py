@@ -96,10 +96,11 @@ def test_commit_that_is_not_acknowledged_is_told_and_not_visible(h, error, expec
 
 def test_of_two_commits_the_later_record_wins_whichever_is_acknowledged_first():
     offsets = GroupOffsets()
-    offsets.begin([TP])
-    offsets.begin([TP])
-    offsets.finish({TP: value(20)}, appended_at=9)
-    offsets.finish({TP: value(10)}, appended_at=8)
+    earlier, later = value(10), value(20)
+    offsets.begin({TP: earlier})
+    offsets.begin({TP: later})
+    offsets.finish({TP: later}, appended_at=9)
+    offsets.finish({TP: earlier}, appended_at=8)
     assert offsets.get(TP).offset == 20
 
 
@@ -192,9 +193,34 @@ def test_commit_under_way_keeps_the_offset_from_expiring():
     offsets = GroupOffsets()
     offsets.load({TP: CommittedOffset(0, value(1))})
     assert offsets.expired(START_WALL_MS + 100, 100) == [TP]
-    offsets.begin([TP])
-    offsets.begin([TP])
-    offsets.finish({TP: value(2)}, None)
+    one, other = value(2), value(2)
+    offsets.begin({TP: one})
+    offsets.begin({TP: other})
+    offsets.finish({TP: one}, None)
     assert offsets.expired(START_WALL_MS + 100, 100) == []
-    offsets.finish({TP: value(2)}, None)
+    offsets.finish({TP: other}, None)
     assert offsets.expired(START_WALL_MS + 100, 100) == [TP]
+
+
+def test_commit_under_way_when_its_topic_is_deleted_does_not_come_back(h):
+    assert h.commit({OTHER: 1, TP: 4}).result == {OTHER: Errors.NONE, TP: Errors.NONE}
+    h.appender.hold = True
+    answers = h.commit({TP: 5})
+    h.coordinator.on_topic_deleted(TP.topic)
+    h.scheduler.run()
+    h.appender.release()
+    assert answers.result == {TP: Errors.NONE}
+    assert h.offsets() == {}
+    h.restart()
+    assert h.offsets() == {}
+
+
+def test_commit_after_the_deletion_of_its_topic_is_kept_though_one_before_it_ends_later(h):
+    h.appender.hold = True
+    h.commit({TP: 5})
+    h.coordinator.on_topic_deleted(TP.topic)
+    h.scheduler.run()
+    h.commit({TP: 0})
+    h.appender.release()
+    h.appender.release()
+    assert h.offsets() == {TP: 0}

@@ -88,7 +88,7 @@ def _expired(group: Group, now: Moment, retention_ms: int) -> list[TopicPartitio
 
 def remove_topic(group: Group, now: Moment, topic: str, forget: Callable[[], None]) -> Effects:
     """The topic is deleted: its offsets would point into another topic of the same name."""
-    return _drop(group, group.offsets.of_topic(topic), now, forget)
+    return _drop(group, group.offsets.partitions(topic), now, forget)
 
 
 def delete_group(
@@ -103,7 +103,7 @@ def delete_group(
     def done(error: Errors, _offset: int, _now: Moment) -> Effects:
         return [Reply(_call, forget), Reply(respond, commit_error(error))]
 
-    tombstones = _tombstones(group, group.offsets.remove(group.offsets.all()))
+    tombstones = _tombstones(group, group.offsets.remove(group.offsets.partitions()))
     tombstones += _die(group, now)
     return _append_all(tombstones, done) or done(Errors.NONE, -1, now)
 

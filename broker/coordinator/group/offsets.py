@@ -27,7 +27,7 @@ class GroupOffsets:
 
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, CommittedOffset] = {}
-        self._pending: dict[TopicPartition, int] = {}
+        self._pending: dict[TopicPartition, list[OffsetAndMetadata]] = {}
         self._in_transactions: dict[int, dict[TopicPartition, CommittedOffset]] = {}
 
     def __len__(self) -> int:
@@ -56,27 +56,36 @@ class GroupOffsets:
         """Whether a transaction without an end has an offset for the partition (KIP-447)."""
         return any(partition in offsets for offsets in self._in_transactions.values())
 
-    def begin(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commits of these partitions are on their way to the log."""
-        for partition in partitions:
-            self._pending[partition] = self._pending.get(partition, 0) + 1
+    def begin(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """These commits are on their way to the log."""
+        for partition, value in offsets.items():
+            self._pending.setdefault(partition, []).append(value)
 
     def finish(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], appended_at: int | None) -> None:
-        """What :meth:`begin` announced was acknowledged at offset ``appended_at``, or failed (None)."""
+        """What :meth:`begin` announced was acknowledged at offset ``appended_at``, or failed (None). What was removed
+        meanwhile stays removed: the tombstone stands behind it in the log.
+        """
         for partition, value in offsets.items():
-            self._forget_pending(partition)
-            if appended_at is None:
+            was_pending = self._forget_pending(partition, value)
+            if appended_at is None or not was_pending:
                 continue
             known = self._committed.get(partition)
             if known is None or known.appended_at <= appended_at:
                 self._committed[partition] = CommittedOffset(appended_at, value)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Drops the offsets and returns the partitions that had one."""
-        return [partition for partition in partitions if self._committed.pop(partition, None) is not None]
+        """Drops the offsets, those on their way too, and returns the partitions that had one."""
+        removed = []
+        for partition in partitions:
+            pending, committed = self._pending.pop(partition, None), self._committed.pop(partition, None)
+            if pending is not None or committed is not None:
+                removed.append(partition)
+        return removed
 
-    def of_topic(self, topic: str) -> list[TopicPartition]:
-        return [partition for partition in self._committed if partition.topic == topic]
+    def partitions(self, topic: str | None = None) -> list[TopicPartition]:
+        """Those with an offset, or one on its way; of one topic, or all."""
+        known = {**dict.fromkeys(self._committed), **dict.fromkeys(self._pending)}
+        return [partition for partition in known if topic in {None, partition.topic}]
 
     def expired(
         self,
@@ -99,12 +108,15 @@ class GroupOffsets:
             and _is_expired(value, now_ms, retention_ms, unused_since_ms)
         ]
 
-    def _forget_pending(self, partition: TopicPartition) -> None:
-        count = self._pending.get(partition, 0)
-        if count > 1:
-            self._pending[partition] = count - 1
+    def _forget_pending(self, partition: TopicPartition, value: OffsetAndMetadata) -> bool:
+        """Whether that very commit was still pending."""
+        pending = self._pending.get(partition, [])
+        left = [other for other in pending if other is not value]
+        if left:
+            self._pending[partition] = left
         else:
             self._pending.pop(partition, None)
+        return len(left) < len(pending)
 
 
 def _is_expired(
