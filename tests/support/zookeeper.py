@@ -31,8 +31,8 @@ _chroot_numbers = itertools.count(1)
 class ZooKeeperServer:
     """One ZooKeeper server; ``stop``, ``kill`` and ``start`` again keep its data and its port.
 
-    ``tick_ms`` is ZooKeeper's tickTime: sessions last from 2 to 20 ticks, whatever a client asks for. ``quorum`` are the
-    settings that make it one of an ensemble; such a server waits for its disk.
+    ``tick_ms`` is ZooKeeper's tickTime: sessions last from 2 to 20 ticks, whatever a client asks for. ``quorum`` are
+    the settings that make it one of an ensemble; such a server waits for its disk.
     """
 
     def __init__(
@@ -137,10 +137,7 @@ class ZooKeeperServer:
 
 
 class ZooKeeperEnsemble:
-    """Servers that vote, each with its data below ``directory``; ``disks`` gives some of them a data directory elsewhere.
-
-    While it is entered all serve.
-    """
+    """Servers that vote, each with its data below ``directory`` or where ``disks`` says. Entered, all serve."""
 
     def __init__(self, directory: Path, size: int = 3, disks: Mapping[int, Path] | None = None) -> None:
         self._disks = disks or {}
