@@ -22,6 +22,8 @@ _ON_ONE_HOST: tuple[Callable[[Faults, str], object], ...] = (
     Faults.thaw,
     Faults.fill_disk,
     Faults.free_disk,
+    Faults.freeze_disk,
+    Faults.thaw_disk,
     Faults.read_only_disk,
     Faults.writable_disk,
 )

@@ -125,6 +125,16 @@ class Faults:
         with self._change(host) as target:
             self._site.storage(target).free()
 
+    def freeze_disk(self, host: str) -> None:
+        """Let nothing be written to the data disk: whoever writes or syncs waits, until `thaw-disk` or a boot."""
+        with self._change(host) as target:
+            self._site.storage(target).freeze()
+
+    def thaw_disk(self, host: str) -> None:
+        """Let writes to the data disk go on."""
+        with self._change(host) as target:
+            self._site.storage(target).thaw()
+
     def read_only_disk(self, host: str) -> None:
         """Make the data disk refuse writes.
 

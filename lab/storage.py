@@ -60,6 +60,8 @@ class HostStorage:
     def check_data_disk(self) -> None:
         """For a host that is off: run the file system check a boot would, and mount the disk anew."""
         if self.has_data_disk:
+            if mounts.is_mounted(self.data):
+                self.thaw()
             mounts.unmount(self.data)
             self._wait_until_detached()
             self._mount_data_disk()
@@ -86,6 +88,18 @@ class HostStorage:
     def is_full(self) -> bool:
         """Has `fill` taken the space?"""
         return self.has_data_disk and (self.data / _FILLER).exists()
+
+    def freeze(self) -> None:
+        """Nothing is written from now on, and whoever writes or syncs waits, as on a disk that does not answer."""
+        self._need_data_disk()
+        done = run(["fsfreeze", "--freeze", str(self.data)], check=False)
+        if done.returncode and "busy" not in done.stderr:  # busy: it is frozen already
+            raise LabError(f"{self.data}: cannot be frozen: {done.stderr.strip()}")
+
+    def thaw(self) -> None:
+        """Undo `freeze`; a disk that is not frozen stays as it is."""
+        self._need_data_disk()
+        run(["fsfreeze", "--unfreeze", str(self.data)], check=False)
 
     def make_read_only(self) -> None:
         """As the kernel does on a failing disk: at once if no file is open for writing, else by an error."""

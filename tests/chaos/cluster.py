@@ -102,6 +102,10 @@ class ClusterUnderTest:
 
     # Who is who
 
+    def zookeeper_servers(self) -> tuple[int, ...]:
+        """The numbers of the hosts that have a ZooKeeper server."""
+        return tuple(self.broker_ids)[:3]
+
     def zookeeper_leader(self) -> int:
         """The number of the host whose ZooKeeper server leads the ensemble."""
         return wait_until(self._zookeeper_leader, timeout=60, what="the ensemble has a leader")
@@ -215,6 +219,7 @@ class ClusterUnderTest:
         if state is HostState.FROZEN:
             faults.thaw(name)
         if self.has_data_disks:
+            faults.thaw_disk(name)
             faults.free_disk(name)
             if any("read-only" in each for each in self._faults_of(number)):
                 faults.power_loss(name)
@@ -242,8 +247,19 @@ class ClusterUnderTest:
         )
         self.on_host(broker_id, "nft", rules)
 
+    def hold_zookeepers_answers(self, broker_id: int) -> None:
+        """ZooKeeper hears this host's broker and does what it asks for; the answers come when they are let through, or
+        never, if the connection is given up before.
+        """
+        rules = (
+            "add table inet chaos; flush table inet chaos; "
+            "add chain inet chaos in { type filter hook input priority 0; }; "
+            f"add rule inet chaos in tcp sport {ZOOKEEPER_PORT} tcp flags & psh == psh drop"
+        )
+        self.on_host(broker_id, "nft", rules)
+
     def open_zookeeper_port(self, broker_id: int) -> None:
-        """Undoes ``close_zookeeper_port``."""
+        """Undoes ``close_zookeeper_port`` and ``hold_zookeepers_answers``."""
         self.on_host(broker_id, "nft", "add table inet chaos; delete table inet chaos", check=False)
 
     # What is left behind

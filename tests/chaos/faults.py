@@ -214,6 +214,28 @@ def _repair_disk(cluster: ClusterUnderTest, victims: Victims) -> None:
     cluster.lab.up()
 
 
+def _freeze_disk(cluster: ClusterUnderTest, broker: int) -> None:
+    cluster.lab.faults.freeze_disk(cluster.host(broker))
+
+
+def _thaw_disk(cluster: ClusterUnderTest, broker: int) -> None:
+    cluster.lab.faults.thaw_disk(cluster.host(broker))
+
+
+def _hold_zookeepers_answers(cluster: ClusterUnderTest, broker: int) -> None:
+    cluster.hold_zookeepers_answers(broker)
+
+
+def _majority(action: Callable[[ClusterUnderTest, int], object]) -> Action:
+    """An action on so many servers that the rest are no quorum."""
+
+    def act(cluster: ClusterUnderTest, victims: Victims) -> None:
+        servers = cluster.zookeeper_servers()
+        on_each(action)(cluster, Victims(servers[: len(servers) // 2 + 1], victims.peer))
+
+    return act
+
+
 def _pause_zookeeper(cluster: ClusterUnderTest, server: int) -> None:
     cluster.on_host(server, "systemctl", "kill", "--signal=STOP", ZOOKEEPER_UNIT)
 
@@ -251,6 +273,9 @@ _ALL = (
     Fault("session expiry", on_each(_expire_session), on_each(_mend_zookeeper)),
     Fault("full disk", on_each(_fill_disk), on_each(_free_disk), needs_data_disk=True),
     Fault("read-only disk", on_each(_read_only_disk), _repair_disk, needs_data_disk=True),
+    Fault("disk stands still", on_each(_freeze_disk), on_each(_thaw_disk), needs_data_disk=True),
+    Fault("ZooKeeper's answers held back", on_each(_hold_zookeepers_answers), on_each(_mend_zookeeper)),
+    Fault("ZooKeeper quorum gone", _majority(_stop_zookeeper), _majority(_start_zookeeper)),
     Fault("ZooKeeper leader frozen", on_each(_pause_zookeeper), on_each(_continue_zookeeper)),
     Fault("ZooKeeper ensemble gone", on_each(_stop_zookeeper), on_each(_start_zookeeper)),
 )

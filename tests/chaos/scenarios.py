@@ -89,6 +89,9 @@ SCENARIOS: Sequence[Scenario] = (
     *_rows("session expiry", (Role.ALL,), every=2),
     *_rows("full disk", (Role.LEADER, Role.FOLLOWER, Role.CONTROLLER), (1.0, 3.0)),
     *_rows("read-only disk", (Role.LEADER, Role.FOLLOWER, Role.CONTROLLER), (0.5, 2.0)),
+    *_rows("disk stands still", (Role.LEADER, Role.CONTROLLER), (1.0, 5.0), every=2),
+    *_rows("ZooKeeper's answers held back", (Role.LEADER, Role.CONTROLLER), (1.0, 6.0), every=2),
+    *_rows("ZooKeeper quorum gone", (Role.ENSEMBLE,), (1.0, 6.0), every=2),
     *_rows("ZooKeeper leader frozen", (Role.ZOOKEEPER_LEADER,), (1.0, 5.0)),
     *_rows("ZooKeeper ensemble gone", (Role.ENSEMBLE,), (1.0, 5.0), every=2),
     *_rows("unclean election", (Role.LEADER,), every=3),
@@ -102,6 +105,10 @@ SCENARIOS: Sequence[Scenario] = (
 
 LONG_SCENARIOS: Sequence[Scenario] = (
     Scenario("ZooKeeper ensemble gone", Role.ENSEMBLE, (60.0, 60.0), heals_within_s=90.0),
+    Scenario("ZooKeeper quorum gone", Role.ENSEMBLE, (60.0, 60.0), heals_within_s=90.0),
+    Scenario("ZooKeeper leader frozen", Role.ZOOKEEPER_LEADER, (30.0, 30.0)),
+    Scenario("ZooKeeper's answers held back", Role.CONTROLLER, (30.0, 30.0)),
+    Scenario("disk stands still", Role.LEADER, (30.0, 30.0)),
     Scenario("SIGSTOP", Role.LEADER, (25.0, 25.0)),
     Scenario("isolated", Role.LEADER, (30.0, 30.0)),
     Scenario("low bandwidth", Role.FOLLOWER, (30.0, 30.0), heals_within_s=90.0),
