@@ -166,6 +166,11 @@ cluster-test: setup ## Tests on real hosts, in labs of their own
 	@scripts/apt-ensure $(TEST_PACKAGES)
 	@scripts/test-cluster $(TEST_ARGS)
 
+.PHONY: docs-test
+docs-test: setup ## Every command of README and docs, as written, on a cluster made for it (make test has it too)
+	@scripts/apt-ensure $(TEST_PACKAGES)
+	@scripts/test-docs $(TEST_ARGS)
+
 .PHONY: chaos
 chaos: setup ## A random walk of faults under load, every record judged: ROUNDS=50 SEED=(random) LAB=(a new one)
 	@scripts/apt-ensure $(TEST_PACKAGES)

@@ -1,0 +1,149 @@
+"""Which documented commands a test cannot run as they are written, why, and what is run in their place.
+
+Everything else is run as written. So a new command of the documentation runs, or fails, or comes to stand here with a
+reason. What stands here still has its verb, its options and its paths checked.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+HOURS = "takes minutes to hours"
+PART = "is what runs this test, or a part of it"
+MEASURED = "needs a comparison, which takes hours"
+ELSEWHERE = "is typed on a host, not on the controller"
+LAB = ".venv/bin/lab exec default h1 --"
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """``command`` is run in the place of the documented one; each option of the latter has to be in its output, when
+    ``is_help``.
+    """
+
+    reason: str
+    command: str
+    is_help: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb of make that is not run: `make -n` as written, and what the program that it runs knows of its options."""
+
+    reason: str
+    program: str = ""
+
+
+VERBS: Final = {
+    "test": Verb(PART),
+    "unit": Verb(PART),
+    "docs-test": Verb(PART),
+    "lint": Verb(PART),
+    "cluster-up": Verb("made the cluster that the others are run on"),
+    "cluster-down": Verb("ends the cluster that the others are run on"),
+    "restart": Verb("rolls for minutes; tests/cluster/test_cluster_up.py does"),
+    "perf-check": Verb(PART, ".venv/bin/python -m bench.guard --help"),
+    "perf-baseline": Verb("writes a committed file"),
+    "bench": Verb(HOURS, ".venv/bin/python -m bench --help"),
+    "chaos": Verb(HOURS, ".venv/bin/python -m tests.chaos walk --help"),
+    "compare-publish": Verb("writes committed files, and " + MEASURED),
+    "compare": Verb(HOURS, ".venv/bin/python -m compare run --help"),
+}
+
+
+INSTEAD: Final = {
+    # -- README
+    "cp -r inventory/sample inventory/mine": Instead(
+        "would write into the checkout", "cp -r inventory/sample {scratch}/copy"
+    ),
+    "make deploy INVENTORY=inventory/mine/hosts.yml": Instead(
+        "would roll: the lab's brokers have other racks",
+        "make deploy INVENTORY={scratch}/mine/hosts.yml ANSIBLE_ARGS='--check --tags zookeeper,spark'",
+    ),
+    # -- CONTRIBUTING
+    ".venv/bin/uv pip compile pyproject.toml --group dev --generate-hashes --no-annotate --no-header"
+    " --python-version 3.11 -o requirements.lock": Instead(
+        "writes a committed file", ".venv/bin/uv pip compile --help", is_help=True
+    ),
+    # -- docs/lab.md
+    "apt-get install systemd-container mmdebstrap nftables iproute2 openssh-client e2fsprogs": Instead(
+        "changes this machine",
+        "apt-get install --simulate systemd-container mmdebstrap nftables iproute2 openssh-client e2fsprogs",
+    ),
+    ".venv/bin/lab up --hosts 3": Instead("has been run: the lab is up", ".venv/bin/lab up --help", is_help=True),
+    ".venv/bin/lab enter default -- ansible-playbook deploy.yml": Instead(
+        "was run by `make cluster-up`", ".venv/bin/lab enter default -- ansible-playbook deploy.yml --list-tasks"
+    ),
+    ".venv/bin/lab down": Instead(
+        "ends the cluster that the others are run on", ".venv/bin/lab down --name not-there"
+    ),
+    # -- docs/operations.md
+    "make deploy INVENTORY=inventory/production/hosts.yml": Instead(
+        "is README's, which is run, with another name", "make -n deploy INVENTORY={scratch}/mine/hosts.yml"
+    ),
+    "/opt/landline/current/venv/bin/landline check-config /etc/kafka/server.properties": Instead(
+        ELSEWHERE, f"{LAB} /opt/landline/current/venv/bin/landline check-config /etc/landline/broker-1.properties"
+    ),
+    "journalctl -u 'landline-broker@*' -f": Instead(ELSEWHERE, f"{LAB} journalctl -u 'landline-broker@*' -n 1"),
+    "journalctl -u landline-broker@1 --grep isr_shrunk": Instead(
+        ELSEWHERE, f"{LAB} journalctl -u landline-broker@1 --grep broker_started"
+    ),
+    "systemctl status landline-broker@1": Instead(ELSEWHERE, f"{LAB} systemctl status landline-broker@1"),
+    # -- docs/spark.md, docs/lake.md
+    ".venv/bin/lab enter default -- fab spark.submit journal_stream": Instead(
+        "is README's, which is run, by the job's name", ".venv/bin/lab enter default -- fab --help spark.submit"
+    ),
+    ".venv/bin/python -m pipeline.compare_batch --lake build/lake --output build/comparison.json": Instead(
+        MEASURED, ".venv/bin/python -m pipeline.compare_batch --help", is_help=True
+    ),
+    # -- docs/report.md
+    ".venv/bin/python -m compare.report --input build/compare/DATE --output build/report": Instead(
+        MEASURED, ".venv/bin/python -m compare.report --help", is_help=True
+    ),
+    ".venv/bin/python -m compare.simulation --input build/compare/DATE": Instead(
+        MEASURED, ".venv/bin/python -m compare.simulation --help", is_help=True
+    ),
+    ".venv/bin/python -m compare.storm zookeeper --sessions 10000 --output build/storms.json": Instead(
+        HOURS, ".venv/bin/python -m compare.storm zookeeper --help", is_help=True
+    ),
+    ".venv/bin/python -m compare.storm controller --brokers 1000 --output build/storms.json": Instead(
+        HOURS, ".venv/bin/python -m compare.storm controller --help", is_help=True
+    ),
+    # -- docs/replication.md
+    "REPLICATION_MODEL_EXAMPLES=20000 .venv/bin/pytest tests/property/test_replication_model.py --timeout 0": Instead(
+        HOURS, ".venv/bin/pytest tests/property/test_replication_model.py --timeout 0 --collect-only -q"
+    ),
+}  # fmt: skip
+
+KAFKAS: Final = {
+    "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+}
+"""Kafka's own tools, which the documentation gives with the reader's own addresses: their options are asked of them."""
+
+_ENTER: Final = ".venv/bin/lab enter default --"
+RUNNING: Final = {
+    ".venv/bin/landline standalone --port 9092": "ready on",
+    f"{_ENTER} fab spark.submit pipeline/journal_stream.py": "/srv/landline/{lab}/journal_stream/records",
+    f"{_ENTER} fab spark.submit lake": "/srv/landline/{lab}/orders",
+}  # fmt: skip
+"""By how they begin: commands that go on until ^C, and what shows that they work: a word they print, or a directory
+that gets a Parquet file.
+"""
+
+
+def running(bare: str) -> str | None:
+    """What shows that a command works that goes on until ^C; None for those that end."""
+    return next(
+        (sign for begin, sign in RUNNING.items() if bare == begin or bare.startswith(begin + " --args")), None
+    )
+
+
+def placed(text: str, lab: str, scratch: str) -> str:
+    """The command with this test's lab and directories in the place of the documentation's."""
+    text = re.sub(r"(lab (?:enter|exec|shell|journal)) default\b", rf"\1 {lab}", text)
+    text = text.replace("/srv/landline/default", f"/srv/landline/{lab}")
+    text = re.sub(r"inventory/(?:production|mine)/hosts\.yml", f"{scratch}/mine/hosts.yml", text)
+    return re.sub(r"\bbuild/(lake|comparison|report)\b", rf"{scratch}/\1", text)
