@@ -58,6 +58,7 @@ class DynamicConfigManager:
         self._listeners = [on_broker_config]
         self._last_change = ""
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._unread: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._watch: Watch | None = None
         self._thread: threading.Thread | None = None
 
@@ -80,6 +81,9 @@ class DynamicConfigManager:
                 _log.warning(
                     "topic_config_unread", topic=topic, error=str(error), using="the last known configs"
                 )
+                # Nobody announces what was there before: it is read again, and the log told, until that succeeds.
+                self._unread.put(topic)
+                self._wake()
         return self._usable_log_config(topic)
 
     def startup(self) -> None:
@@ -141,6 +145,13 @@ class DynamicConfigManager:
         return going_on
 
     def _follow(self) -> None:
+        while not self._unread.empty():
+            topic = self._unread.get()
+            try:
+                self._take_up(f"topics/{topic}")
+            except StoreError:
+                self._unread.put(topic)
+                raise
         for name, entity_path in self._store.config_changes(self._last_change):
             self._take_up(entity_path)
             self._last_change = name
@@ -192,14 +203,18 @@ class DynamicConfigManager:
         except ConfigError as error:
             _log_unusable(f"brokers/{self._broker_id}", error.problems)
             return
-        before, self.config = self.config, changed
+        before = self.config
         if before.set_values == changed.set_values:
             return
+        # All that may fail comes first: an announcement that is followed up again must not find half of it done.
+        follows = before.log_config() != changed.log_config()
+        topics = self._store.topics_configs(list(self._local_topics())) if follows else self._topics
+        self.config = changed
         _log.info("broker_config_changed", own=_told(own), cluster=_told(defaults))
         self._tell_listeners(changed)
-        if before.log_config() != changed.log_config():
-            self._topics = self._store.topics_configs(list(self._local_topics()))
-            for topic in self._topics:
+        if follows:
+            self._topics = topics
+            for topic in topics:
                 self._on_topic_config(topic, self._usable_log_config(topic))
 
     def _usable_broker_configs(self, name: str) -> dict[str, str]:

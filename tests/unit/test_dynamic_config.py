@@ -8,6 +8,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
+from tests.support.faulty_store import Faults, FaultySession
 from tests.support.wait import wait_until
 
 
@@ -40,10 +41,9 @@ def heard():
     return Recorder()
 
 
-@pytest.fixture
-def manager(store, heard):
+def make_manager(store, heard):
     config = BrokerConfig.from_properties({"zookeeper.connect": "zk", "broker.id": "1", "log.dirs": "/d"})
-    made = DynamicConfigManager(
+    return DynamicConfigManager(
         config,
         1,
         store,
@@ -51,6 +51,11 @@ def manager(store, heard):
         on_broker_config=heard.brokers.append,
         local_topics=lambda: ["t1", "t2"],
     )
+
+
+@pytest.fixture
+def manager(store, heard):
+    made = make_manager(store, heard)
     yield made
     made.shutdown()
 
@@ -157,3 +162,35 @@ def test_shutdown_can_be_repeated_and_ends_the_thread(manager):
     manager.shutdown()
     manager.shutdown()
     assert "dynamic-config" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize("length", [1, 4])
+def test_no_change_is_lost_whichever_of_the_stores_answers_fails(store, monkeypatch, length):
+    monkeypatch.setattr("broker.server.dynamic_config.RETRY_S", 0.01)
+    for nth in range(1, 12):
+        heard, session = Recorder(), FaultySession(store.store, {}, Faults())
+        manager = make_manager(ClusterStore(session), heard)
+        manager.startup()
+        wait_until(lambda m=manager: m._wakes.empty())
+        session._faults = Faults(nth, length=length)
+        manager.topic_log_config("t2")
+        alter(store, "topics", "t1", {"retention.ms": str(1000 + nth)})
+        alter(store, "brokers", "<default>", {"log.retention.ms": str(2000 + nth)})
+        wait_until(lambda n=nth, h=heard: h.brokers and h.brokers[-1].int("log.retention.ms") == 2000 + n)
+        wait_until(lambda n=nth, h=heard: h.retentions("t2")[-1:] == [2000 + n])
+        wait_until(lambda n=nth, h=heard: h.retentions("t1")[-1:] == [1000 + n])
+        manager.shutdown()
+
+
+def test_configs_of_a_new_log_that_could_not_be_read_reach_it_later(store, heard, monkeypatch):
+    monkeypatch.setattr("broker.server.dynamic_config.RETRY_S", 0.01)
+    session = FaultySession(store.store, {}, Faults())
+    manager = make_manager(ClusterStore(session), heard)
+    manager.startup()
+    try:
+        store.set_entity_config("topics", "t2", {"cleanup.policy": "compact"})
+        session._faults = Faults(1, length=3)
+        assert not manager.topic_log_config("t2").compact
+        wait_until(lambda: any(name == "t2" and config.compact for name, config in heard.topics))
+    finally:
+        manager.shutdown()
