@@ -1,7 +1,8 @@
 #!/usr/bin/python
-"""Waits until brokers, asked over HTTP, allow the next step: serve clients, may be stopped, have caught up.
+"""Waits until the brokers of this host, asked over HTTP, serve clients. Changes nothing, so it runs in check mode too.
 
-Reads /readyz and /status only. Changes nothing, so that it runs in check mode too.
+Whether the cluster bears a broker's stop, and whether it is back in its ISRs, `landline may-stop` and `landline
+await-return` know.
 """
 
 from __future__ import annotations
@@ -17,52 +18,42 @@ from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: broker_health
-short_description: Wait for brokers to be ready, or for the cluster to bear the restart of one of them
+short_description: Wait for brokers to be ready
 options:
-  urls:
-    description: HTTP addresses of the brokers to ask, without a path.
-    type: list
-    elements: str
-    required: true
-  units:
-    description: Their systemd units on this host; the wait ends at once when one has failed for good.
-    type: list
-    elements: str
-    default: []
-  until:
+  brokers:
     description:
-      - C(ready) - every broker answers /readyz with 200.
-      - C(may_stop) - stopping one broker keeps min.insync.replicas of every partition that has more.
-      - C(in_sync) - no broker leads an under-replicated partition.
-    choices: [ready, may_stop, in_sync]
+      - The brokers, each with id, url and unit.
+      - The wait ends at once when systemd has given up on a unit, or another broker answers at a url.
+    type: list
+    elements: dict
     required: true
-  retries:
-    description: How often to ask before giving up.
-    type: int
+  timeout_s:
+    description: Seconds without progress until giving up; a recovery that has verified more is progress.
+    type: float
     default: 60
   delay:
     description: Seconds between two attempts.
     type: float
-    default: 1
-  timeout:
+    default: 0.5
+  answer_timeout_s:
     description: Seconds an answer may take.
     type: float
     default: 5
 """
 EXAMPLES = """
-- name: Wait until this broker may be stopped
+- name: Wait until this host's broker serves clients
   broker_health:
-    urls: ["http://10.89.0.11:8092", "http://10.89.0.12:8092"]
-    until: may_stop
+    brokers:
+      - {id: 1, url: "http://10.89.0.11:8092", unit: landline-broker@1.service}
 """
 RETURN = """
-statuses:
-  description: The last /status of every broker that answered, by address.
-  type: dict
-  returned: always
+attempts:
+  description: How often was asked.
+  type: int
+  returned: success
 """
 
-Status = dict[str, Any]
+Broker = dict[str, Any]
 
 
 def failed_units(units: list[str]) -> list[str]:
@@ -86,73 +77,49 @@ def get(url: str, timeout_s: float) -> tuple[int, str]:
         return 0, str(error)
 
 
-def under_replicated(status: Status) -> str:
-    """Returns how many under-replicated partitions a broker leads, in words."""
-    count = status["under_replicated_partitions"]
-    return f"broker {status['broker_id']} leads {count} under-replicated partitions"
-
-
-def why_not_may_stop(statuses: dict[str, Status]) -> list[str]:
-    """Returns what forbids stopping a broker, one line per broker; empty when it may be stopped.
-
-    With no under-replicated partition, one broker fewer leaves all but one replica in every ISR: only topics
-    whose replicas do not outnumber min.insync.replicas lose writes, and waiting cannot help those. With
-    under-replicated ones (a broker is down for good), every ISR must still be above min.insync.replicas.
-    """
-    if all(status["under_replicated_partitions"] == 0 for status in statuses.values()):
-        return []
-    return [
-        f"{under_replicated(status)}, "
-        f"{status['at_min_isr_partitions']} at and {status['under_min_isr_partitions']} under min.isr"
-        for status in statuses.values()
-        if status["at_min_isr_partitions"] or status["under_min_isr_partitions"]
-    ]
-
-
-def why_not_in_sync(statuses: dict[str, Status]) -> list[str]:
-    """Returns which brokers lead under-replicated partitions, one line each."""
-    return [under_replicated(status) for status in statuses.values() if status["under_replicated_partitions"]]
-
-
-def problems(until: str, urls: list[str], timeout_s: float) -> tuple[list[str], dict[str, Status]]:
-    """Asks every broker once; returns what is in the way, and the answers."""
-    path = "/readyz" if until == "ready" else "/status"
-    answers = {url: get(url.rstrip("/") + path, timeout_s) for url in urls}
-    failed = [f"{url}{path}: {body.strip() or code}" for url, (code, body) in answers.items() if code != 200]
-    if until == "ready":
-        return failed, {}
-    statuses = {url: json.loads(body) for url, (code, body) in answers.items() if code == 200}
-    decide = why_not_may_stop if until == "may_stop" else why_not_in_sync
-    return failed + decide(statuses), statuses
+def look(broker: Broker, timeout_s: float) -> tuple[str | None, int]:
+    """Returns what keeps a broker from serving, None when it serves, and how much its recovery has done."""
+    url = broker["url"].rstrip("/")
+    code, body = get(f"{url}/readyz", timeout_s)
+    status_code, text = get(f"{url}/status", timeout_s)
+    status = json.loads(text) if status_code == 200 else {}
+    wrong = None if code == 200 else f"{url}/readyz: {body.strip() or code}"
+    if "broker_id" in status and int(status["broker_id"]) != int(broker["id"]):
+        wrong = f"broker {status['broker_id']} answers at {url}, where broker {broker['id']} should be"
+    loading = status.get("loading") or {}
+    return wrong, int(loading.get("logs", 0)) + int(loading.get("segments", 0))
 
 
 def main() -> None:
     module = AnsibleModule(
         {
-            "urls": {"type": "list", "elements": "str", "required": True},
-            "units": {"type": "list", "elements": "str", "default": []},
-            "until": {"choices": ["ready", "may_stop", "in_sync"], "required": True},
-            "retries": {"type": "int", "default": 60},
-            "delay": {"type": "float", "default": 1.0},
-            "timeout": {"type": "float", "default": 5.0},
+            "brokers": {"type": "list", "elements": "dict", "required": True},
+            "timeout_s": {"type": "float", "default": 60.0},
+            "delay": {"type": "float", "default": 0.5},
+            "answer_timeout_s": {"type": "float", "default": 5.0},
         },
         supports_check_mode=True,
     )
     params = module.params
-    for attempt in range(1, params["retries"] + 1):
-        found, statuses = problems(params["until"], params["urls"], params["timeout"])
+    attempts, best, deadline = 0, -1, 0.0
+    while True:
+        attempts += 1
+        looks = [look(broker, params["answer_timeout_s"]) for broker in params["brokers"]]
+        found = [wrong for wrong, _ in looks if wrong is not None]
         if not found:
-            module.exit_json(changed=False, statuses=statuses, attempts=attempt)
-        failed = failed_units(params["units"])
+            module.exit_json(changed=False, attempts=attempts)
+        failed = failed_units([broker["unit"] for broker in params["brokers"]])
         if failed:
+            module.fail_json(msg=f"systemd gave up on {', '.join(failed)}: {'; '.join(found)}")
+        done = sum(progress for _, progress in looks)
+        if done > best:
+            best, deadline = done, time.monotonic() + params["timeout_s"]
+        if time.monotonic() >= deadline:
             module.fail_json(
-                msg=f"systemd gave up on {', '.join(failed)}: {'; '.join(found)}", statuses=statuses
+                msg=f"not ready after {params['timeout_s']:g} s without progress (broker_ready_timeout_s): "
+                + "; ".join(found)
             )
-        if attempt < params["retries"]:
-            time.sleep(params["delay"])
-    module.fail_json(
-        msg=f"not {params['until']} after {params['retries']} attempts: {'; '.join(found)}", statuses=statuses
-    )
+        time.sleep(params["delay"])
 
 
 if __name__ == "__main__":

@@ -48,16 +48,20 @@ stopped:
   type: list
   returned: always
 outdated:
-  description: Units that run with another release or configuration, the controller's last.
+  description: Units that run with another release or configuration, broken ones first, the controller's last.
   type: list
   returned: always
 running:
   description: All units that run, the controller's last.
   type: list
   returned: always
-has_controller:
-  description: Whether one of the running brokers is the controller.
-  type: bool
+place:
+  description:
+    - When the host's turn in a roll comes.
+    - C(broken) - first, for what one of its brokers needs may be this roll, and others may wait for it.
+    - C(others) - then.
+    - C(controller) - last, so that the controller moves once.
+  type: str
   returned: always
 unknown:
   description: Properties files of brokers that the inventory does not have here.
@@ -73,15 +77,26 @@ configured:
   returned: always
 """
 
+PLACES = ("broken", "others", "controller")
 
-def is_controller(url: str, timeout_s: float) -> bool:
-    """Asks a broker; one that does not answer is not the controller."""
+
+def place_in_roll(url: str, timeout_s: float) -> str:
+    """Returns C(broken) for a broker that does not answer or serves nobody yet, C(controller), or C(others)."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{url}/status", timeout=timeout_s) as answer:
-            return bool(json.load(answer)["is_controller"])
-    except (OSError, ValueError, KeyError):
-        return False
+            status = json.load(answer)
+    except (OSError, ValueError):
+        return "broken"
+    if status.get("state") not in {"RunningAsBroker", "RunningAsController"}:
+        return "broken"
+    return "controller" if status.get("is_controller") else "others"
+
+
+def place_of_host(places: Iterable[str]) -> str:
+    """Returns the place of a host whose running brokers have these."""
+    found = set(places)
+    return next((place for place in ("broken", "controller") if place in found), "others")
 
 
 def unknown_brokers(found: Iterable[str], wanted: Iterable[int]) -> list[str]:
@@ -95,14 +110,14 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
     brokers, config_dir = params["brokers"], Path(params["config_dir"])
     states = {broker["unit"]: state_of(broker["unit"], broker["fingerprint"]) for broker in brokers}
     running = [broker for broker in brokers if states[broker["unit"]] != "stopped"]
-    controllers = {broker["unit"] for broker in running if is_controller(broker["url"], params["timeout"])}
-    in_order = sorted((broker["unit"] for broker in running), key=lambda unit: unit in controllers)
+    places = {broker["unit"]: place_in_roll(broker["url"], params["timeout"]) for broker in running}
+    in_order = sorted(places, key=lambda unit: PLACES.index(places[unit]))
     files = (path.name for path in config_dir.glob("broker-*.properties"))
     return {
         "stopped": [unit for unit, state in states.items() if state == "stopped"],
         "outdated": [unit for unit in in_order if states[unit] == "changed"],
         "running": in_order,
-        "has_controller": bool(controllers),
+        "place": place_of_host(places.values()),
         "unknown": unknown_brokers(files, (int(broker["id"]) for broker in brokers)),
         "installed": Path(params["release_done"]).is_file(),
         "configured": config_dir.is_dir(),

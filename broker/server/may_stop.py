@@ -7,25 +7,17 @@ allowed is decided by `stop_judge`, who has the permit by `stop_permit`; here is
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
 import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
-from broker.config.log_dirs import log_dir_paths
-from broker.log.errors import LogDirError
-from broker.log.meta_properties import MetaProperties, read_meta_properties
-from broker.server.session_file import SessionFile
+from broker.server.asker import Asker, CannotAskError
 from broker.server.stop_judge import (
     ClusterView,
-    OwnBroker,
     in_words,
     not_back,
     out_of,
@@ -36,67 +28,14 @@ from broker.server.stop_judge import (
 from broker.server.stop_permit import Lease, StopPermit, by_topic
 from broker.server.stop_view import read_view
 from broker.zookeeper.client import ZooKeeperStore
-from broker.zookeeper.cluster_store import MIN_INSYNC_REPLICAS, ClusterStore
+from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Store, StoreError
 
 # A quorum that is away for longer than an election is away: nobody is stopped then, and nobody waits for it.
 ZOOKEEPER_MS: Final = 10_000
 _PAUSE_S: Final = 1.0
-_HTTP_S: Final = 2.0
 
 Tell = Callable[[str], None]
-
-
-class CannotAskError(Exception):
-    """The question cannot even be put: says what is missing, and where."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """A broker of this host as its properties and its data directories describe it. ``http_url`` is None where it has
-    no HTTP port of its own to be asked at.
-    """
-
-    own: OwnBroker
-    connect: str
-    default_min_isr: int
-    http_url: str | None
-
-    @classmethod
-    def of(cls, properties: Mapping[str, str], source: str) -> Asker:
-        """Raises :class:`CannotAskError` for what ``source``, a properties file, does not say."""
-        connect = properties.get("zookeeper.connect", "")
-        if not connect:
-            raise CannotAskError(f"{source} has no zookeeper.connect: there is no cluster to ask")
-        directory = Path(log_dir_paths(properties.get("log.dirs"), properties.get("log.dir"))[0])
-        try:
-            meta = read_meta_properties(directory)
-        except (OSError, LogDirError):  # a failed disk is what the restart may be for
-            meta = None
-        meta = meta or MetaProperties(None, None)
-        text = properties.get("broker.id", "-1")
-        broker_id = int(text) if text.isdecimal() else meta.broker_id
-        if broker_id is None:
-            raise CannotAskError(
-                f"{source} has no broker.id, and {directory} no meta.properties that says it"
-            )
-        note = SessionFile(directory).read()
-        minimum = properties.get(MIN_INSYNC_REPLICAS, "1")
-        return cls(
-            OwnBroker(broker_id, meta.cluster_id, note.session.session_id if note else None),
-            connect,
-            int(minimum) if minimum.isdecimal() else 1,
-            _http_url(properties),
-        )
-
-
-def _http_url(properties: Mapping[str, str]) -> str | None:
-    port = properties.get("landline.http.port", "")
-    host = properties.get("landline.http.host", "")
-    if not port.isdecimal() or int(port) == 0:
-        return None
-    host = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else host  # noqa: S104 - asked, not bound
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @contextmanager
@@ -257,37 +196,3 @@ class Turn:
     def _rest(self, began: float) -> None:
         """A look takes a large cluster longer: at most a quarter of the time is spent on looking."""
         self._pause(max(_PAUSE_S, 3 * (self._now() - began)))
-
-
-def recovery_progress(asker: Asker) -> Callable[[], int]:
-    """What the broker of this host has loaded and verified so far; 0 where it does not say."""
-
-    def progress() -> int:
-        loading = _status(asker.http_url).get("loading") or {}
-        return int(loading.get("logs", 0)) + int(loading.get("segments", 0))
-
-    return progress
-
-
-def _status(url: str | None) -> dict[str, Any]:
-    if url is None:
-        return {}
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"{url}/status", timeout=_HTTP_S) as answer:
-            found = json.loads(answer.read())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def unit_given_up(unit: str | None) -> Callable[[], str | None]:
-    """Why systemd does not start the unit again; None while it does, and where there is no unit."""
-
-    def given_up() -> str | None:
-        if unit is None:
-            return None
-        shown = subprocess.run(["systemctl", "is-failed", unit], capture_output=True, text=True, check=False)
-        return f"systemd gave up on {unit}" if shown.stdout.strip() == "failed" else None
-
-    return given_up

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from broker.server.may_stop import Asker, CannotAskError, Turn, recovery_progress, unit_given_up, zookeeper
+from broker.server.asker import Asker, CannotAskError, recovery_progress, unit_given_up
+from broker.server.may_stop import Turn, zookeeper
 from broker.server.stop_judge import in_words
 from broker.zookeeper.store import Store, StoreError
 

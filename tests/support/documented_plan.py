@@ -86,6 +86,14 @@ INSTEAD: Final = {
     "/opt/landline/current/venv/bin/landline check-config /etc/kafka/server.properties": Instead(
         ELSEWHERE, f"{LAB} /opt/landline/current/venv/bin/landline check-config /etc/landline/broker-1.properties"
     ),
+    "/opt/landline/current/venv/bin/landline may-stop /etc/landline/broker-3.properties --within 600 --for 600"
+    " && systemctl reboot": Instead(
+        ELSEWHERE,
+        f"{LAB} /opt/landline/current/venv/bin/landline may-stop /etc/landline/broker-1.properties --dry-run",
+    ),
+    "/opt/landline/current/venv/bin/landline await-return /etc/landline/broker-3.properties": Instead(
+        ELSEWHERE, f"{LAB} /opt/landline/current/venv/bin/landline await-return --help", is_help=True
+    ),
     "journalctl -u 'landline-broker@*' -f": Instead(ELSEWHERE, f"{LAB} journalctl -u 'landline-broker@*' -n 1"),
     "journalctl -u landline-broker@1 --grep isr_shrunk": Instead(
         ELSEWHERE, f"{LAB} journalctl -u landline-broker@1 --grep broker_started"

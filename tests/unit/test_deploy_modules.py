@@ -1,4 +1,4 @@
-"""What the deployment's modules decide: whether a unit must restart, whether the cluster bears it."""
+"""What the deployment's modules decide: whether a unit must restart, when its turn is, whether it serves."""
 
 import importlib.util
 import json
@@ -29,14 +29,8 @@ instances = load(ROOT / "library" / "broker_instances_info.py")
 zookeeper_health = load(ROOT / "library" / "zookeeper_health.py")
 
 
-def status(broker_id=1, under_replicated=0, at_min_isr=0, under_min_isr=0, is_controller=False):
-    return {
-        "broker_id": broker_id,
-        "under_replicated_partitions": under_replicated,
-        "at_min_isr_partitions": at_min_isr,
-        "under_min_isr_partitions": under_min_isr,
-        "is_controller": is_controller,
-    }
+def status(broker_id=1, state="RunningAsBroker", is_controller=False, loading=None):
+    return {"broker_id": broker_id, "state": state, "is_controller": is_controller, "loading": loading}
 
 
 @contextmanager
@@ -90,46 +84,51 @@ def test_a_process_that_is_gone_has_no_fingerprint():
     assert unit_state.fingerprint_of(2**22 + 1) is None
 
 
-def test_a_broker_may_stop_when_every_isr_is_complete_whatever_min_isr_says():
-    """Topics with one replica are always at min.isr: they must not block a roll for ever."""
-    assert health.why_not_may_stop({"a": status(at_min_isr=5, under_min_isr=2)}) == []
-
-
-def test_a_broker_may_not_stop_while_an_incomplete_isr_is_at_its_minimum():
-    statuses = {"a": status(1, under_replicated=3), "b": status(2, at_min_isr=1)}
-    [reason] = health.why_not_may_stop(statuses)
-    assert reason.startswith("broker 2 ")
-
-
-def test_a_broker_may_stop_while_another_is_down_if_every_isr_has_one_to_spare():
-    assert health.why_not_may_stop({"a": status(under_replicated=3)}) == []
-
-
-def test_after_a_restart_no_isr_may_be_incomplete():
-    statuses = {"a": status(1), "b": status(2, under_replicated=4)}
-    assert health.why_not_in_sync(statuses) == ["broker 2 leads 4 under-replicated partitions"]
-
-
-def test_a_broker_that_does_not_answer_blocks_a_roll():
-    with broker(status()) as gone:
-        pass
-    with broker(status()) as answering:
-        found, _ = health.problems("may_stop", [answering, gone], 2)
-    assert len(found) == 1
-    assert found[0].startswith(f"{gone}/status: ")
+def wanted(url, broker_id=1):
+    return {"id": broker_id, "url": url, "unit": "landline-broker@1.service"}
 
 
 def test_a_broker_that_is_not_ready_says_why():
     with broker(status(), ready=503) as url:
-        assert health.problems("ready", [url], 2) == ([f"{url}/readyz: replica 7 lags"], {})
+        assert health.look(wanted(url), 2) == (f"{url}/readyz: replica 7 lags", 0)
     with broker(status()) as url:
-        assert health.problems("ready", [url], 2) == ([], {})
+        assert health.look(wanted(url), 2) == (None, 0)
+    assert health.look(wanted(url), 2)[0].startswith(f"{url}/readyz: ")
 
 
-def test_the_controller_is_known_by_its_own_word():
+def test_a_recovery_tells_how_much_it_has_done():
+    loading = {"logs": 12, "logs_total": 900, "segments": 340, "segments_total": 512}
+    with broker(status(state="RecoveringFromUncleanShutdown", loading=loading), ready=503) as url:
+        assert health.look(wanted(url), 2)[1] == 352
+
+
+def test_the_answer_must_come_from_the_broker_that_the_inventory_has_there():
+    with broker(status(broker_id=1)) as url:
+        wrong, _ = health.look(wanted(url, broker_id=3), 2)
+    assert wrong == f"broker 1 answers at {url}, where broker 3 should be"
+
+
+def test_the_controller_is_known_by_its_own_word_and_who_serves_nobody_is_broken():
     with broker(status(is_controller=True)) as url:
-        assert instances.is_controller(url, 2)
-    assert not instances.is_controller(url, 2)
+        assert instances.place_in_roll(url, 2) == "controller"
+    assert instances.place_in_roll(url, 2) == "broken"
+    with broker(status()) as url:
+        assert instances.place_in_roll(url, 2) == "others"
+    with broker(status(state="Starting")) as url:
+        assert instances.place_in_roll(url, 2) == "broken"
+
+
+@pytest.mark.parametrize(
+    ("brokers", "host"),
+    [
+        ([], "others"),
+        (["others", "others"], "others"),
+        (["others", "controller"], "controller"),
+        (["controller", "broken"], "broken"),
+    ],
+)
+def test_a_hosts_turn_is_that_of_its_brokers(brokers, host):
+    assert instances.place_of_host(brokers) == host
 
 
 def test_brokers_that_nobody_wants_are_found_by_their_files():

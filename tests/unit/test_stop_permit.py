@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from broker.server.may_stop import Asker, CannotAskError, Turn
+from broker.server.asker import Asker, CannotAskError, why_given_up
+from broker.server.may_stop import Turn
 from broker.server.stop_judge import ClusterView, Member, OwnBroker, PartitionView
 from broker.server.stop_permit import PERMIT, Held, Lease, StopPermit, decode_lease, encode_lease
 from broker.utils.topic_partition import TopicPartition
@@ -228,6 +229,12 @@ def test_what_systemd_gave_up_on_is_not_waited_for(store, turn, cluster, clock):
     assert reasons[0] == "systemd gave up on landline-broker@3.service"
     assert clock.rests == 0
     assert StopPermit(store).take(lease("deploy-2", 1)) is None, "what may stop now, the cluster's state says"
+
+
+def test_a_crash_loop_is_not_waited_for():
+    assert why_given_up("u", {"ActiveState": "activating", "NRestarts": "4"}) is None
+    assert why_given_up("u", {"ActiveState": "failed", "NRestarts": "0"}) == "systemd gave up on u"
+    assert "u ended 5 times" in why_given_up("u", {"ActiveState": "activating", "NRestarts": "5"})
 
 
 # --- what the host says

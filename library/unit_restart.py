@@ -1,0 +1,83 @@
+#!/usr/bin/python
+"""Restarts a systemd unit by one job of systemd's, and waits until the next process has begun.
+
+systemd has the whole restart before anything happens: whoever loses the host meanwhile leaves nothing stopped. Whether
+the new process then serves is asked by others.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: unit_restart
+short_description: Restart a unit, wait for its next process
+options:
+  name:
+    description: The unit.
+    type: str
+    required: true
+  timeout_s:
+    description: Seconds its stop may take.
+    type: float
+    default: 150
+"""
+EXAMPLES = """
+- name: Restart the broker
+  unit_restart:
+    name: landline-broker@3.service
+"""
+RETURN = """
+took_s:
+  description: Seconds until the next process had begun.
+  type: float
+  returned: success
+"""
+
+
+def systemctl(*arguments: str) -> str:
+    """Returns what it prints; raises `subprocess.CalledProcessError`."""
+    return subprocess.run(
+        ["systemctl", *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def invocation(unit: str) -> str:
+    """Returns systemd's name of the unit's present run; another after each start."""
+    return systemctl("show", "--property=InvocationID", "--value", unit)
+
+
+def restart(unit: str, timeout_s: float) -> str | None:
+    """Returns what went wrong, None when another run has begun."""
+    before = invocation(unit)
+    systemctl("enable", "--quiet", unit)
+    systemctl("restart", "--no-block", unit)
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        now = invocation(unit)
+        if now and now != before:
+            return None
+        time.sleep(0.1)
+    return f"{unit} has not stopped within {timeout_s:g} s of being told to"
+
+
+def main() -> None:
+    module = AnsibleModule(
+        {"name": {"required": True}, "timeout_s": {"type": "float", "default": 150.0}},
+        supports_check_mode=False,
+    )
+    began = time.monotonic()
+    try:
+        wrong = restart(module.params["name"], module.params["timeout_s"])
+    except subprocess.CalledProcessError as error:
+        wrong = f"systemctl: {error.stderr.strip()}"
+    if wrong is not None:
+        module.fail_json(msg=wrong)
+    module.exit_json(changed=True, took_s=round(time.monotonic() - began, 3))
+
+
+if __name__ == "__main__":
+    main()

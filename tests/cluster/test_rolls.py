@@ -1,0 +1,237 @@
+"""Who may be stopped, on five hosts of this module's own: one is off for good, one crash-loops, another asks too."""
+
+import itertools
+import json
+import os
+import re
+import shlex
+import subprocess
+import threading
+import time
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.deploying import ROOT, make
+from tests.support.lab_cluster import BROKER_PORT
+from tests.support.labs import lab_session
+from tests.support.topics import delete_topics
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+LOADED, TIGHT = "loaded", "tight"
+OFF = "h5"
+REST = ("h1", "h2", "h3", "h4")
+FILES = "readlink /opt/landline/current; cat /etc/landline/*.properties /etc/landline/*.env"
+# With four replicas, of which two have to be there, one host may be off and one more may restart.
+BASE = {
+    "broker_default_replication_factor": 4,
+    "broker_min_insync_replicas": 2,
+    "broker_journal_shipper_enabled": False,
+}
+
+
+def arguments(properties, tags="broker", **more):
+    """make's argument for a deploy with these broker properties."""
+    variables = {**BASE, "broker_properties": properties, **more}
+    return f"ANSIBLE_ARGS=--tags {tags} -e {shlex.quote(json.dumps(variables))}"
+
+
+def deploy(lab, properties, check=True, **more):
+    return make("deploy", f"LAB={lab.name}", arguments(properties, **more), check=check)
+
+
+@pytest.fixture(scope="module")
+def lab():
+    with lab_session("roll", hosts=5) as lab:
+        make("deploy", f"LAB={lab.name}", arguments({}, tags="zookeeper,broker"))
+        with lab.inside():
+            yield lab
+
+
+@pytest.fixture(scope="module")
+def bootstrap(lab):
+    return ",".join(f"{host.address}:{BROKER_PORT}" for host in lab.hosts if host.name in REST)
+
+
+def pids(lab, hosts=REST):
+    command = "systemctl show --property=MainPID --value 'landline-broker@*'"
+    return {host: lab.run(host, command).stdout.strip() for host in hosts}
+
+
+def files(lab):
+    return {host: lab.run(host, FILES).stdout for host in REST}
+
+
+def without_broker(lab, host):
+    """When the host had no broker that serves, as (from, to) in seconds of the clock that all hosts share."""
+    unit = f"landline-broker@{host[1:]}.service"
+    lines = lab.run(host, f"journalctl --output=short-monotonic --no-pager --unit={unit} _PID=1").stdout
+    told = re.findall(r"^\[ *([\d.]+)\] .*: (Stopping|Started) ", lines, re.MULTILINE)
+    return [
+        (float(a), float(b))
+        for (a, first), (b, second) in itertools.pairwise(told)
+        if (first, second) == ("Stopping", "Started")
+    ]
+
+
+class Load:
+    """Numbered records with acks=all, for as long as the block lasts."""
+
+    def __init__(self, bootstrap):
+        config = {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 5}
+        self._producer = Producer(config)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.acked = set()
+        self.failed = []
+
+    def _run(self):
+        for number in itertools.count():
+            if self._stop.is_set():
+                return
+            self._producer.produce(LOADED, str(number), partition=number % 4, on_delivery=self._note)
+            self._producer.poll(0.005)
+
+    def _note(self, error, message):
+        if error is None:
+            self.acked.add(int(message.value()))
+        else:
+            self.failed.append(str(error))
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+        self._producer.flush(60)
+
+
+def records(bootstrap):
+    """The numbers that a consumer finds."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(LOADED, number, 0) for number in range(4)])
+    found, ends = set(), 0
+    while ends < 4:
+        message = consumer.poll(30)
+        assert message is not None
+        if message.error():
+            ends += 1
+        else:
+            found.add(int(message.value()))
+    consumer.close()
+    return found
+
+
+def create(bootstrap, topic):
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([topic], operation_timeout=30)[topic.topic].result(60)
+
+
+def test_a_refused_turn_leaves_the_host_as_it_was_and_says_for_whom_it_waits(lab, bootstrap):
+    """A topic that has nothing to spare without the host that is off."""
+    everywhere = [[1, 2, 3, 4], [5, 2, 3, 4], [5, 1, 3, 4], [5, 1, 2, 4]]
+    create(bootstrap, NewTopic(LOADED, replica_assignment=everywhere, config={"min.insync.replicas": "2"}))
+    spare = [[1, 2, 5], [3, 4, 5]]
+    create(bootstrap, NewTopic(TIGHT, replica_assignment=spare, config={"min.insync.replicas": "2"}))
+    lab.faults.power_off(OFF)
+    before = pids(lab), files(lab)
+    done = deploy(lab, {"num.partitions": 2}, check=False, broker_roll_timeout_s=2)
+    assert done.returncode != 0
+    words = re.sub(r"\s+", " ", done.stdout)
+    assert re.search(
+        r"tight-\d would have 1 in sync without broker \d, with min.insync.replicas=2: it waits for replica 5 \(",
+        words,
+    )
+    assert f"Not reached: {OFF}" in words
+    assert (pids(lab), files(lab)) == before
+
+
+def test_the_rest_rolls_under_load_while_one_is_off_one_crash_loops_and_another_asks_too(lab, bootstrap):
+    """What is deployed mends the one that crash-loops; a restart of everything at the same time takes turns with it."""
+    delete_topics(bootstrap, [TIGHT])
+    # What listens there already: the broker cannot start.
+    lab.run(
+        "h2", "sed -i 's/^landline.http.port=.*/landline.http.port=22/' /etc/landline/broker-2.properties"
+    )
+    lab.run("h2", "systemctl restart --no-block landline-broker@2")
+    wait_until(
+        lambda: "NRestarts=0" not in lab.run("h2", "systemctl show -p NRestarts landline-broker@2").stdout, 60
+    )
+    before = pids(lab)
+    with Load(bootstrap) as load:
+        wait_until(lambda: len(load.acked) > 100, 60)
+        argv = [
+            "make",
+            "restart",
+            f"LAB={lab.name}",
+            f"{arguments({}, broker_dist_dir='/nonexistent')} --limit '!h2'",
+        ]
+        environment = {k: v for k, v in os.environ.items() if k not in {"LANDLINE_LAB", "MAKEFLAGS"}}
+        other = subprocess.Popen(
+            argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        try:
+            done = deploy(lab, {"num.partitions": 2}, check=False)
+        finally:
+            said, _ = other.communicate()
+    print(said)
+    for output in (done.stdout, said):
+        assert re.findall(r"^(h\d).*failed=[1-9]", output, re.MULTILINE) == []
+        assert re.findall(r"^(h\d).*unreachable=[1-9]", output, re.MULTILINE) == [OFF]
+    after = pids(lab)
+    assert not set(after.values()) & set(before.values())
+    assert all("num.partitions=2" in text for text in files(lab).values())
+    apart = sorted(span for host in REST if host != "h2" for span in without_broker(lab, host))
+    assert len(apart) >= 6
+    for (_, ready), (stopped, _) in itertools.pairwise(apart):
+        assert stopped > ready
+    assert load.failed == []
+    assert load.acked <= records(bootstrap)
+
+
+def test_a_restart_changes_neither_release_nor_files(lab):
+    before, pid = files(lab), pids(lab)["h1"]
+    wanted = arguments({"num.partitions": 7}, broker_dist_dir="/nonexistent")
+    make("restart", f"LAB={lab.name}", f"{wanted} --limit h1")
+    assert files(lab) == before
+    assert pids(lab)["h1"] != pid
+
+
+def test_without_a_quorum_of_zookeeper_nobody_is_stopped(lab):
+    for host in ("h2", "h3"):
+        lab.run(host, "systemctl stop zookeeper")
+    before = pids(lab), files(lab)
+    began = time.monotonic()
+    try:
+        done = deploy(lab, {"num.partitions": 3}, check=False)
+        took_s = time.monotonic() - began
+    finally:
+        for host in ("h2", "h3"):
+            lab.run(host, "systemctl start --no-block zookeeper")
+    assert done.returncode != 0
+    assert "no broker is to be stopped: no ZooKeeper at" in re.sub(r"\s+", " ", done.stdout)
+    assert took_s < 30
+    assert (pids(lab), files(lab)) == before
+
+
+def test_what_one_host_has_wrong_keeps_the_roll_from_beginning(lab):
+    before = pids(lab), files(lab)
+    wrong = "{{ {'num.partitoins': 2} if inventory_hostname == 'h4' else {'num.partitions': 3} }}"
+    done = deploy(lab, wrong, check=False)
+    assert done.returncode != 0
+    words = re.sub(r"\s+", " ", done.stdout)
+    assert "num.partitoins" in words
+    assert "Nothing is restarted, for h4 failed above" in words
+    assert (pids(lab), files(lab)) == before
+
+
+def test_one_http_address_for_all_is_refused_with_its_reason(lab):
+    done = deploy(lab, {}, check=False, broker_http_host="127.0.0.1")
+    assert done.returncode != 0
+    words = re.sub(r"\s+", " ", done.stdout)
+    assert "The 5 brokers have 1 HTTP addresses between them: http://127.0.0.1:8092" in words
