@@ -17,6 +17,7 @@ from compare.report.charts.style import COLOURS, DARK
 from compare.report.faults import faults_of
 from compare.report.inputs import read_inputs
 from compare.report.page import write_report
+from compare.report.publication import BEGIN, END, with_answer
 from compare.report.selection import MOST_PROCESSES, median_round, shown_and_others, timeline
 from compare.report.wording import with_interval
 from compare.simulation.study import study
@@ -297,3 +298,33 @@ def test_a_comparison_of_nothing_still_makes_a_page(tmp_path):
 def test_a_missing_input_is_named(tmp_path):
     with pytest.raises(SystemExit, match=r"report: .*comparison\.json"):
         main(["--input", str(tmp_path), "--output", str(tmp_path / "out")], standalone_mode=False)
+
+
+def test_a_published_comparison_lies_beside_all_that_its_page_is_made_of(tmp_path):
+    source = write(tmp_path / "in", ONE_ROUND)
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    target = tmp_path / "published"
+    main(
+        ["--input", str(source), "--output", str(target), "--publish", "--readme", str(readme)],
+        standalone_mode=False,
+    )
+    assert not (target / "events.jsonl").exists()
+    assert read_runs(target / "events.jsonl") == read_runs(source / "events.jsonl")
+    main(["--input", str(target), "--output", str(tmp_path / "again")], standalone_mode=False)
+    assert (tmp_path / "again" / "report.html").read_bytes() == (target / "report.html").read_bytes()
+    text = readme.read_text()
+    assert text.startswith(f"before\n{BEGIN}\nOf 8 starts on at most 2 hosts, 1 round of each:")
+    assert text.endswith(f"{END}\nafter\n")
+    assert "old" not in text
+
+
+def test_a_readme_without_marks_is_left_as_it_is(made):
+    with pytest.raises(ValueError, match="must have"):
+        with_answer("nothing of that kind", made[0])
+
+
+def test_packed_events_that_are_damaged_are_named(tmp_path):
+    (tmp_path / "events.jsonl.xz").write_bytes(b"no xz")
+    with pytest.raises(Unreadable, match=r"events\.jsonl"):
+        read_runs(tmp_path / "events.jsonl")
