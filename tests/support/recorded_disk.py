@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.log import log_maker, log_manager, segment
+from broker.log import batch_file, log_maker, log_manager, segment
 
 ROOT = 0
 
@@ -53,7 +53,8 @@ class Recorder:
                 "rename", "replace", "unlink", "mkdir",
             ):  # fmt: skip
                 patch.setattr(os, name, self._wrapped(name, getattr(os, name)))
-            patch.setattr(segment, "SegmentFile", self._open_segment_file)
+            for module in (segment, batch_file):
+                patch.setattr(module, "SegmentFile", self._open_segment_file)
             for module in (log_manager, log_maker):
                 patch.setattr(module, "sync_filesystem", lambda _path: self.ops.append(Op("syncfs", ROOT)))
             yield
