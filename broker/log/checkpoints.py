@@ -1,44 +1,25 @@
 """Kafka's checkpoint files: a version line, a count line, one line an entry; replaced atomically.
 
-Written to a ``.tmp`` beside it, synced, renamed: a reader sees the old file or the new one, whole.
+How they are replaced, and how a damaged one is noticed: :mod:`.sealed_file`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from broker.log.segment import sync_dir
+from broker.log.sealed_file import DamagedFileError, read_file, replace_file
 from broker.utils.topic_partition import TopicPartition
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
-TEMPORARY_SUFFIX = ".tmp"
 VERSION = 0
 
 
 class CheckpointError(ValueError):
     """The file is there but is no checkpoint. The message names it."""
-
-
-def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replaces ``path`` by ``data``, atomically; ``sync`` makes it durable too. Raises OSError."""
-    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        if sync:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-    temporary.replace(path)
-    if sync:
-        sync_dir(path.parent)
 
 
 def write_checkpoint(path: Path, lines: Iterable[str], *, sync: bool = True) -> None:
@@ -54,9 +35,11 @@ def read_checkpoint(path: Path) -> list[list[str]]:
     Kafka makes each checkpoint empty when it first opens the directory. Raises CheckpointError, OSError.
     """
     try:
-        text = path.read_text(errors="replace")
+        text = read_file(path).decode(errors="replace")
     except FileNotFoundError:
         return []
+    except DamagedFileError as error:
+        raise CheckpointError(str(error)) from error
     lines = text.splitlines()
     if not lines:
         return []

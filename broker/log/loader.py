@@ -19,7 +19,6 @@ import structlog
 from broker.config.log_config import LONG_MAX, LogConfig
 from broker.log.batch_file import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from broker.log.batch_walk import DamagedError
-from broker.log.checkpoints import TEMPORARY_SUFFIX
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.log import Log
@@ -29,6 +28,7 @@ from broker.log.producer_replay import remove_snapshots, take_snapshot, thin_out
 from broker.log.producer_snapshot import snapshot_offsets
 from broker.log.producer_state import ProducerStateManager
 from broker.log.recovery import RecoveryResult, recover_segment, refuse_legacy, remove_segments
+from broker.log.sealed_file import TEMPORARY_SUFFIX
 from broker.log.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, Segment, set_limits
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler

@@ -15,13 +15,13 @@ from broker.log.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     CheckpointError,
     OffsetCheckpoint,
-    replace_file,
 )
 from broker.log.dir_lock import LOCK_FILE, take_lock
 from broker.log.errors import LogDirError, LogDirUnusableError
 from broker.log.local_log import DELETE_DIR_SUFFIX
 from broker.log.log_dir_health import LogDirHealth
 from broker.log.meta_properties import MetaProperties, read_meta_properties
+from broker.log.sealed_file import replace_file
 from broker.log.segment import sync_dir
 from broker.utils.topic_partition import TopicPartition
 

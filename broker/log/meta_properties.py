@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from broker.log.checkpoints import replace_file
 from broker.log.errors import LogDirError
+from broker.log.sealed_file import DamagedFileError, read_file, replace_file
 
 FILE_NAME = "meta.properties"
 _T = TypeVar("_T")
@@ -26,9 +26,11 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
     """What the directory says, None without a file. Raises LogDirError when it cannot be understood."""
     path = directory / FILE_NAME
     try:
-        text = path.read_text()
+        text = read_file(path).decode(errors="replace")
     except FileNotFoundError:
         return None
+    except DamagedFileError as error:
+        raise LogDirError(str(error)) from error
     properties = {}
     for line in text.splitlines():
         if line.strip() and not line.startswith(("#", "!")):

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from uuid import UUID
 
-from broker.log.checkpoints import TEMPORARY_SUFFIX, replace_file
+from broker.log.sealed_file import TEMPORARY_SUFFIX, read_file, replace_file, seal
 
 FILE_NAME = "partition.metadata"
 
@@ -30,7 +30,7 @@ def parse_topic_id(text: str) -> UUID:
 def read_topic_id(directory: Path) -> UUID | None:
     """The directory's topic id, None without a file. Raises ValueError when it cannot be understood."""
     try:
-        text = (directory / FILE_NAME).read_text()
+        text = read_file(directory / FILE_NAME).decode(errors="replace")
     except FileNotFoundError:
         return None
     for line in text.splitlines():
@@ -58,6 +58,7 @@ def prepare_topic_id(directory: Path, topic_id: UUID) -> None:
         content = _content(topic_id)
         if os.write(fd, content) < len(content):
             raise OSError(errno.ENOSPC, f"no room for {path}")
+        seal(fd, content)
     finally:
         os.close(fd)
 

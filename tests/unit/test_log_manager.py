@@ -125,6 +125,7 @@ def test_directories_of_different_brokers_or_clusters_are_refused(tmp_path):
     with pytest.raises(LogDirError, match=r"broker\.id"):
         started(one, two)
     text = (two / "meta.properties").read_text()
+    (two / "meta.properties").unlink()
     (two / "meta.properties").write_text(text.replace("broker.id=2", "broker.id=1").replace("id=c", "id=d"))
     with pytest.raises(LogDirError, match=r"cluster\.id"):
         started(one, two)
