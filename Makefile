@@ -181,6 +181,11 @@ chaos-gaps: setup ## How long producers wait under faults, beside Apache Kafka o
 	@scripts/apt-ensure $(TEST_PACKAGES)
 	@$(CHAOS_LAB) scripts/chaos compare --report docs/reliability.md $(CHAOS_ARGS)
 
+.PHONY: sessions
+sessions: setup ## How short a ZooKeeper session may be on this machine at full load, ten minutes: SECONDS=600
+	@scripts/apt-ensure $(JAVA_PACKAGES)
+	@$(PY) -m tests.chaos.sessions --seconds $(or $(SECONDS),600)
+
 .PHONY: compare
 compare: setup ## Starts by each host itself beside a master's push, measured: HOSTS=4 ROUNDS=6 LAB=(a new one); a report
 	@scripts/apt-ensure $(LAB_PACKAGES) $(JAVA_PACKAGES)

@@ -51,6 +51,7 @@ from broker.server.producer_ids import ProducerIdManager
 from broker.server.replication_service import ReplicationService
 from broker.server.request_handler_pool import RequestHandlerPool
 from broker.server.session_file import SessionFile
+from broker.server.session_stats import register_session_stats
 from broker.server.startup_steps import StartupCancelled, StartupError, StartupSteps
 from broker.server.status import NOT_RUNNING, register_stats, running_status
 from broker.utils.clock import SYSTEM_CLOCK, Clock
@@ -366,6 +367,9 @@ class BrokerServer:
         steps.undo_by("Healthcheck", healthcheck.shutdown)
         healthcheck.startup()
         register_disk_stats(self.metrics, self.log_manager, self.replica_manager)
+        register_session_stats(
+            self.metrics, self.store.store, self.config.int("zookeeper.session.timeout.ms")
+        )
         register_stats(
             self.metrics,
             self.keeper,

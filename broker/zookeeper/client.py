@@ -116,6 +116,10 @@ class ZooKeeperStore:
         return Session(self._hosts, client_id[0], client_id[1]) if client_id and client_id[0] else None
 
     @property
+    def longest_silence_ms(self) -> int:
+        return int(self._handler.longest_silence_s * 1000)
+
+    @property
     def state_name(self) -> str:
         return "CLOSED" if self._closed else self._state_name
 
@@ -262,10 +266,11 @@ class ZooKeeperStore:
         logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - kept out of the tree of loggers
         logger.addHandler(self._last_warning)
         session_s = self._session_timeout_ms / 1000
+        self._handler = _Handler(session_s / (self._hosts.count(",") + 1))
         client = KazooClient(
             hosts=self._hosts,
             timeout=session_s,
-            handler=_Handler(session_s / (self._hosts.count(",") + 1)),
+            handler=self._handler,
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
             logger=logger,
         )
@@ -458,12 +463,29 @@ class _ChildrenWatch(_ZooKeeperWatch):
 
 class _Handler(SequentialThreadingHandler):
     """kazoo gives one dead server the whole session time-out to accept; like ZooKeeper's own client, ours a
-    share.
+    share. Its connection's thread waits here alone, so here it shows how long nothing was heard of ZooKeeper.
     """
 
     def __init__(self, connect_timeout_s: float) -> None:
         super().__init__()
         self._connect_timeout_s = connect_timeout_s
+        self._heard_s: float | None = None
+        self._longest_silence_s = 0.0
+
+    @property
+    def longest_silence_s(self) -> float:
+        since_s = 0.0 if self._heard_s is None else time.monotonic() - self._heard_s
+        return max(self._longest_silence_s, since_s)
+
+    def select(self, *args: Any, **kwargs: Any) -> Any:
+        ready = super().select(*args, **kwargs)
+        # The first that is watched for reading is the server's socket.
+        if args[0] and args[0][0] in ready[0]:
+            now_s = time.monotonic()
+            if self._heard_s is not None:
+                self._longest_silence_s = max(self._longest_silence_s, now_s - self._heard_s)
+            self._heard_s = now_s
+        return ready
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["timeout"] = min(kwargs.get("timeout") or self._connect_timeout_s, self._connect_timeout_s)

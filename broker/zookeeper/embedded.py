@@ -93,6 +93,10 @@ class EmbeddedStore:
         return
 
     @property
+    def longest_silence_ms(self) -> int:
+        return 0
+
+    @property
     def state_name(self) -> str:
         return "CONNECTED" if self._session_id else "CLOSED"
 

@@ -147,6 +147,13 @@ class Store(Protocol):
         ...
 
     @property
+    def longest_silence_ms(self) -> int:
+        """The longest time in which nothing was heard of ZooKeeper, since the first connection. An idle session is
+        heard of every third of its time-out; at the whole of it, it ends.
+        """
+        ...
+
+    @property
     def state_name(self) -> str:
         """CONNECTED, CONNECTING, EXPIRED or CLOSED, as Kafka's SessionState metric has it."""
         ...

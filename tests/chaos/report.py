@@ -19,7 +19,7 @@ from rich.console import Group
 from rich.table import Table
 
 from tests.chaos.cluster import LANDLINE
-from tests.chaos.gaps import GOALS_S, PRODUCTS, Row, Sample
+from tests.chaos.gaps import PRODUCTS, Row, Sample, goal_s
 from tests.chaos.reach import EVENTS
 from tests.chaos.rounds import Round
 from tests.chaos.walk import WalkResult
@@ -176,11 +176,11 @@ def _spread(spread: tuple[float, float, float] | None) -> str:
 
 
 def _goal(row: Row, *, colour: bool = False) -> str:
-    goal_s, ours = GOALS_S.get(row.fault), row.spreads.get(LANDLINE.name)
-    if goal_s is None or ours is None:
+    limit_s, ours = goal_s(row), row.spreads.get(LANDLINE.name)
+    if limit_s is None or ours is None:
         return ""
-    met = ours[1] < goal_s
-    text = f"{'met' if met else 'missed'} (under {goal_s:g})"
+    met = ours[1] < limit_s
+    text = f"{'met' if met else 'missed'} (under {limit_s:.3g})"
     return f"[{'green' if met else 'red'}]{text}[/]" if colour else text
 
 
