@@ -1,6 +1,6 @@
 """Topics that are made because somebody asks for them: ``auto.create.topics.enable`` and the internal topics.
 
-The wish goes to the controller as a CreateTopics request, on a handler thread; whoever asked is told to try again.
+The wish goes to the controller as a CreateTopics request, on a thread of its own; whoever asked is told to try again.
 Kafka's AutoTopicCreationManager.
 """
 
@@ -26,7 +26,7 @@ _TIMEOUT_MS = 10_000
 
 
 class AutoTopicCreation:
-    """Asks for each topic once at a time. Callers never block: ``submit`` runs the asking on a handler thread."""
+    """Asks for each topic once at a time. Callers never block: ``submit`` runs the asking on another thread."""
 
     def __init__(
         self,

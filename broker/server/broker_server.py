@@ -63,6 +63,7 @@ from broker.zookeeper.store import Cancelled, Store, StoreError
 __all__ = ["BrokerServer", "StartupCancelled", "StartupError"]
 _log = structlog.get_logger(__name__)
 _STUCK_LOOP_MS = 20_000
+_ASKERS = 2  # one wish for topics and one for producer ids at a time
 
 
 class BrokerServer:
@@ -306,10 +307,15 @@ class BrokerServer:
         channel = RequestChannel(self.config.int("queued.max.requests"))
         self._pool = RequestHandlerPool(channel, self.config.int("num.io.threads"))
         steps.undo_by("RequestHandlerPool", self._pool.shutdown)
-        submit = self._pool.submit
-        auto_topics = AutoTopicCreation(self.config, self.metadata_cache, self._make_channel, submit)
+        askers = RequestHandlerPool(RequestChannel(_ASKERS), _ASKERS, "controller-asker")
+        steps.undo_by("ControllerAskers", askers.shutdown)
+        auto_topics = AutoTopicCreation(self.config, self.metadata_cache, self._make_channel, askers.submit)
         producer_ids = ProducerIdManager(
-            self.broker_id, self._membership.broker_epoch, self.metadata_cache, self._make_channel, submit
+            self.broker_id,
+            self._membership.broker_epoch,
+            self.metadata_cache,
+            self._make_channel,
+            askers.submit,
         )
         self._ctx = ApiContext(
             config=self.config,
@@ -332,7 +338,7 @@ class BrokerServer:
             auto_topics=auto_topics,
             producer_ids=producer_ids,
             broker_epoch=self._membership.epoch_of_requests,
-            submit=submit,
+            submit=self._pool.submit,
         )
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)

@@ -21,11 +21,13 @@ class RequestHandlerPool:
     """Takes work from the RequestChannel until :meth:`shutdown`.
 
     Invariant: while fewer than ``threads`` handlers run, there is one for each piece of work not yet finished. Work
-    may wait for other work (a broker asks its own controller), so none may be stuck behind a busy handler needlessly.
+    may wait for other work, so none may be stuck behind a busy handler needlessly. What always waits for other work (a
+    broker asks its controller, which may be itself) has a pool of its own: ``num.io.threads`` may be 1.
     """
 
-    def __init__(self, channel: RequestChannel, threads: int) -> None:
+    def __init__(self, channel: RequestChannel, threads: int, name: str = "request-handler") -> None:
         self._channel = channel
+        self._name = name
         self._max_threads = threads
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
@@ -61,7 +63,7 @@ class RequestHandlerPool:
                 thread.join(timeout=_JOIN_S)
 
     def _add_thread(self) -> None:
-        name = f"request-handler-{len(self._threads)}"
+        name = f"{self._name}-{len(self._threads)}"
         thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
