@@ -16,6 +16,7 @@ from compare.recorded import COMPARISON_FILE, EVENTS_FILE, MANIFEST_FILE, PACKED
 from compare.report.answer import in_short
 from compare.report.inputs import Inputs, read_inputs
 from compare.report.page import PAGE_FILE, SUMMARY_FILE, write_report
+from compare.report.wording import counted
 from compare.simulation.study import study
 
 BEGIN, END = "<!-- the answer of docs/comparison: begin -->", "<!-- the answer of docs/comparison: end -->"
@@ -63,6 +64,5 @@ def answer_of(inputs: Inputs) -> str:
     points = "\n".join(f"- **{point.title}** {point.text}" for point in in_short(inputs.comparison))
     hosts = max((group.hosts for group in inputs.comparison.groups), default=0)
     rounds = max((group.rounds for group in inputs.comparison.groups), default=0)
-    return (
-        f"Of {inputs.comparison.runs} starts on at most {hosts} hosts, {rounds} rounds of each:\n\n{points}"
-    )
+    made = f"Of {inputs.comparison.runs} starts on at most {counted(hosts, 'host')}"
+    return f"{made}, {counted(rounds, 'round')} of each:\n\n{points}"
