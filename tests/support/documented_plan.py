@@ -107,12 +107,6 @@ INSTEAD: Final = {
         MEASURED, ".venv/bin/python -m pipeline.compare_batch --help", is_help=True
     ),
     # -- docs/report.md
-    ".venv/bin/python -m compare.report --input build/compare/DATE --output build/report": Instead(
-        MEASURED, ".venv/bin/python -m compare.report --help", is_help=True
-    ),
-    ".venv/bin/python -m compare.simulation --input build/compare/DATE": Instead(
-        MEASURED, ".venv/bin/python -m compare.simulation --help", is_help=True
-    ),
     ".venv/bin/python -m compare.storm zookeeper --sessions 10000 --output build/storms.json": Instead(
         HOURS, ".venv/bin/python -m compare.storm zookeeper --help", is_help=True
     ),
