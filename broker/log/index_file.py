@@ -44,7 +44,7 @@ class IndexFile:
         self._preallocated = False
         self._write_failed = False
         try:
-            stored = path.stat().st_size // entry.size
+            stored = os.stat(path).st_size // entry.size  # noqa: PTH116 - twice for each log at start-up
         except FileNotFoundError:
             stored = 0
         # Entries in the file and the bytes of those after them: replaced together, for a look-up on another

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -23,9 +23,10 @@ from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.log import Log
 from broker.log.log_dir_health import LogDirHealth
+from broker.log.partition_metadata import FILE_NAME as METADATA_FILE_NAME
 from broker.log.partition_metadata import read_topic_id
-from broker.log.producer_replay import remove_snapshots, take_snapshot, thin_out_snapshots
-from broker.log.producer_snapshot import snapshot_offsets
+from broker.log.producer_replay import remove_snapshots, thin_out_snapshots
+from broker.log.producer_snapshot import snapshot_offsets, snapshots_among
 from broker.log.producer_state import ProducerStateManager
 from broker.log.recovery import RecoveryResult, recover_segment, refuse_legacy, remove_segments
 from broker.log.sealed_file import TEMPORARY_SUFFIX
@@ -78,14 +79,15 @@ def load_log(
     Raises LoadCancelled when told to stop, LogDirError when the data cannot be taken over, OSError.
     """
     is_new = _make(directory)
-    _finish_swaps(directory)
-    segments = _find_segments(directory, config, parameters)
+    names = set[str]() if is_new else _finish_swaps(directory, _names_in(directory))
+    segments = _find_segments(directory, names, config, parameters)
     # Nothing else of a clean log is verified. Formats only rise, so the first segment has the oldest.
     for segment in segments[:1]:
         refuse_legacy(segment, 0)
     epochs = LeaderEpochCache(directory)
     recovered = None if parameters.clean else _recover(segments, epochs, config, parameters, topic_partition)
-    segments = _fitting_segments(directory, segments, config, parameters)
+    found = segments
+    segments = _fitting_segments(directory, found, config, parameters)
     log_end_offset = segments[-1].next_offset()
     start_offset = max(parameters.log_start_offset, segments[0].base_offset)
     if epochs.must_be_rebuilt:
@@ -100,7 +102,7 @@ def load_log(
         log_start_offset=start_offset,
         log_end_offset=log_end_offset,
         recovery_point=log_end_offset if parameters.clean else min(parameters.recovery_point, log_end_offset),
-        topic_id=_topic_id(directory),
+        topic_id=_topic_id(directory) if METADATA_FILE_NAME in names else None,
         leader_epochs=epochs,
         producer_state=ProducerStateManager(parameters.producer_expiration_ms),
         clock=parameters.clock,
@@ -108,8 +110,15 @@ def load_log(
         health=parameters.health,
         is_new=is_new,
     )
-    _restore_producers(log, recovered, parameters.cancel)
+    _restore_producers(log, snapshots_among(names), recovered, parameters.cancel)
+    if recovered is None and segments is found:
+        log.note_as_closed()
     return log
+
+
+def _names_in(directory: Path) -> set[str]:
+    """Read once: of the thousands of directories at a start each look costs."""
+    return set(os.listdir(directory))  # noqa: PTH208 - names alone
 
 
 def _make(directory: Path) -> bool:
@@ -129,15 +138,14 @@ def _topic_id(directory: Path) -> UUID | None:
         ) from error
 
 
-def _finish_swaps(directory: Path) -> None:
+def _finish_swaps(directory: Path, listed: set[str]) -> set[str]:
     """Drops unfinished files and compactions and segments already given up, and finishes compactions that were
-    complete.
+    complete. Returns the names that are there then; ``listed`` were before.
     """
     suffixes = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX)
-    listed = os.listdir(directory)  # noqa: PTH208 - names alone, thousands of times at start-up
     names = [directory / name for name in listed if name.endswith(suffixes)]
     if not names:
-        return
+        return listed
     # The .log is renamed last: where its swap is, the indexes of the same compaction have come as far, or further.
     for path in names:
         if path.suffix != SWAP_SUFFIX:
@@ -146,6 +154,7 @@ def _finish_swaps(directory: Path) -> None:
         _finish_swap(directory, path)
     for path in directory.glob(f"*{SWAP_SUFFIX}"):
         path.unlink()
+    return _names_in(directory)
 
 
 def _finish_swap(directory: Path, path: Path) -> None:
@@ -159,8 +168,9 @@ def _finish_swap(directory: Path, path: Path) -> None:
     _log.info("log_swap_finished", dir=str(directory), segment=base_offset, end_offset=end_offset)
 
 
-def _find_segments(directory: Path, config: LogConfig, parameters: LoadParameters) -> list[Segment]:
-    names = set(os.listdir(directory))  # noqa: PTH208 - names alone
+def _find_segments(
+    directory: Path, names: Collection[str], config: LogConfig, parameters: LoadParameters
+) -> list[Segment]:
     bases = sorted(int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[:20].isdigit())
     known = {f"{base:020d}" for base in bases}
     for name in names:
@@ -292,14 +302,19 @@ def _epochs_in(segments: list[Segment]) -> list[tuple[int, int]]:
     return found
 
 
-def _restore_producers(log: Log, recovered: _Recovered | None, cancel: threading.Event | None) -> None:
-    if recovered is None and not snapshot_offsets(log.dir):
+def _restore_producers(
+    log: Log, snapshots: Sequence[int], recovered: _Recovered | None, cancel: threading.Event | None
+) -> None:
+    """``snapshots`` are the offsets of those that were found."""
+    if recovered is None and not snapshots:
         # A clean log of a broker that wrote no snapshots: it had no producers to remember.
         return
-    remove_snapshots(log.dir, after=log.log_end_offset)
+    remove_snapshots(log.dir, snapshots, after=log.log_end_offset)
+    kept = [offset for offset in snapshots if offset <= log.log_end_offset]
     if recovered is None:
-        log.rebuild_producer_state(cancel=cancel)
+        log.rebuild_producer_state(cancel=cancel, snapshots=kept)
     else:
-        log.rebuild_producer_state(recovered.first_offset, cancel, recovered.without_producers)
-        take_snapshot(log.producer_state, log.dir, log.log_end_offset)
-    thin_out_snapshots(log.dir, (segment.base_offset for segment in log.segments))
+        log.rebuild_producer_state(recovered.first_offset, cancel, recovered.without_producers, kept)
+        if log.take_last_snapshot(kept):
+            kept = snapshot_offsets(log.dir)
+    thin_out_snapshots(log.dir, kept, (segment.base_offset for segment in log.segments))

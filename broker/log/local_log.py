@@ -16,6 +16,7 @@ from broker.config.log_config import LONG_MAX
 from broker.log import producer_replay
 from broker.log.log_dir_health import Fault, fault_of
 from broker.log.log_files import LogFiles
+from broker.log.producer_snapshot import snapshot_offsets
 from broker.log.retention import Reason, RetentionRules, SegmentFacts, segments_to_delete
 from broker.log.segment import DELETED_SUFFIX, Segment, set_limits
 from broker.protocol.errors import Errors, KafkaError
@@ -24,6 +25,7 @@ _log = structlog.get_logger(__name__)
 
 DELETE_DIR_SUFFIX = "-delete"
 _MAX_NAME_BYTES = 255
+_SHORT_LOG_BYTES = 65536
 
 
 class LocalLog(LogFiles):
@@ -75,7 +77,7 @@ class LocalLog(LogFiles):
         self.log_start_offset = min(self.log_start_offset, offset)
         self.log_end_offset = active.truncate_to(offset)
         self._set_segments(kept)
-        producer_replay.remove_snapshots(self.dir, after=self.log_end_offset)
+        producer_replay.remove_snapshots(self.dir, snapshot_offsets(self.dir), after=self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         self.rebuild_producer_state()
 
@@ -89,7 +91,7 @@ class LocalLog(LogFiles):
             try:
                 for segment in reversed(self._segments):
                     self._discard(segment, at_once=True)
-                producer_replay.remove_snapshots(self.dir, after=-1)
+                producer_replay.remove_snapshots(self.dir, snapshot_offsets(self.dir), after=-1)
                 segment = self._new_segment(offset)
                 self.log_start_offset = self.log_end_offset = self._high_watermark = offset
                 self._set_segments([segment])
@@ -112,16 +114,19 @@ class LocalLog(LogFiles):
         reindex_from: int = LONG_MAX,
         cancel: threading.Event | None = None,
         without_producers: Collection[int] = (),
+        snapshots: Sequence[int] | None = None,
     ) -> None:
         """Reads the producers' state again: the latest snapshot, then the batches after it, but for those of the
-        segments at ``without_producers`` (base offsets).
+        segments at ``without_producers`` (base offsets). ``snapshots`` are the offsets of those that are there, where
+        that is known.
 
         Aborts whose markers stand at ``reindex_from`` or later are noted in the transaction index. Raises
         LoadCancelled, OSError.
         """
         state, end = self.producer_state, self.log_end_offset
         latest = min(end, reindex_from)
-        snapshot = producer_replay.load_latest_snapshot(state, self.dir, latest, self._clock.wall_ms())
+        there = snapshot_offsets(self.dir) if snapshots is None else snapshots
+        snapshot = producer_replay.load_latest_snapshot(state, self.dir, there, latest, self._clock.wall_ms())
         start = self._segments[0].base_offset if snapshot is None else snapshot
         segments = self._segments_between(start, end)
         producer_replay.replay(state, segments, start, reindex_from, cancel, without_producers)
@@ -196,7 +201,7 @@ class LocalLog(LogFiles):
             self._segments = kept
             for segment in gone:
                 self._discard(segment, at_once=False)
-            producer_replay.remove_snapshots(self.dir, before=kept[0].base_offset)
+            producer_replay.remove_snapshots(self.dir, snapshot_offsets(self.dir), before=kept[0].base_offset)
             self.leader_epochs.truncate_from_start(self.log_start_offset)
         except OSError as error:
             raise self._storage_error("delete segments of", error) from error
@@ -250,7 +255,8 @@ class LocalLog(LogFiles):
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Snapshots the producers, finishes and trims the indexes. No more appends.
+        """Snapshots the producers, finishes and trims the indexes, unless nothing changed since a clean close. No more
+        appends.
 
         Syncs nothing: whoever closes many logs does that better for all of them (see :meth:`note_synced`).
         Raises KafkaError(KAFKA_STORAGE_ERROR) when the files cannot be left clean.
@@ -259,7 +265,9 @@ class LocalLog(LogFiles):
             if self._closed:
                 return
             self._closed = True
-            producer_replay.take_snapshot(self.producer_state, self.dir, self.log_end_offset)
+            if self._is_as_closed:
+                return
+            self.take_last_snapshot(snapshot_offsets(self.dir))
             try:
                 self._active.cut_back()
                 for segment in self._segments:
@@ -268,6 +276,17 @@ class LocalLog(LogFiles):
             except OSError as error:
                 _log.error("log_close_failed", partition=str(self.topic_partition), error=str(error))
                 raise self._storage_error("close", error) from error
+
+    def take_last_snapshot(self, snapshots: Collection[int]) -> bool:
+        """The producers as of the log's end; ``snapshots`` are those that are there. Whether one was wanted.
+
+        Not of a short log that knows no producer: to make a file takes longer than to read such a log again, and where
+        there is no snapshot at all a clean log has no producers.
+        """
+        wanted = bool(snapshots or self.producer_state.producers or self.size_bytes > _SHORT_LOG_BYTES)
+        if wanted:
+            producer_replay.take_snapshot(self.producer_state, self.dir, self.log_end_offset)
+        return wanted
 
     def mark_deleted(self) -> Path:
         """Renames the directory to ``….<uuid>-delete`` and ends the log. Raises

@@ -79,6 +79,8 @@ class LogFiles:
         self._high_watermark = log_start_offset
         self._generation = 0
         self._closed = False
+        # End and generation when its files were as a close leaves them, None after an error of the disk.
+        self._closed_at: tuple[int, int] | None = None
         self._set_segments(segments)
         self.update_config(config)
 
@@ -128,6 +130,14 @@ class LogFiles:
         """How far this replica's records may count as committed: not past a sync that an append waits for."""
         end = self.log_end_offset
         return self.recovery_point if min(self._sync_wanted, end) > self.recovery_point else end
+
+    def note_as_closed(self) -> None:
+        """The files were closed cleanly and have just been opened: closing them again has nothing to do."""
+        self._closed_at = (self.log_end_offset, self._generation)
+
+    @property
+    def _is_as_closed(self) -> bool:
+        return self._closed_at == (self.log_end_offset, self._generation)
 
     def update_config(self, config: LogConfig) -> None:
         """Takes a changed topic config; what is on disk already stays as it is."""
@@ -290,6 +300,7 @@ class LogFiles:
 
     def _storage_error(self, what: str, error: OSError, *, torn: bool = False) -> KafkaError:
         """What to raise for an error of the disk, once the directory's health has been told of it."""
+        self._closed_at = None
         self.health.report(f"{what} {self.topic_partition}", error, torn=torn)
         return KafkaError(
             Errors.KAFKA_STORAGE_ERROR,

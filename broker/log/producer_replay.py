@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import structlog
 
 from broker.log.errors import LoadCancelled
-from broker.log.producer_snapshot import read_snapshot, snapshot_offsets, snapshot_path, write_snapshot
+from broker.log.producer_snapshot import read_snapshot, snapshot_path, write_snapshot
 from broker.log.producer_state import ProducerStateManager, read_marker
 from broker.log.segment import Segment
 from broker.record.header import BatchHeader
@@ -68,13 +68,14 @@ def replay(
 
 
 def load_latest_snapshot(
-    state: ProducerStateManager, directory: Path, end_offset: int, now_ms: int
+    state: ProducerStateManager, directory: Path, snapshots: Iterable[int], end_offset: int, now_ms: int
 ) -> int | None:
-    """Takes the state of the latest readable snapshot not past ``end_offset``; its offset, None without one.
+    """Takes the state of the latest readable one of ``snapshots`` (offsets, rising) not past ``end_offset``; its
+    offset, None without one.
 
     Unreadable snapshots are removed. Raises OSError.
     """
-    for offset in reversed(snapshot_offsets(directory)):
+    for offset in sorted(snapshots, reverse=True):
         if offset > end_offset:
             continue
         path = snapshot_path(directory, offset)
@@ -97,16 +98,20 @@ def take_snapshot(state: ProducerStateManager, directory: Path, offset: int) -> 
         _log.warning("producer_snapshot_failed", dir=str(directory), error=str(error))
 
 
-def thin_out_snapshots(directory: Path, bases: Iterable[int]) -> None:
-    """Unlinks snapshots that are neither the latest nor at one of the segments' ``bases``. Raises OSError."""
+def thin_out_snapshots(directory: Path, snapshots: Sequence[int], bases: Iterable[int]) -> None:
+    """Unlinks those of ``snapshots`` (offsets, rising) that are neither the latest nor at one of the segments'
+    ``bases``. Raises OSError.
+    """
     keep = set(bases)
-    for offset in snapshot_offsets(directory)[:-1]:
+    for offset in snapshots[:-1]:
         if offset not in keep:
             snapshot_path(directory, offset).unlink(missing_ok=True)
 
 
-def remove_snapshots(directory: Path, *, after: int | None = None, before: int | None = None) -> None:
-    """Unlinks snapshots past ``after`` or older than ``before``. Raises OSError."""
-    for offset in snapshot_offsets(directory):
+def remove_snapshots(
+    directory: Path, snapshots: Iterable[int], *, after: int | None = None, before: int | None = None
+) -> None:
+    """Unlinks those of ``snapshots`` (offsets) past ``after`` or older than ``before``. Raises OSError."""
+    for offset in snapshots:
         if (after is not None and offset > after) or (before is not None and offset < before):
             snapshot_path(directory, offset).unlink(missing_ok=True)

@@ -39,9 +39,13 @@ def snapshot_path(directory: Path, offset: int) -> Path:
 
 def snapshot_offsets(directory: Path) -> list[int]:
     """The offsets of all snapshots in ``directory``, rising."""
-    listed = os.listdir(directory)  # noqa: PTH208 - names alone, thousands of times at start-up
-    names = [name[: -len(SUFFIX)] for name in listed if name.endswith(SUFFIX)]
-    return sorted(int(name) for name in names if name.isdigit())
+    return snapshots_among(os.listdir(directory))  # noqa: PTH208 - names alone
+
+
+def snapshots_among(names: Iterable[str]) -> list[int]:
+    """The offsets of the snapshots among a directory's ``names``, rising."""
+    numbers = [name[: -len(SUFFIX)] for name in names if name.endswith(SUFFIX)]
+    return sorted(int(number) for number in numbers if number.isdigit())
 
 
 def write_snapshot(path: Path, entries: Iterable[ProducerEntry], *, sync: bool) -> None:

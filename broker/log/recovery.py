@@ -240,7 +240,7 @@ def _verified(
     one.
     """
     fd = segment.file.fileno()
-    buffer = bytearray(_BUFFER_BYTES)
+    buffer = bytearray(min(_BUFFER_BYTES, segment.size))
     view = memoryview(buffer)
     start = filled = 0  # the buffer holds the file's bytes from ``start``, ``filled`` of them
     while position < segment.size:
