@@ -32,7 +32,8 @@ def draw_measured(comparison: Comparison, width_in: float) -> Figure:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} s"))
         axes.margins(x=0.12)
         axes.set_ylim(bottom=0)
-        axes.legend(loc="best", fontsize=8)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="best", fontsize=8)
     return figure
 
 
