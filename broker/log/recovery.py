@@ -80,6 +80,8 @@ def recover_segment(
     next_offset, last_epoch = segment.base_offset, epoch_before
     first_offset: int | None = None
     problem = None
+    # The last batch behind a gap: its position, the offset before the gap, the one after the batch.
+    gap: tuple[int, int, int] | None = None
     durable_offset = trusted_offset if durable_offset is None else durable_offset
     try:
         for at, header in _batches(segment, position, cancel, durable_offset):
@@ -89,7 +91,11 @@ def recover_segment(
             last_offset = base_offset + header.last_offset_delta
             # Offsets stand outside the checksum.
             if base_offset < next_offset or last_offset >= end_offset:
-                raise _Fault(f"offset {base_offset} follows {next_offset - 1}")
+                fault = _Fault(f"offset {base_offset} follows {next_offset - 1}")
+                position, next_offset = _contradicted(segment, position, next_offset, gap)
+                raise fault
+            if base_offset > next_offset:
+                gap = position, next_offset, last_offset + 1
             if first_offset is None:
                 first_offset = base_offset
                 if epochs is not None:
@@ -124,6 +130,21 @@ def recover_segment(
         last_epoch,
         without_producers,
     )
+
+
+def _contradicted(
+    segment: Segment, position: int, next_offset: int, gap: tuple[int, int, int] | None
+) -> tuple[int, int]:
+    """Where to cut, and the offset there, when the batch at ``position`` does not follow on the one before. If that one
+    is behind a gap, either of the two may be the wrong one.
+    """
+    if gap is None or gap[2] != next_offset:
+        return position, next_offset
+    position, next_offset, _ = gap
+    segment.offset_index.truncate_to(position)
+    segment.time_index.truncate_to(next_offset)
+    segment.max_timestamp = None
+    return position, next_offset
 
 
 def _finish_indexes(segment: Segment) -> None:

@@ -142,6 +142,28 @@ def test_a_refused_partition_is_the_threads_and_goes_on_as_a_guest_later(site: S
     assert site.guests == 2
 
 
+def test_a_damaged_batch_is_told_once_and_taken_when_the_leader_has_it_whole(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.send_a_record()
+    site.theirs.append_as_leader(batch(b"v"), 0)
+    read = site.theirs.read(1, 1000, end_offset=2, min_one_batch=True)
+    assert read.region is not None
+    path, place = site.theirs.segments[0].path(".log"), read.region.position + 65
+    sound = path.read_bytes()
+    damaged = sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :]
+    path.write_bytes(damaged)
+    for _ in range(3):
+        site.answer(FetchedPartition(0, Errors.NONE, 2, 2, 0, read.region))
+    for _ in range(3):
+        site.answer(FetchedPartition(0, Errors.CORRUPT_MESSAGE))
+    assert site.log.log_end_offset == 1
+    path.write_bytes(sound)
+    site.answer(FetchedPartition(0, Errors.NONE, 2, 2, 0, read.region))
+    wait_until(lambda: site.has(2), WAIT_S)
+    assert capsys.readouterr().out.count("replica_append_failed") == 2  # a checksum, and what the leader said
+
+
 def test_a_log_that_parted_from_the_leaders_is_cut_by_the_thread(site: Site) -> None:
     site.send_a_record()
     site.send_a_record()

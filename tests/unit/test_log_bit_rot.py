@@ -204,3 +204,15 @@ def test_a_leader_gives_no_batch_whose_offset_another_contradicts(tmp_path):
         assert hit.base_offset ^ 1 not in [record.offset for record in first_batch(log, hit.base_offset)], (
             offset
         )
+
+
+def test_recovery_cuts_off_two_batches_that_contradict_each_other(tmp_path):
+    """Of what no sync has vouched for, nothing is kept whose offset may be another."""
+    log = filled(tmp_path)
+    last = log.segments[-1]
+    log.close()
+    flip(last.path(".log"), 7, 6)
+    again = open_log(tmp_path, CONFIG, clean=False, recovery_point=0)
+    assert again.log_end_offset == last.base_offset
+    assert readable(again) == {n: ORIGINAL[n] for n in range(last.base_offset)}
+    assert again.segments[-1].largest_timestamp >= 0
