@@ -54,8 +54,10 @@ def read_view(
 
 
 def _partitions(cluster: ClusterStore, broker_id: int, default_min_isr: int) -> list[PartitionView]:
+    """Those of topics that are to stay: one that is being deleted may wait for a broker that never comes back."""
     kept: dict[TopicPartition, tuple[int, ...]] = {}
-    for topic, assignment in cluster.topic_assignments(cluster.topics()).items():
+    staying = sorted(set(cluster.topics()) - set(cluster.topics_to_delete()))
+    for topic, assignment in cluster.topic_assignments(staying).items():
         for number, replicas in assignment.partitions.items():
             adding = assignment.adding_replicas.get(number, ())
             stay = tuple(replica for replica in replicas if replica not in adding)

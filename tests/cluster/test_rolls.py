@@ -135,9 +135,9 @@ def create(bootstrap, topic):
 def test_a_refused_turn_leaves_the_host_as_it_was_and_says_for_whom_it_waits(lab, bootstrap):
     """A topic that has nothing to spare without the host that is off."""
     everywhere = [[1, 2, 3, 4], [5, 2, 3, 4], [5, 1, 3, 4], [5, 1, 2, 4]]
-    create(bootstrap, NewTopic(LOADED, replica_assignment=everywhere, config={"min.insync.replicas": "2"}))
+    create(bootstrap, NewTopic(LOADED, 4, replica_assignment=everywhere, config={"min.insync.replicas": "2"}))
     spare = [[1, 2, 5], [3, 4, 5]]
-    create(bootstrap, NewTopic(TIGHT, replica_assignment=spare, config={"min.insync.replicas": "2"}))
+    create(bootstrap, NewTopic(TIGHT, 2, replica_assignment=spare, config={"min.insync.replicas": "2"}))
     lab.faults.power_off(OFF)
     before = pids(lab), files(lab)
     done = deploy(lab, {"num.partitions": 2}, check=False, broker_roll_timeout_s=2)
