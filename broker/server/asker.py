@@ -9,7 +9,7 @@ import json
 import subprocess
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +39,14 @@ class Asker:
     connect: str
     default_min_isr: int
     http_url: str | None
+    log_dir: Path | None = None
+
+    def own_now(self) -> OwnBroker:
+        """The broker with the session that it has now: somebody else may restart it while its turn is waited for."""
+        if self.log_dir is None:
+            return self.own
+        note = SessionFile(self.log_dir).read()
+        return replace(self.own, session_id=note.session.session_id if note else None)
 
     @classmethod
     def of(cls, properties: Mapping[str, str], source: str) -> Asker:
@@ -65,6 +73,7 @@ class Asker:
             connect,
             int(minimum) if minimum.isdecimal() else 1,
             _http_url(properties),
+            directory,
         )
 
 

@@ -34,6 +34,7 @@ from broker.zookeeper.store import Store, StoreError
 # A quorum that is away for longer than an election is away: nobody is stopped then, and nobody waits for it.
 ZOOKEEPER_MS: Final = 10_000
 _PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 5.0
 
 Tell = Callable[[str], None]
 
@@ -174,7 +175,7 @@ class Turn:
         return missing, len(missing)
 
     def _doubts(self, view: ClusterView) -> list[str]:
-        other = why_another_process(view, self._asker.own)
+        other = why_another_process(view, self._asker.own_now())
         return [other] if other is not None else why_not_stop(view, self._asker.own.broker_id)
 
     def _read(self, *, others: bool = True) -> ClusterView:
@@ -194,5 +195,5 @@ class Turn:
             self._tell(words)
 
     def _rest(self, began: float) -> None:
-        """A look takes a large cluster longer: at most a quarter of the time is spent on looking."""
-        self._pause(max(_PAUSE_S, 3 * (self._now() - began)))
+        """A look takes a large cluster longer: then a quarter of the time is spent on looking, but no rest is long."""
+        self._pause(min(max(_PAUSE_S, 3 * (self._now() - began)), _LONGEST_PAUSE_S))

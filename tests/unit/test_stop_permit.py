@@ -7,10 +7,12 @@ import pytest
 
 from broker.server.asker import Asker, CannotAskError, why_given_up
 from broker.server.may_stop import Turn
+from broker.server.session_file import SessionFile
 from broker.server.stop_judge import ClusterView, Member, OwnBroker, PartitionView
 from broker.server.stop_permit import PERMIT, Held, Lease, StopPermit, decode_lease, encode_lease
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.embedded import EmbeddedStore
+from broker.zookeeper.session_end import Session
 
 MINUTE_MS = 60_000
 ORDERS = TopicPartition("orders", 7)
@@ -249,7 +251,12 @@ def test_a_broker_is_described_by_its_properties_and_its_data(tmp_path):
         "min.insync.replicas": "2",
     }
     asker = Asker.of(properties, "broker-3.properties")
-    assert asker == Asker(OwnBroker(3, "c1", None), "zk:2181", 2, "http://127.0.0.1:8092")
+    assert asker == Asker(OwnBroker(3, "c1", None), "zk:2181", 2, "http://127.0.0.1:8092", tmp_path)
+    session = Session("zk", 77, bytes(16))
+    SessionFile(tmp_path).write(session)
+    assert asker.own_now().session_id == 77, (
+        "of the process that runs now, not of the one that ran when it was asked"
+    )
     with pytest.raises(CannotAskError, match=r"broker-3\.properties has no zookeeper\.connect"):
         Asker.of({}, "broker-3.properties")
     with pytest.raises(CannotAskError, match=r"no broker\.id"):
