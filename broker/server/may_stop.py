@@ -32,7 +32,7 @@ from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Store, StoreError
 
 # A quorum that is away for longer than an election is away: nobody is stopped then, and nobody waits for it.
-ZOOKEEPER_MS: Final = 10_000
+ZOOKEEPER_MS: Final = 6_000
 _PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 5.0
 

@@ -215,7 +215,7 @@ def test_without_a_quorum_of_zookeeper_nobody_is_stopped(lab):
             lab.run(host, "systemctl start --no-block zookeeper")
     assert done.returncode != 0
     assert "no broker is to be stopped: no ZooKeeper at" in re.sub(r"\s+", " ", done.stdout)
-    assert took_s < 30
+    assert took_s < 60, "half of that where nothing else runs"
     assert (pids(lab), files(lab)) == before
 
 
