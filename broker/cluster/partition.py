@@ -103,7 +103,7 @@ class Partition:
         self._max_lag_ms = max_lag_ms
         self._clock = clock
         self._alive = alive
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # lock order 40
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"

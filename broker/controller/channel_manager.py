@@ -109,7 +109,7 @@ class _Sender:
         self._client_id = client_id
         self._channel: Channel | None = None
         self._queue: deque[_Outgoing] = deque()
-        self._wake = threading.Condition()
+        self._wake = threading.Condition()  # lock order 63
         self._stopped = False
         self._thread: threading.Thread | None = None
         self._complained = False

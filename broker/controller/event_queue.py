@@ -31,7 +31,7 @@ class EventQueue:
     def __init__(self, name: str, clock: Clock, on_error: Callable[[Hashable, Exception], None]) -> None:
         self._clock = clock
         self._on_error = on_error
-        self._lock = threading.Condition()
+        self._lock = threading.Condition()  # lock order 62
         self._events: deque[Event] = deque()
         self._waiting: set[Hashable] = set()
         self._later: list[tuple[int, int, Event]] = []

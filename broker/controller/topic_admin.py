@@ -58,7 +58,7 @@ class TopicAdmin:
     def __init__(self, config: BrokerConfig, store: ClusterStore) -> None:
         self._config = config
         self._store = store
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 14
 
     def update_config(self, config: BrokerConfig) -> None:
         """Dynamic changes of the broker's defaults."""

@@ -19,7 +19,7 @@ from broker.record.header import HEADER_BYTES, BatchHeader, crc_is_valid, read_h
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
 INT32_MAX = (1 << 31) - 1
-_opening = threading.Lock()
+_opening = threading.Lock()  # lock order 91
 _log = structlog.get_logger(__name__)
 
 _WHAT_TO_DO = (

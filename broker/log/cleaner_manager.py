@@ -60,7 +60,7 @@ class LogCleaner:
         self._clock = clock
         self._dedupe_buffer_bytes = dedupe_buffer_bytes
         self._stopped = stopped
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 42
         # By the log, not by its name: a topic made anew has another.
         self._uncleanable: WeakSet[Log] = WeakSet()
 

@@ -32,7 +32,7 @@ class LeaderEpochCache:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 52
         self._dirty = False
         self.must_be_rebuilt = False
         self._entries: tuple[tuple[int, int], ...] = self._load()

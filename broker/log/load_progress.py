@@ -38,7 +38,7 @@ class LoadMeter:
         self._now = LoadProgress(0, logs, 0, segments)
         self._tell = tell
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 18
         self._told_ms = clock.monotonic_ms() - _INTERVAL_MS
 
     def log_loaded(self) -> None:

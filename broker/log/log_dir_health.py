@@ -59,7 +59,7 @@ class LogDirHealth:
         # Why clients' records are refused, told to them; None while they are taken. Read by every append.
         self.refusal: str | None = None
         self.is_full = False
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 54
         self._on_failed: Callable[[], None] | None = None
 
     def __repr__(self) -> str:

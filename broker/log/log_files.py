@@ -72,8 +72,8 @@ class LogFiles:
         # What a flush must sync besides the files it writes: names, without which the files would not be found.
         self._names_changed = False
         self._dir_is_new = is_new
-        self.lock = threading.RLock()
-        self._flush_lock = threading.Lock()
+        self.lock = threading.RLock()  # lock order 48
+        self._flush_lock = threading.Lock()  # lock order 46
         self._clock = clock
         self._scheduler = scheduler
         self._high_watermark = log_start_offset

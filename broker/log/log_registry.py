@@ -23,7 +23,7 @@ class LogRegistry:
         self.dirs = dirs
         self._logs: dict[TopicPartition, Log] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 44
         self._loaded_dirs: set[LogDir] = set()
 
     def get(self, topic_partition: TopicPartition) -> Log | None:

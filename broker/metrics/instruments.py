@@ -39,7 +39,7 @@ class Counter:
     __slots__ = ("_lock", "_value")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 94
         self._value: float = 0
 
     def inc(self, amount: float = 1) -> None:
@@ -60,7 +60,7 @@ class _Labelled(Generic[Child]):
     def __init__(self, names: Sequence[str], make: Callable[[], Child]) -> None:
         self.names = tuple(names)
         self._make = make
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 93
         self._children: dict[Labels, Child] = {}
 
     def labels(self, *values: str) -> Child:
@@ -104,7 +104,7 @@ class Histogram:
 
     def __init__(self, bounds: Sequence[float] = DEFAULT_BUCKETS) -> None:
         self.bounds = tuple(bounds)
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 95
         self._counts = [0] * (len(self.bounds) + 1)
         self._sum = 0.0
 

@@ -70,7 +70,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 92
         self._registered: dict[str, Registered] = {}
 
     def gauge(self, name: str, help_: str, function: GaugeFunction, labels: Sequence[str] = ()) -> None:

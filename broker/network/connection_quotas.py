@@ -20,7 +20,7 @@ class ConnectionQuotas:
         self.overrides = dict(overrides)
         self._counts: Counter[str] = Counter()
         self._total = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 73
 
     @property
     def total(self) -> int:

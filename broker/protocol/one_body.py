@@ -19,7 +19,7 @@ class OneBody(Mapping[str, Any]):
     def __init__(self, fields: Mapping[str, Any], name: str) -> None:
         self.fields = fields
         self.name = name
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 75
         self._body: bytes | None = None
 
     def __getitem__(self, name: str) -> Any:

@@ -48,7 +48,7 @@ class AlterPartitionManager:
         self._on_accepted = on_accepted
         self._on_refused = on_refused
         self._pending: dict[Any, IsrChange] = {}
-        self._wakeup = threading.Condition()
+        self._wakeup = threading.Condition()  # lock order 60
         self._stopped = False
         self._channel: BrokerChannel | None = None
         self._address: BrokerAddress | None = None

@@ -50,7 +50,7 @@ class BrokerChannel:
         self._receive_buffer_bytes = receive_buffer_bytes
         self._max_response_bytes = max_response_bytes
         self._socket: socket.socket | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 64
         self._closed = False
         self._lent = False
         self._correlation_id = 0

@@ -93,7 +93,7 @@ class ReplicaFetcher:
         self._on_refused = on_refused
         self._invite = invite
         self._followed: dict[Key, Followed] = {}
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # lock order 24
         self._stopped = False
         self._channel: BrokerChannel | None = None
         self._connected_to: BrokerAddress | None = None

@@ -17,7 +17,7 @@ class ReplicaFetcherManager:
         self._per_leader = per_leader
         self._make_fetcher = make_fetcher
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 22
 
     @property
     def partition_count(self) -> int:

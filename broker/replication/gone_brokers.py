@@ -21,7 +21,7 @@ class GoneBrokers:
     def __init__(self, clock: Clock, alive: Callable[[int], bool]) -> None:
         self._clock = clock
         self._alive = alive
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 71
         self._since: dict[int, int] = {}
 
     def note(self, broker_id: int) -> None:

@@ -37,7 +37,7 @@ class GroupCommit:
 
     def __init__(self, on_synced: Callable[[Partition], None]) -> None:
         self._on_synced = on_synced
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # lock order 61
         self._due: dict[Partition, list[_Waiting]] = {}
         self._syncing: set[Partition] = set()
         self._threads: list[threading.Thread] = []

@@ -67,7 +67,7 @@ class Leadership:
         self._fetchers = fetchers
         self._listener = listener
         self._present_topic_id = present_topic_id
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 20
         self.controller_epoch = -1
         self._stopping = False
         self._marks: dict[TopicPartition, int] | None = None

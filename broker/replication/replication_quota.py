@@ -27,7 +27,7 @@ class ReplicationQuota:
         self._clock = clock
         self._windows = windows
         self._window_ms = window_ms
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 74
         self._samples: deque[tuple[int, int]] = deque()  # when each began, and its bytes
 
     @property

@@ -42,7 +42,7 @@ class AutoTopicCreation:
         self._wanted: dict[str, dict[str, Any]] = {}
         self._under_way: set[str] = set()
         self._busy = False
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 68
 
     @property
     def enabled(self) -> bool:

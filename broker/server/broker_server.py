@@ -90,7 +90,7 @@ class BrokerServer:
         self._clock = clock
         self._notify = notify
         self._stopped = threading.Event()
-        self._stopping = threading.Lock()
+        self._stopping = threading.Lock()  # lock order 10
         self._steps: StartupSteps | None = None
         # The embedded store has no sessions.
         self._membership = Membership(None if store is not None else SessionFile(Path(config.log_dirs[0])))

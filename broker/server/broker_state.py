@@ -56,7 +56,7 @@ class StateKeeper:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 70
         self._state = BrokerState.NotRunning
         self._is_controller = False
 

@@ -119,7 +119,7 @@ class FetchSessionCache:
     def __init__(self, slots: Callable[[], int], clock: Clock, metrics: Metrics) -> None:
         self._slots = slots
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 67
         self._sessions: dict[int, _Session] = {}
         self._partitions = 0
         prefix = "kafka_server_fetchsessioncache_"

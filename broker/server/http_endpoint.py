@@ -63,7 +63,7 @@ class HttpEndpoint:
         self._thread: threading.Thread | None = None
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._exposition: Any = None
-        self._loading = threading.Lock()
+        self._loading = threading.Lock()  # lock order 16
         self.port = -1
 
     def startup(self) -> None:

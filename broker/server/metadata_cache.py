@@ -67,7 +67,7 @@ class MetadataCache:
 
     def __init__(self, inter_broker_listener: str) -> None:
         self._inter_broker_listener = inter_broker_listener
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 65
         self._listeners: list[Callable[[], None]] = []
         self.snapshot = Snapshot()
 

@@ -35,7 +35,7 @@ class ProducerIdManager:
         self._cluster = cluster
         self._make_channel = make_channel
         self._submit = submit
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 69
         self._next = 0
         self._end = 0
         self._waiting: list[Taker] = []

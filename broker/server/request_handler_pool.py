@@ -30,7 +30,7 @@ class RequestHandlerPool:
         self._name = name
         self._max_threads = threads
         self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 26
         self._unfinished = 0
         self._busy_ns = 0
         self._started_ns = time.monotonic_ns()

@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, cast
 
-_one_at_a_time = threading.RLock()
+_one_at_a_time = threading.RLock()  # lock order 90
 
 
 class _NeverRaisedError(OSError):

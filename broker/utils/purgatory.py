@@ -22,7 +22,7 @@ class DelayedOperation:
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # lock order 32
         self._completed = False
         self.timer_entry: TimerEntry | None = None
         self.watched: tuple[dict[DelayedOperation, None], ...] = ()
@@ -80,7 +80,7 @@ class Purgatory:
         self.name = name
         self._timer = timer
         self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 38
 
     def __len__(self) -> int:
         """Operations waiting, once for each key they wait on."""

@@ -42,7 +42,7 @@ class KafkaScheduler:
         self._max_threads = threads
         self._prefix = name_prefix
         self._clock = clock
-        self._lock = threading.Condition()
+        self._lock = threading.Condition()  # lock order 80
         self._tasks: list[ScheduledTask] = []
         self._sequence = itertools.count()
         self._threads: list[threading.Thread] = []

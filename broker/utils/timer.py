@@ -37,7 +37,7 @@ class Timer:
     def __init__(self, name: str = "timer", clock: Clock = SYSTEM_CLOCK) -> None:
         self._name = name
         self._clock = clock
-        self._lock = threading.Condition()
+        self._lock = threading.Condition()  # lock order 81
         self._buckets: dict[int, set[TimerEntry]] = {}
         self._ticks: list[int] = []
         self._thread: threading.Thread | None = None

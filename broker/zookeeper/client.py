@@ -96,7 +96,7 @@ class ZooKeeperStore:
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._listeners: list[Callable[[SessionEvent], None]] = []
         self._watches: dict[_ZooKeeperWatch, None] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 30
         self._closed = False
         self._connected_before = False
         self._state_name = "CONNECTING"

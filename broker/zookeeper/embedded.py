@@ -70,7 +70,7 @@ class EmbeddedStore:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._lock = RLock()
+        self._lock = RLock()  # lock order 28
         self._nodes: dict[str, _Node] = {"/": _Node(b"", 0, 0, 0, 0, 0, False, set())}
         self._zxid = 0
         self._database: Any = None

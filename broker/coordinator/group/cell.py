@@ -53,7 +53,7 @@ class GroupCell:
         self._timer = timer
         self._clock = clock
         self._limits = limits
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 36
         self._outbox: deque[Reply | Append] = deque()
         self._draining = False
         self._entry: TimerEntry | None = None

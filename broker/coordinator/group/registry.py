@@ -23,7 +23,7 @@ class GroupRegistry:
 
     def __init__(self, partition_for: Callable[[str], int]) -> None:
         self._partition_for = partition_for
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 34
         self._cells: dict[str, GroupCell] = {}
         self._epochs: dict[int, int] = {}
         self._loading: set[int] = set()

@@ -18,7 +18,7 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     if not group_ids:
         return _fields({})
     results: dict[str, Errors] = {}
-    lock = threading.Lock()
+    lock = threading.Lock()  # lock order 72
 
     def deleted(group_id: str, error: Errors) -> None:
         with lock:

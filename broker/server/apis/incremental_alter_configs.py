@@ -22,7 +22,7 @@ from broker.server.apis.describe_configs import BROKER, TOPIC, check_broker_name
 DEFAULT_ENTITY: Final = "<default>"
 _log = structlog.get_logger(__name__)
 # One change at a time from this broker: each reads what is there, and writes all of it.
-_writing = threading.Lock()
+_writing = threading.Lock()  # lock order 12
 
 
 def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:

@@ -29,7 +29,7 @@ class MetadataWait:
         self._is_done = is_done
         self._finish = finish
         self._deadline_ms = ctx.clock.monotonic_ms() + timeout_ms
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lock order 66
         self._finished = False
         self._timer: TimerEntry | None = None
 
