@@ -171,6 +171,10 @@ docs-test: setup ## Every command of README and docs, as written, on a cluster m
 	@scripts/apt-ensure $(TEST_PACKAGES)
 	@scripts/test-docs $(TEST_ARGS)
 
+.PHONY: stress
+stress: setup ## Real threads over the logs, what must hold checked throughout, the order of locks too: SECONDS=60 SEED=(random)
+	@$(PY) -m tests.stress --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
+
 .PHONY: chaos
 chaos: setup ## A random walk of faults under load, every record judged: ROUNDS=50 SEED=(random) LAB=(a new one)
 	@scripts/apt-ensure $(TEST_PACKAGES)

@@ -56,11 +56,12 @@ def read_file(path: Path) -> bytes:
 
     Raises DamagedFileError when more is, OSError.
     """
-    data = path.read_bytes()
-    try:
-        noted = int(os.getxattr(path, ATTRIBUTE), 16)
-    except (OSError, ValueError):
-        return data
+    with path.open("rb") as file:  # both of one file, though another takes its place meanwhile
+        data = file.read()
+        try:
+            noted = int(os.getxattr(file.fileno(), ATTRIBUTE), 16)
+        except (OSError, ValueError):
+            return data
     if crc32c(data) == noted:
         return data
     mended = _mended(data, noted)

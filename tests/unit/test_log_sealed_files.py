@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
 import uuid
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.log_dir import LogDir
 from broker.log.meta_properties import read_meta_properties, write_meta_properties
 from broker.log.partition_metadata import prepare_topic_id, read_topic_id, take_up_topic_id, write_topic_id
-from broker.log.sealed_file import ATTRIBUTE
+from broker.log.sealed_file import ATTRIBUTE, read_file, replace_file
 from broker.utils.topic_partition import TopicPartition
 
 ID = uuid.UUID(int=0x1234567890ABCDEF << 40)
@@ -94,3 +96,23 @@ def test_ids_that_are_prepared_for_many_directories_carry_one_too(tmp_path):
     take_up_topic_id(tmp_path)
     hurt(tmp_path / "partition.metadata", 200)
     assert read_topic_id(tmp_path) == ID
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_the_old_one_or_the_new_one_and_not_damaged(tmp_path):
+    path, stop = tmp_path / "file", threading.Event()
+    contents = [b"a" * 60_000, b"b" * 90_000]  # too long to be mended
+    replace_file(path, contents[0], sync=False)
+
+    def replace_again_and_again():
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            replace_file(path, contents[number % 2], sync=False)
+
+    writer = threading.Thread(target=replace_again_and_again)
+    writer.start()
+    try:
+        assert {read_file(path) for _ in range(3000)} <= set(contents)
+    finally:
+        stop.set()
+        writer.join()

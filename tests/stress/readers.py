@@ -1,0 +1,174 @@
+"""Threads that look: reads of what was acknowledged, marks that never go back, files that say no more than is so."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import NamedTuple
+
+from broker.log.checkpoints import read_checkpoint
+from broker.log.leader_epochs import FILE_NAME
+from broker.log.log import Log
+from broker.protocol.errors import Errors, KafkaError
+from broker.record.batch import read_records
+from broker.replication.delayed_fetch import FetchEntry, FetchParams
+from tests.stress.history import Mark, Written
+from tests.stress.site import EPOCHS_OF_A_LIFE, Place, Site
+from tests.stress.writers import Step
+from tests.support.wait import last_for
+
+
+class Seen(NamedTuple):
+    """A partition's marks at a moment."""
+
+    mark: Mark
+    start: int
+    synced: int
+    committed: int
+    end: int
+
+
+def check_record(site: Site, place: Place, log: Log, wanted: Written) -> None:
+    """What was acknowledged is read back byte-equal, unless it was truncated or retention let it go."""
+    try:
+        found = {r.offset: r.value for r in read_records(log.read_bytes(wanted.offset, 8192))}
+    except KafkaError as error:
+        gone = error.error_code is Errors.OFFSET_OUT_OF_RANGE and wanted.offset < log.log_start_offset
+        if not gone and place.history.keeps(wanted.offset, wanted.since):
+            site.watch.problem(f"{place.name}: {wanted.offset} of {log} is not read: {error}")
+        return
+    value = found.get(wanted.offset)
+    if value != wanted.value and place.history.keeps(wanted.offset, wanted.since):
+        site.watch.problem(
+            f"{place.name}: {wanted.offset} of {log} is {value!r}, was written as {wanted.value!r}"
+        )
+
+
+def reader(site: Site, name: str) -> Step:
+    chance = site.chance(name)
+
+    def read() -> None:
+        place = chance.choice(site.places)
+        partition = site.partition(place)
+        if partition is None or not place.history.written:
+            return
+        try:
+            wanted = chance.choice(place.history.written)
+        except (IndexError, RuntimeError):  # another thread's append or clearing met the choice
+            return
+        check_record(site, place, partition.log, wanted)
+
+    return read
+
+
+def consumer(site: Site, name: str) -> Step:
+    """Long polls from the end: they wait in the purgatory and are answered by whoever appends."""
+    chance = site.chance(name)
+
+    def poll() -> None:
+        place = chance.choice(site.of_kind("leads", "turns", "passes"))
+        partition = site.partition(place)
+        if partition is None:
+            return
+        answered = threading.Event()
+        entry = FetchEntry(place.name, uuid.UUID(int=0), partition.log.high_watermark, 65_536)
+        site.replicas.fetch(FetchParams(-1, -1, 50, 1, 65_536), [entry], lambda _: answered.set())
+        if not answered.wait(site.watch.stall_s):
+            site.watch.problem(f"{place.name}: a long poll of 50 ms was never answered")
+
+    return poll
+
+
+def judge(site: Site, name: str) -> Step:
+    """Looks at every partition's marks, in an order in which they may move on meanwhile."""
+    chance, seen = site.chance(name), dict[str, Seen]()
+
+    def look() -> None:
+        for place in site.places:
+            partition = site.partition(place)
+            if partition is None:
+                continue
+            mark, log = place.history.mark(), partition.log
+            now = Seen(mark, log.log_start_offset, log.recovery_point, log.high_watermark, log.log_end_offset)
+            before = seen.get(place.name.topic)
+            if not place.history.is_still(mark):
+                continue
+            seen[place.name.topic] = now
+            if not (now.start <= now.committed <= now.end and now.synced <= now.end):
+                site.watch.problem(f"{place.name}: {now} contradicts itself")
+            if (
+                before is not None
+                and before.mark == mark
+                and any(a > b for a, b in zip(before[1:], now[1:], strict=True))
+            ):
+                site.watch.problem(f"{place.name}: went back from {before} to {now}, nothing was truncated")
+            _check_epochs(site, place, mark)
+        _check_recovery_points(site)
+        last_for(chance.random() * 0.005)
+
+    return look
+
+
+def _check_epochs(site: Site, place: Place, mark: Mark) -> None:
+    """The file belongs to the log that bears the name."""
+    log_dir = next((d for d in site.logs.dirs if d.partition_path(place.name).is_dir()), None)
+    if log_dir is None:
+        return
+    lines = read_checkpoint(log_dir.partition_path(place.name) / FILE_NAME)
+    foreign = [line for line in lines if int(line[0]) // EPOCHS_OF_A_LIFE != mark.life]
+    if foreign and place.history.is_still(mark):
+        site.watch.problem(f"{place.name}: log {mark.life} of that name has epochs of another's: {foreign}")
+
+
+def _check_recovery_points(site: Site) -> None:
+    """The file never vouches for more than the log does."""
+    marks = [(place, place.history.mark(), site.partition(place)) for place in site.places]
+    for log_dir in site.logs.dirs:
+        points = log_dir.read_checkpoint(log_dir.recovery_points)
+        for place, mark, partition in marks:
+            if partition is None or partition.log.dir.parent != log_dir.path:
+                continue
+            said, own = points.get(place.name, 0), partition.log.recovery_point
+            if said > own and place.history.is_still(mark):
+                site.watch.problem(f"{place.name}: the file says {said} is durable, the log says {own}")
+
+
+def housekeeper(site: Site, name: str) -> Step:
+    """What the scheduler does too, at any moment, and at once with it."""
+    chance, logs, replicas = site.chance(name), site.logs, site.replicas
+
+    def keep_house() -> None:
+        partition = site.partition(chance.choice(site.places))
+        task = chance.randrange(9)
+        if task == 0:
+            logs.checkpoint_recovery_points()
+        elif task == 1:
+            logs.checkpoint_log_starts()
+        elif task == 2:
+            replicas.checkpoint_high_watermarks()
+        elif task == 3:
+            logs.apply_retention()
+        elif task == 4:
+            logs.cleaner.run()
+        elif task == 5:
+            logs.flush_due_logs()
+        elif task == 6:
+            replicas.shrink_isrs()
+            replicas.on_brokers_changed()
+        elif partition is not None:
+            try:
+                partition.log.flush() if task == 7 else partition.log.roll()
+            except KafkaError as error:
+                if partition.topic_partition.topic.startswith("passes"):
+                    return  # it was deleted meanwhile
+                site.watch.problem(f"{partition.log}: {error}")
+        last_for(chance.random() * 0.01)
+
+    return keep_house
+
+
+def start_readers(site: Site) -> list[threading.Thread]:
+    steps = {f"reader-{i}": reader(site, f"reader-{i}") for i in range(2)}
+    steps |= {f"housekeeper-{i}": housekeeper(site, f"housekeeper-{i}") for i in range(2)}
+    steps |= {"consumer": consumer(site, "consumer"), "judge": judge(site, "judge")}
+    return [site.watch.run(name, step) for name, step in steps.items()]

@@ -1,0 +1,143 @@
+"""The broker's part under stress: one LogManager and one ReplicaManager over it, with partitions of every kind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.cluster.partition import Partition
+from broker.cluster.partition_state import PartitionState
+from broker.config.log_config import LogConfig
+from broker.log.log_manager import LogManager, LogManagerSettings
+from broker.replication.replica_manager import ReplicaManager
+from broker.utils.clock import SYSTEM_CLOCK
+from broker.utils.scheduler import KafkaScheduler
+from broker.utils.timer import Timer
+from broker.utils.topic_partition import TopicPartition
+from tests.stress.history import History
+from tests.stress.watch import Watch
+
+SELF, OTHER = 1, 2
+EPOCHS_OF_A_LIFE = 1_000_000
+NEVER = 2**63 - 1
+SEGMENT_BYTES = 16_384
+# leads: takes records all the time; follows: is truncated now and then; turns: is one, then the other;
+# compacts; passes: is deleted and made anew under its name.
+TOPICS = {
+    f"{kind}-{flush}": LogConfig(
+        segment_bytes=SEGMENT_BYTES,
+        retention_bytes=10 * SEGMENT_BYTES if kind == "leads" else -1,
+        flush_messages=flush,
+        flush_ms=50 if flush == 1 else NEVER,
+        file_delete_delay_ms=200,
+        cleanup_policy=frozenset({"compact" if kind == "compacts" else "delete"}),
+        min_cleanable_dirty_ratio=0.1,
+    )
+    for kind, flushes in {
+        "leads": (1, 10, NEVER),
+        "follows": (1, 5, NEVER),
+        "turns": (1, 10),
+        "compacts": (NEVER,),
+        "passes": (1, NEVER),
+    }.items()
+    for flush in flushes
+}
+
+
+class Alone:
+    """A cluster of one broker."""
+
+    def alive(self, _broker_id: int) -> bool:
+        return True
+
+
+@dataclass(slots=True)
+class Place:
+    """A partition's name, what was written under it, and the epoch of its leader."""
+
+    name: TopicPartition
+    history: History
+    epoch: int = 0
+
+    @property
+    def kind(self) -> str:
+        return self.name.topic.partition("-")[0]
+
+    @property
+    def syncs_each(self) -> bool:
+        return self.name.topic.endswith("-1")
+
+    def state(self, leader: int) -> PartitionState:
+        return PartitionState(self.name, None, 1, leader, self.epoch, (leader,), self.epoch, (leader,))
+
+
+class Site:
+    """Owner of the managers; the partitions' names never change, what bears them does."""
+
+    def __init__(self, directory: Path, seed: int, watch: Watch) -> None:
+        self.seed = seed
+        self.watch = watch
+        self.paths = [str(directory / name) for name in ("one", "two")]
+        self.scheduler = KafkaScheduler(4)
+        self.timer = Timer()
+        self.places = [Place(TopicPartition(topic, 0), History()) for topic in TOPICS]
+        self.logs = make_manager(self.paths, self.scheduler)
+        self.replicas = ReplicaManager(
+            SELF,
+            self.logs,
+            Alone(),
+            self.timer,
+            SYSTEM_CLOCK,
+            max_lag_ms=1000,
+            submit_isr_change=lambda _: None,
+        )
+
+    def chance(self, name: str) -> random.Random:
+        """An actor's own random numbers."""
+        return random.Random(f"{self.seed} {name}")
+
+    def of_kind(self, *kinds: str) -> list[Place]:
+        return [place for place in self.places if place.kind in kinds]
+
+    def make(self, place: Place) -> None:
+        """A log and its partition: the leader here, or a follower of the other broker."""
+        place.epoch = place.history.begin_life() * EPOCHS_OF_A_LIFE
+        partition = self.replicas.get_or_create(place.name, lambda: self.logs.get_or_create(place.name, None))
+        if place.kind == "follows":
+            partition.make_follower(place.state(OTHER))
+        else:
+            partition.make_leader(place.state(SELF))
+        place.history.settled()
+
+    def partition(self, place: Place) -> Partition | None:
+        return self.replicas.partition(place.name)
+
+
+def make_manager(paths: list[str], scheduler: KafkaScheduler | None) -> LogManager:
+    settings = LogManagerSettings(
+        log_flush_scheduler_interval_ms=20,
+        log_flush_offset_checkpoint_interval_ms=20,
+        log_flush_start_offset_checkpoint_interval_ms=30,
+        log_retention_check_interval_ms=20,
+        log_initial_task_delay_ms=1,
+        log_cleaner_backoff_ms=50,
+        log_cleaner_dedupe_buffer_size=1 << 20,
+    )
+    return LogManager(
+        paths, LogConfig(), lambda topic: TOPICS[topic], scheduler, recovery_threads=2, settings=settings
+    )
+
+
+@contextmanager
+def running_site(directory: Path, seed: int, watch: Watch) -> Iterator[Site]:
+    """One that is loaded, with every partition made; its stop is the caller's where threads hang."""
+    site = Site(directory, seed, watch)
+    site.scheduler.startup()
+    site.logs.startup()
+    for place in site.places:
+        site.make(place)
+    site.scheduler.schedule("beat", watch.beat, period_ms=100)
+    yield site

@@ -1,0 +1,37 @@
+"""A disk that takes its time now and then, so that threads meet in the middle of what it does."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_SLOW_CALLS = ("fsync", "fdatasync", "replace", "rename")
+_SLOWEST_S = 0.02
+_HOW_OFTEN = 0.2
+
+
+@contextmanager
+def slow_disk(seed: int) -> Iterator[None]:
+    """Has calls of ``os`` that wait for the disk wait a little more; which ones, ``seed`` says."""
+    chance = random.Random(f"{seed} disk")
+    real = {name: getattr(os, name) for name in _SLOW_CALLS}
+
+    def slow(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **options: Any) -> Any:
+            if chance.random() < _HOW_OFTEN:
+                time.sleep(chance.random() * _SLOWEST_S)
+            return call(*arguments, **options)
+
+        return called
+
+    for name, call in real.items():
+        setattr(os, name, slow(call))
+    try:
+        yield
+    finally:
+        for name, call in real.items():
+            setattr(os, name, call)

@@ -1,0 +1,81 @@
+"""What went wrong, and who stands still: a thread that does not get on is a problem too, told with all stacks."""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+import threading
+import time
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import structlog
+
+_MOST_PROBLEMS = 20
+# What the broker itself reports, and nothing here provokes.
+_BAD_METHODS = ("error", "exception", "critical")
+_BAD_EVENTS = frozenset({"checkpoint_write_failed", "leader_epochs_write_failed", "log_task_failed"})
+
+
+class Watch:
+    """Thread-safe. ``stop`` is set at the end and with the first problem."""
+
+    def __init__(self, stall_s: float) -> None:
+        self.stall_s = stall_s
+        self.stop = threading.Event()
+        self.problems: list[str] = []
+        self._beats: dict[str, float] = {}
+
+    def problem(self, what: str) -> None:
+        if len(self.problems) < _MOST_PROBLEMS:
+            self.problems.append(what)
+        self.stop.set()
+
+    def beat(self) -> None:
+        """This thread gets on."""
+        self._beats[threading.current_thread().name] = time.monotonic()
+
+    def run(self, name: str, step: Callable[[], None]) -> threading.Thread:
+        """A thread that repeats ``step`` to the end; any error of it is a problem."""
+
+        def body() -> None:
+            try:
+                while not self.stop.is_set():
+                    self.beat()
+                    step()
+            except BaseException as error:
+                self.problem(f"{name}: {type(error).__name__}: {error}\n{_trace(error)}")
+            finally:
+                self._beats.pop(name, None)
+
+        thread = threading.Thread(target=body, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def stalled(self) -> list[str]:
+        """Threads that did not get on for ``stall_s``."""
+        now = time.monotonic()
+        return [name for name, beat in list(self._beats.items()) if now - beat > self.stall_s]
+
+    def give_up(self, what: str) -> None:
+        """For a problem that leaves threads hanging: all stacks on standard error."""
+        self.problem(what)
+        faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+
+    def hear_the_broker(self) -> None:
+        """Errors in the broker's own log are problems."""
+
+        def note(_logger: object, method: str, event: MutableMapping[str, Any]) -> Any:
+            name, is_of_deleted = event.get("event"), "is closed" in str(event.get("error"))
+            if not is_of_deleted and (method in _BAD_METHODS or name in _BAD_EVENTS):
+                trace = _trace(error) if (error := sys.exc_info()[1]) else ""
+                self.problem(f"the broker says: {dict(event)}\n{trace}")
+            raise structlog.DropEvent
+
+        structlog.configure(processors=[note], cache_logger_on_first_use=False)
+
+
+def _trace(error: BaseException) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(error))
