@@ -33,6 +33,7 @@ commands:
   deregister FILE    after a crash: end the dead broker's ZooKeeper session, so that its partitions fail over at once
   may-stop FILE      before a restart or reboot: take the cluster's stop permit, once it bears that this broker stops
   await-return FILE  after it: wait until the broker is back in every ISR that it was in, and give the permit back
+  metadata VERB …    backup, restore: ZooKeeper's metadata tree to a file, and back to an empty ensemble
   check-config FILE  say whether `start FILE` would accept the file, and what is wrong with it
 
 `landline COMMAND --help` has the options of a command. Metrics and state are served over HTTP on
@@ -142,6 +143,7 @@ def _parser() -> Any:
         help="give up after so long without progress; 600",
     )
     back.add_argument("--unit", help="its systemd unit; the wait ends when systemd has given up on it")
+    _add_metadata(commands)
     check = add("check-config", _check_config, "Checks a configuration as `landline start` would.")
     check.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
     alone = add("standalone", _standalone, "Runs one broker without ZooKeeper until SIGTERM or ^C.")
@@ -149,6 +151,27 @@ def _parser() -> Any:
     alone.add_argument("--data-dir", metavar="DIR", type=Path, help=f"by default {_default_data_dir()}")
     alone.add_argument("--config", metavar="FILE", help="a server.properties for everything else")
     return parser
+
+
+def _add_metadata(commands: Any) -> None:
+    text = "The cluster's metadata tree in ZooKeeper: taken into a file, brought back to an ensemble that lost it."
+    metadata = commands.add_parser("metadata", prog="landline metadata", description=text, allow_abbrev=False)
+    verbs = metadata.add_subparsers(dest="verb", metavar="VERB", required=True, help="backup or restore")
+    for verb, what in (
+        ("backup", "Writes all persistent nodes with their ACLs to FILE; the cluster may run meanwhile."),
+        (
+            "restore",
+            "Makes the tree of FILE in an ensemble that has none; no broker may run. Then start all brokers.",
+        ),
+    ):
+        command = verbs.add_parser(
+            verb, prog=f"landline metadata {verb}", description=what, allow_abbrev=False
+        )
+        command.set_defaults(run=_metadata, override=[])
+        command.add_argument("file", metavar="FILE", help="the backup")
+        where = command.add_mutually_exclusive_group(required=True)
+        where.add_argument("config", nargs="?", metavar="CONFIG", help="a broker's server.properties")
+        where.add_argument("--zookeeper", metavar="CONNECT", help="host:port,…/chroot, as zookeeper.connect")
 
 
 def _key_value(text: str) -> tuple[str, str]:
@@ -228,6 +251,21 @@ def _turn(options: Any) -> int:
     os.environ.setdefault("LANDLINE_LOG_LEVEL", "warning")
     _logging()
     return (await_return if hasattr(options, "unit") else may_stop)(options, properties, _complain)
+
+
+def _metadata(options: Any) -> int:
+    from broker.config.problems import ConfigError
+    from broker.config.properties import read_properties
+    from broker.server.metadata_command import run
+
+    try:
+        properties = {} if options.config is None else read_properties(options.config)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return EXIT_CONFIG
+    os.environ.setdefault("LANDLINE_LOG_LEVEL", "error")
+    _logging()
+    return run(options, properties, _complain)
 
 
 def _logging() -> Any:

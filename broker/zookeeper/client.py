@@ -23,8 +23,9 @@ from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.serialization import Create as CreateRequest
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id
 
+from broker.zookeeper.acl import PERMISSIONS, Acl
 from broker.zookeeper.connect_string import parse_connect_string
 from broker.zookeeper.session_end import Session
 from broker.zookeeper.store import (
@@ -231,6 +232,29 @@ class ZooKeeperStore:
     def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
         starts = [(path, partial(self._client.get_children_async, self._absolute(path))) for path in paths]
         return [None if isinstance(found, NoNodeError) else found for found in self._pipeline(starts)]
+
+    def get_acls_many(self, paths: Sequence[str]) -> list[tuple[Acl, ...] | None]:
+        raw = self._pipeline(
+            [(path, partial(self._client.get_acls_async, self._absolute(path))) for path in paths]
+        )
+        acls: list[tuple[Acl, ...] | None] = []
+        for found in raw:
+            if isinstance(found, StoreError) and not isinstance(found, NoNodeError):
+                raise found
+            acls.append(None if isinstance(found, NoNodeError) else tuple(map(_acl, found[0])))
+        return acls
+
+    def set_acls_many(self, acls: Sequence[tuple[str, Sequence[Acl]]]) -> None:
+        starts = [
+            (
+                path,
+                partial(self._client.set_acls_async, self._absolute(path), [_kazoo_acl(a) for a in entries]),
+            )
+            for path, entries in acls
+        ]
+        for done in self._pipeline(starts):
+            if isinstance(done, StoreError):
+                raise done
 
     # -- watches ----------------------------------------------------------------------------------------
 
@@ -507,6 +531,17 @@ class _LastWarning(logging.Handler):
 
 def _stat(stat: ZnodeStat) -> Stat:
     return Stat(stat.czxid, stat.version, stat.ephemeralOwner, stat.ctime, stat.mtime, stat.numChildren)
+
+
+def _acl(acl: ACL) -> Acl:
+    permissions = "".join(letter for bit, letter in enumerate(PERMISSIONS) if acl.perms >> bit & 1)
+    return Acl(acl.id.scheme, acl.id.id, permissions)
+
+
+def _kazoo_acl(acl: Acl) -> ACL:
+    return ACL(
+        sum(1 << PERMISSIONS.index(letter) for letter in acl.permissions), Id(acl.scheme, acl.identity)
+    )
 
 
 def _translated(error: Exception, path: str, op_index: int = 0) -> StoreError:

@@ -50,7 +50,7 @@ PERSISTENT_PATHS = (
     *(f"/config/{kind}" for kind in CONFIG_KINDS),
 )
 
-_FIRST_EPOCH, _EPOCHS = "landline_first_epoch", "landline_epochs"  # Kafka reads over what it does not know
+_FIRST_EPOCH, EPOCHS = "landline_first_epoch", "landline_epochs"  # Kafka reads over what it does not know
 DEFAULT_ENTITY = "<default>"
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
@@ -317,7 +317,7 @@ def encode_state(state: LeaderAndIsr) -> bytes:
     if state.recovery_state is not LeaderRecoveryState.RECOVERED:
         value["leader_recovery_state"] = int(state.recovery_state)
     if state.epochs is not None:
-        value[_EPOCHS] = {
+        value[EPOCHS] = {
             "in_sync": _encode_epochs(state.epochs.in_sync),
             "eligible": _encode_epochs(state.epochs.eligible),
             "configs": state.epochs.configs,
@@ -336,7 +336,7 @@ def decode_state(tp: TopicPartition, data: bytes, version: int) -> LeaderAndIsr:
             controller_epoch=int(field_of(path, value, "controller_epoch")),
             recovery_state=LeaderRecoveryState(value.get("leader_recovery_state", 0)),
             partition_epoch=version,
-            epochs=_decode_member_epochs(value.get(_EPOCHS)),
+            epochs=_decode_member_epochs(value.get(EPOCHS)),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadZnodeError(f"{path} holds no partition state ({error}): {data[:200]!r}") from error

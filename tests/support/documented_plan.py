@@ -94,6 +94,16 @@ INSTEAD: Final = {
     "/opt/landline/current/venv/bin/landline await-return /etc/landline/broker-3.properties": Instead(
         ELSEWHERE, f"{LAB} /opt/landline/current/venv/bin/landline await-return --help", is_help=True
     ),
+    "runuser -u landline -- /opt/landline/current/venv/bin/landline metadata backup /var/tmp/landline.tree"
+    " /etc/landline/broker-1.properties": Instead(
+        ELSEWHERE,
+        f"{LAB} runuser -u landline -- /opt/landline/current/venv/bin/landline metadata backup /var/tmp/landline.tree"
+        " /etc/landline/broker-1.properties",
+    ),
+    "runuser -u landline -- /opt/landline/current/venv/bin/landline metadata restore /var/tmp/landline.tree"
+    " /etc/landline/broker-1.properties": Instead(
+        "needs an ensemble that lost its tree", f"{LAB} /opt/landline/current/venv/bin/landline metadata restore --help"
+    ),
     "journalctl -u 'landline-broker@*' -f": Instead(ELSEWHERE, f"{LAB} journalctl -u 'landline-broker@*' -n 1"),
     "journalctl -u landline-broker@1 --grep isr_shrunk": Instead(
         ELSEWHERE, f"{LAB} journalctl -u landline-broker@1 --grep broker_started"

@@ -1,0 +1,117 @@
+"""`landline metadata backup` and `restore`: the metadata tree to a file, and back to an empty ensemble.
+
+What a backup is: `zookeeper.tree_backup`. How it is read and written: `zookeeper.tree_copy`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from broker.config.log_dirs import log_dir_paths
+from broker.log.errors import LogDirError
+from broker.log.meta_properties import read_meta_properties
+from broker.zookeeper.client import ZooKeeperStore
+from broker.zookeeper.connect_string import parse_connect_string
+from broker.zookeeper.store import StoreError
+from broker.zookeeper.tree_backup import Backup, BackupError, cluster_id_of, decode, encode
+from broker.zookeeper.tree_copy import read_tree, write_tree
+from broker.zookeeper.znodes import BadZnodeError
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+_SESSION_MS: Final = 20_000
+
+Complain = Callable[[str], None]
+
+
+def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
+    """``options`` are the command's, ``properties`` the broker's file, empty with ``--zookeeper``."""
+    connect = options.zookeeper or properties.get("zookeeper.connect", "")
+    work = _backup if options.verb == "backup" else _restore
+    if not connect:
+        complain(f"{options.config} has no zookeeper.connect: there is no metadata tree")
+        return EXIT_FAILED
+    try:
+        print(work(options.file, connect, _cluster_id(properties)))
+    except (BackupError, BadZnodeError, StoreError, OSError) as error:
+        complain(f"{options.verb} of {options.file} with {connect}: {error}")
+        return EXIT_FAILED
+    return EXIT_DONE
+
+
+def _cluster_id(properties: Mapping[str, str]) -> str | None:
+    """What the broker's data belong to, where they say it."""
+    if not properties:
+        return None
+    for directory in log_dir_paths(properties.get("log.dirs"), properties.get("log.dir")):
+        try:
+            meta = read_meta_properties(Path(directory))
+        except (OSError, LogDirError):
+            continue
+        if meta is not None and meta.cluster_id is not None:
+            return meta.cluster_id
+    return None
+
+
+def _backup(file: str, connect: str, own_id: str | None) -> str:
+    store = _connected(connect)
+    try:
+        nodes = tuple(read_tree(store))
+    finally:
+        store.close()
+    cluster_id = cluster_id_of(nodes)
+    _refuse_another(f"{connect} has", cluster_id, own_id)
+    made_at = dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds")
+    content = encode(Backup(cluster_id, made_at, parse_connect_string(connect)[1], nodes))
+    _write(Path(file), content)
+    return f"{file}: {len(nodes)} nodes of cluster {cluster_id}, {len(content)} bytes"
+
+
+def _restore(file: str, connect: str, own_id: str | None) -> str:
+    backup = decode(Path(file).read_bytes())
+    _refuse_another("it is of", backup.cluster_id, own_id)
+    store = _connected(connect)
+    try:
+        write_tree(store, backup.nodes)
+    finally:
+        store.close()
+    return f"restored {len(backup.nodes)} nodes of cluster {backup.cluster_id}, as of {backup.made_at}, to {connect}"
+
+
+def _refuse_another(words: str, cluster_id: str, own_id: str | None) -> None:
+    if own_id is not None and own_id != cluster_id:
+        raise BackupError(
+            f"{words} cluster {cluster_id}, and this broker's data (meta.properties) are of {own_id}: "
+            "brokers would refuse the tree. Take the one that belongs to the data"
+        )
+
+
+def _connected(connect: str) -> ZooKeeperStore:
+    store = ZooKeeperStore(connect, _SESSION_MS)
+    store.connect(_SESSION_MS, threading.Event())
+    return store
+
+
+def _write(file: Path, content: bytes) -> None:
+    """All of it or nothing, for its owner alone: configs may hold secrets."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.absolute().parent)  # 0600
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    directory = os.open(file.absolute().parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,18 @@
+"""A node's access control list, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+PERMISSIONS: Final = "rwcda"
+"""One letter for each of ZooKeeper's bits, the lowest first: read, write, create, delete, admin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """One entry of a node's ACL; ``permissions`` are letters of :data:`PERMISSIONS`."""
+
+    scheme: str
+    identity: str
+    permissions: str

@@ -1,0 +1,127 @@
+"""The metadata tree read out of ZooKeeper, and written into one that has none. What a backup is: `tree_backup`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Protocol, TypeVar
+
+from broker.zookeeper import znodes
+from broker.zookeeper.acl import Acl
+from broker.zookeeper.store import Create, Op, SetData, Store, StoreError
+from broker.zookeeper.tree_backup import (
+    OPEN_ACL,
+    BackupError,
+    Node,
+    is_kept,
+    restored,
+)
+
+T = TypeVar("T")
+
+# ZooKeeper refuses requests of a mebibyte (jute.maxbuffer).
+_MULTI_OPS: Final = 500
+_MULTI_BYTES: Final = 400_000
+_OP_BYTES: Final = 100
+_READ_AT_ONCE: Final = 1000
+
+
+class TreeStore(Store, Protocol):
+    """A store that knows its nodes' ACLs."""
+
+    def get_acls_many(self, paths: Sequence[str]) -> list[tuple[Acl, ...] | None]:
+        """None where there is no such node. Raises :class:`StoreError` for one that may not be read."""
+        ...
+
+    def set_acls_many(self, acls: Sequence[tuple[str, Sequence[Acl]]]) -> None:
+        """Raises the first one's :class:`StoreError`."""
+        ...
+
+
+def read_tree(store: TreeStore) -> list[Node]:
+    """All persistent nodes that a backup keeps, sorted, ``/`` with its ACL the first.
+
+    The cluster may go on meanwhile: a node is read whole, two nodes may be of two moments. Raises
+    :class:`BackupError` for an ACL that is shown in part only, :class:`StoreError`.
+    """
+    nodes: list[Node] = []
+    level = ["/"]
+    while level:
+        below: list[str] = []
+        for paths in _chunks(level):
+            below += _read(store, paths, nodes)
+        level = sorted(below)
+    return sorted(nodes, key=lambda node: node.path)
+
+
+def _read(store: TreeStore, paths: Sequence[str], nodes: list[Node]) -> Iterator[str]:
+    """Appends to ``nodes``; yields the paths of the children."""
+    found = zip(
+        paths, store.get_many(paths), store.get_acls_many(paths), store.children_many(paths), strict=True
+    )
+    for path, node, acls, children in found:
+        if node is None or acls is None or children is None or node[1].ephemeral_owner:
+            continue
+        for acl in acls:
+            if acl.scheme == "digest" and acl.identity.endswith(":x"):
+                raise BackupError(
+                    f"{path} shows the ACL digest:{acl.identity} without its password's hash, as to all who have no "
+                    "admin permission there: a backup of it would lock everybody out. Give that permission first"
+                )
+        nodes.append(Node(path, node[0], node[1].version, acls))
+        base = "" if path == "/" else path
+        yield from (child for name in children if is_kept(child := f"{base}/{name}"))
+
+
+def write_tree(store: TreeStore, nodes: Sequence[Node]) -> None:
+    """Makes the tree. Raises :class:`BackupError` when there is one already, or when it was left unfinished.
+
+    Data first, ACLs then, for they might forbid the rest; and ``/cluster/id`` at the very end.
+    """
+    present = [name for name in sorted(store.children("/")) if name != "zookeeper"]
+    if present:
+        raise BackupError(f"the tree is not empty: it has {_listed(present)}. {_remove(present)}")
+    *most, cluster_id = (node for node in restored(nodes) if node.path != "/")
+    try:
+        for batch in _batches(most):
+            store.multi(batch)
+        for node in nodes:
+            if node.path == znodes.BROKER_SEQUENCE:  # its version is the last id that was given to a broker
+                for ops in _chunks([SetData(node.path, node.data)] * node.version):
+                    store.multi(ops)
+        store.create(cluster_id.path, cluster_id.data)
+        store.set_acls_many([(node.path, node.acls) for node in nodes if node.acls != OPEN_ACL])
+    except StoreError as error:
+        try:
+            made = [name for name in sorted(store.children("/")) if name != "zookeeper"]
+        except StoreError:
+            made = ["whatever was made"]
+        raise BackupError(f"the restore is unfinished: {error}. {_remove(made)}") from error
+
+
+def _batches(nodes: Iterable[Node]) -> Iterator[list[Op]]:
+    batch: list[Op] = []
+    size = 0
+    for node in nodes:
+        bytes_ = len(node.data) + len(node.path) + _OP_BYTES
+        if batch and (len(batch) >= _MULTI_OPS or size + bytes_ > _MULTI_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(Create(node.path, node.data))
+        size += bytes_
+    if batch:
+        yield batch
+
+
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (items[begin : begin + _READ_AT_ONCE] for begin in range(0, len(items), _READ_AT_ONCE))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"/{name}" for name in names)
+
+
+def _remove(names: Sequence[str]) -> str:
+    return (
+        "With all brokers stopped, and if nothing of it is needed, remove it and restore then: zkCli.sh, "
+        f"`deleteall` of {_listed(names)} below the chroot"
+    )
