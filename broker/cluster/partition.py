@@ -182,7 +182,11 @@ class Partition:
     def append_as_follower(
         self, records: memoryview, leader_epoch: int, leader_high_watermark: int, leader_log_start: int
     ) -> AppendInfo | None:
-        """Appends what a leader sent, unless this broker's view of the partition has changed since the fetch began."""
+        """Appends what a leader sent, unless this broker's view of the partition has changed since the fetch began.
+
+        Returns once it is synced where ``flush.messages`` asks for that: the next fetch acknowledges it. The sync
+        holds no lock, for whoever asks this partition for something would wait for the disk.
+        """
         with self.lock:
             if self.is_leader or leader_epoch != self.leader_epoch:
                 return None
@@ -191,7 +195,10 @@ class Partition:
             self.log.high_watermark = max(self.log.high_watermark, mark)
             if leader_log_start > self.log.log_start_offset:
                 self.log.increment_log_start_offset(leader_log_start)
-            return info
+        if self.log.flush_due:
+            self.log.flush()
+            self.advance_high_watermark()  # it may lead by now, and have waited for this sync
+        return info
 
     def effective_min_isr(self) -> int:
         """min.insync.replicas, but no more than there are replicas."""

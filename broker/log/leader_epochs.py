@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -131,6 +131,15 @@ class LeaderEpochCache:
         """Forgets everything."""
         with self._lock:
             self._set(())
+
+    def move(self, rename: Callable[[], object], directory: Path) -> None:
+        """Has ``rename`` take the directory to ``directory`` and writes there from now on. Raises what ``rename`` does.
+
+        Nothing is written meanwhile: a log of the same name may be made in the old place as soon as it is free.
+        """
+        with self._lock:
+            rename()
+            self._path = directory / FILE_NAME
 
     def flush(self) -> None:
         """Makes the file durable if it changed since. Raises OSError."""

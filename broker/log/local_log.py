@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -41,6 +42,7 @@ class LocalLog(LogFiles):
         Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
         with self.lock:
+            self._require_open()
             if offset >= self.log_end_offset:
                 self.leader_epochs.truncate_from_end(offset)
                 return False
@@ -86,6 +88,7 @@ class LocalLog(LogFiles):
         KafkaError(KAFKA_STORAGE_ERROR).
         """
         with self.lock:
+            self._require_open()
             before = self.log_end_offset
             self._generation += 1
             try:
@@ -107,6 +110,7 @@ class LocalLog(LogFiles):
     def _after_truncation(self) -> None:
         self._names_changed = True
         self._high_watermark = max(min(self._high_watermark, self.log_end_offset), self.log_start_offset)
+        self._sync_wanted = min(self._sync_wanted, self.log_end_offset)
         self._lower_recovery_point(self.log_end_offset)
 
     def rebuild_producer_state(
@@ -140,6 +144,7 @@ class LocalLog(LogFiles):
         Raises KafkaError(OFFSET_OUT_OF_RANGE) past the high watermark.
         """
         with self.lock:
+            self._require_open()
             if offset > self._high_watermark:
                 raise KafkaError(
                     Errors.OFFSET_OUT_OF_RANGE,
@@ -157,6 +162,8 @@ class LocalLog(LogFiles):
         many.
         """
         with self.lock:
+            if self._closed:
+                return 0
             if high_watermark is not None:
                 self.high_watermark = max(high_watermark, self._high_watermark)
             total = 0
@@ -297,7 +304,7 @@ class LocalLog(LogFiles):
             new = self.dir.with_name(self.dir.name[: _MAX_NAME_BYTES - len(tail)] + tail)
             self._generation += 1
             try:
-                self.dir.rename(new)
+                self.leader_epochs.move(partial(self.dir.rename, new), new)
             except OSError as error:
                 raise self._storage_error("delete", error) from error
             finally:

@@ -142,14 +142,14 @@ class Log(LocalLog):
             self._write(records, batches, now_ms)
             if has_producer:
                 self._note_producers(records, headers, batches)
-            if offset - self.recovery_point >= self.config.flush_messages:
-                self._sync_wanted = offset
+            self._want_sync(offset)
         return self._info(
             headers, batches, leader_epoch, now_ms if rules.log_append_time else -1, len(records)
         )
 
     def append_as_follower(self, records: memoryview, leader_epoch: int = INT32_MAX) -> AppendInfo:
         """Appends what a leader of ``leader_epoch`` sent, as it is, up to the first batch that is incomplete or wrong.
+        As with :meth:`append_as_leader`, the sync that may be due is the caller's to see to, with no lock held.
 
         Raises KafkaError: CORRUPT_MESSAGE when that is the first, OFFSET_OUT_OF_RANGE when they begin below
         the log's end, KAFKA_STORAGE_ERROR.
@@ -174,8 +174,7 @@ class Log(LocalLog):
                 self._write_fetched(view, own, group, now_ms)
                 position += size
                 first += len(group)
-            if self.flush_due:
-                self.flush()
+            self._want_sync(self.log_end_offset)
         return self._info(headers, batches, headers[-1].leader_epoch, -1, total)
 
     def _write_fetched(
@@ -199,8 +198,8 @@ class Log(LocalLog):
 
     def _write(self, data: memoryview, batches: Sequence[AppendedBatch], now_ms: int) -> None:
         if self._closed or self.health.failure is not None:
-            why = self.health.failure or f"the log of {self.topic_partition} is closed"
-            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, why)
+            self._require_open()
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, self.health.failure or "")
         segment = self._segment_for(len(data), batches, now_ms)
         position = segment.size
         try:

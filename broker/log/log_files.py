@@ -66,7 +66,7 @@ class LogFiles:
         # Called when truncation takes the recovery point back, which must reach the checkpoint (see
         # LogManager).
         self.on_recovery_point_lowered: Callable[[LogFiles], None] | None = None
-        # Up to where appends have asked for a sync.
+        # Up to where appends have asked for a sync; never past the log's end. Whoever raises it has a sync made.
         self._sync_wanted = 0
         self.last_flush_ms = clock.wall_ms()
         # What a flush must sync besides the files it writes: names, without which the files would not be found.
@@ -122,14 +122,13 @@ class LogFiles:
 
     @property
     def flush_due(self) -> bool:
-        """Whether ``flush.messages`` asks for a sync now."""
-        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+        """Whether an append has asked for a sync (``flush.messages``) that is still to come."""
+        return self._sync_wanted > self.recovery_point
 
     @property
     def committable_end(self) -> int:
         """How far this replica's records may count as committed: not past a sync that an append waits for."""
-        end = self.log_end_offset
-        return self.recovery_point if min(self._sync_wanted, end) > self.recovery_point else end
+        return self.recovery_point if self.flush_due else self.log_end_offset
 
     def note_as_closed(self) -> None:
         """The files were closed cleanly and have just been opened: closing them again has nothing to do."""
@@ -148,14 +147,28 @@ class LogFiles:
 
     def assign_topic_id(self, topic_id: UUID) -> None:
         """Gives the directory its topic id. Raises KafkaError(INCONSISTENT_TOPIC_ID) when it has another."""
-        if self.topic_id is None:
-            write_topic_id(self.dir, topic_id)
-            self.topic_id = topic_id
-        elif self.topic_id != topic_id:
+        with self.lock:
+            self._require_open()
+            if self.topic_id is None:
+                write_topic_id(self.dir, topic_id)
+                self.topic_id = topic_id
+            elif self.topic_id != topic_id:
+                raise KafkaError(
+                    Errors.INCONSISTENT_TOPIC_ID,
+                    f"{self.topic_partition} has topic id {self.topic_id} in {self.dir}, not {topic_id}",
+                )
+
+    def _require_open(self) -> None:
+        """Raises KafkaError(KAFKA_STORAGE_ERROR) once the log is closed: by now its name may be another log's."""
+        if self._closed:
             raise KafkaError(
-                Errors.INCONSISTENT_TOPIC_ID,
-                f"{self.topic_partition} has topic id {self.topic_id} in {self.dir}, not {topic_id}",
+                Errors.KAFKA_STORAGE_ERROR, f"the log of {self.topic_partition} in {self.dir} is closed"
             )
+
+    def _want_sync(self, end_offset: int) -> None:
+        """Notes the sync that ``flush.messages`` asks for by an append that ended at ``end_offset``."""
+        if end_offset - self.recovery_point >= self.config.flush_messages:
+            self._sync_wanted = end_offset
 
     def _set_segments(self, segments: Sequence[Segment]) -> None:
         """``_tail`` is the active segment with the positions of its latest batch boundaries, the end
@@ -175,6 +188,7 @@ class LogFiles:
         Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
         with self.lock:
+            self._require_open()
             old = self._active
             if old.size == 0:
                 return old
@@ -227,44 +241,60 @@ class LogFiles:
     def flush(self, up_to: int | None = None) -> None:
         """Makes all below ``up_to`` (the log's end when None) durable and moves the recovery point there.
 
-        Does not hold the log's lock while the disk works. Raises KafkaError(KAFKA_STORAGE_ERROR); the
-        recovery point then stays, for after a failed sync nothing is known of the pages.
+        Does not hold the log's lock while the disk works, so it must not be called with that lock held either. Begins
+        anew when segments were taken away meanwhile. Raises KafkaError(KAFKA_STORAGE_ERROR), also once the log is
+        closed; the recovery point then stays, for after a failed sync nothing is known of the pages.
         """
         with self._flush_lock:
-            with self.lock:
-                generation = self._generation
-                target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
-                if target <= self.recovery_point:
-                    return
-                segments = self._segments_between(self.recovery_point, target)
-            syncing = True
-            try:
-                self._sync_names()
-                for segment in segments:
-                    syncing = False
-                    with self.lock:
-                        segment.write_indexes()
-                    syncing = True
-                    segment.sync()
-                self.leader_epochs.flush()
-            except OSError as error:
-                if generation != self._generation:
-                    return
-                _log.error("log_flush_failed", partition=str(self.topic_partition), error=str(error))
-                # The kernel may have dropped the pages it could not write: a second sync would succeed and lie.
-                torn = syncing and fault_of(error) is Fault.FULL
-                raise self._storage_error("sync", error, torn=torn) from error
-            with self.lock:
-                self.last_flush_ms = self._clock.wall_ms()
-                if generation == self._generation:
-                    self.recovery_point = max(self.recovery_point, target)
+            while not self._flush(up_to):
+                pass
+
+    def _flush(self, up_to: int | None) -> bool:
+        """False, with no more known to be durable than before, when segments were taken away meanwhile."""
+        with self.lock:
+            self._require_open()
+            generation = self._generation
+            target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
+            if target <= self.recovery_point:
+                return True
+            segments = self._segments_between(self.recovery_point, target)
+        syncing = True
+        try:
+            self._sync_names()
+            for segment in segments:
+                syncing = False
+                with self.lock:
+                    if generation != self._generation:
+                        return False  # the segment may be gone, and its index would be made anew
+                    segment.write_indexes()
+                syncing = True
+                segment.sync()
+            self.leader_epochs.flush()
+        except OSError as error:
+            # Only a file that is not there any more can be the other thread's doing.
+            if fault_of(error) is Fault.ABSENT and generation != self._generation:
+                return False
+            _log.error("log_flush_failed", partition=str(self.topic_partition), error=str(error))
+            # The kernel may have dropped the pages it could not write: a second sync would succeed and lie.
+            torn = syncing and fault_of(error) is Fault.FULL
+            raise self._storage_error("sync", error, torn=torn) from error
+        with self.lock:
+            if generation != self._generation:
+                return False
+            self.last_flush_ms = self._clock.wall_ms()
+            self.recovery_point = max(self.recovery_point, target)
+            return True
 
     def _sync_names(self) -> None:
         if self._names_changed:
             # Were a truncation's deletions undone by a power loss, old segments and snapshots would stand beside what
-            # was written since.
+            # was written since. Taken back before the sync: what changes during it is for the next one.
             self._names_changed = False
-            sync_dir(self.dir)
+            try:
+                sync_dir(self.dir)
+            except OSError:
+                self._names_changed = True
+                raise
         if self._dir_is_new:
             sync_dir(self.dir.parent)
             self._dir_is_new = False

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from broker.log.checkpoints import OffsetCheckpoint
 from broker.log.log import Log
@@ -24,6 +24,9 @@ class LogRegistry:
         self._logs: dict[TopicPartition, Log] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
         self._lock = threading.Lock()  # lock order 44
+        # Held from the look at the logs to the end of the write: what was seen before a truncation must not replace
+        # what the truncation wrote, and each file has but one ``.tmp``.
+        self._checkpointing = threading.Lock()  # lock order 50
         self._loaded_dirs: set[LogDir] = set()
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
@@ -63,7 +66,7 @@ class LogRegistry:
     def checkpoint_recovery_points(self) -> None:
         """Writes how far each log is durable."""
         for log_dir in self.dirs:
-            self._write_offsets(log_dir, log_dir.recovery_points, lambda log: log.recovery_point)
+            self._write_recovery_points(log_dir)
 
     def checkpoint_log_starts(self) -> None:
         """Writes where logs begin that begin later than their first segment."""
@@ -71,20 +74,23 @@ class LogRegistry:
             self._write_log_starts(log_dir)
 
     def _write_log_starts(self, log_dir: LogDir) -> None:
-        starts = {
-            log.topic_partition: log.log_start_offset
-            for log in self._logs_in(log_dir)
-            if log.log_start_offset > log.segments[0].base_offset
-        }
-        log_dir.write_checkpoint(log_dir.log_starts, self._with_unloaded(log_dir, log_dir.log_starts, starts))
+        with self._checkpointing:
+            starts = {
+                log.topic_partition: log.log_start_offset
+                for log in self._logs_in(log_dir)
+                if log.log_start_offset > log.segments[0].base_offset
+            }
+            offsets = self._with_unloaded(log_dir, log_dir.log_starts, starts)
+            log_dir.write_checkpoint(log_dir.log_starts, offsets)
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Writes the partitions' high watermarks, those not told as they last were."""
         for log_dir in self.dirs:
-            known = log_dir.read_checkpoint(log_dir.high_watermarks)
-            offsets = {tp: offset for tp, offset in known.items() if self._dir_of.get(tp) is log_dir}
-            offsets |= {tp: hw for tp, hw in high_watermarks.items() if self._dir_of.get(tp) is log_dir}
-            log_dir.write_checkpoint(log_dir.high_watermarks, offsets)
+            with self._checkpointing:
+                known = log_dir.read_checkpoint(log_dir.high_watermarks)
+                offsets = {tp: offset for tp, offset in known.items() if self._dir_of.get(tp) is log_dir}
+                offsets |= {tp: hw for tp, hw in high_watermarks.items() if self._dir_of.get(tp) is log_dir}
+                log_dir.write_checkpoint(log_dir.high_watermarks, offsets)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         """The high watermarks as last written."""
@@ -93,11 +99,11 @@ class LogRegistry:
             offsets |= log_dir.read_checkpoint(log_dir.high_watermarks)
         return offsets
 
-    def _write_offsets(
-        self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offset_of: Callable[[Log], int]
-    ) -> None:
-        offsets = {log.topic_partition: offset_of(log) for log in self._logs_in(log_dir)}
-        log_dir.write_checkpoint(checkpoint, self._with_unloaded(log_dir, checkpoint, offsets))
+    def _write_recovery_points(self, log_dir: LogDir, *, lowered: bool = False) -> None:
+        write = log_dir.lower_checkpoint if lowered else log_dir.write_checkpoint
+        with self._checkpointing:
+            points = {log.topic_partition: log.recovery_point for log in self._logs_in(log_dir)}
+            write(log_dir.recovery_points, self._with_unloaded(log_dir, log_dir.recovery_points, points))
 
     def _with_unloaded(
         self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offsets: dict[TopicPartition, int]
@@ -110,12 +116,10 @@ class LogRegistry:
         return {tp: offset for tp, offset in before.items() if tp not in loaded} | offsets
 
     def _checkpoint_dir(self, log_dir: LogDir) -> None:
-        self._write_offsets(log_dir, log_dir.recovery_points, lambda log: log.recovery_point)
+        self._write_recovery_points(log_dir)
         self._write_log_starts(log_dir)
 
     def _recovery_point_lowered(self, log: LogFiles) -> None:
         log_dir = self._dir_of.get(log.topic_partition)
         if log_dir is not None:
-            points = {one.topic_partition: one.recovery_point for one in self._logs_in(log_dir)}
-            offsets = self._with_unloaded(log_dir, log_dir.recovery_points, points)
-            log_dir.lower_checkpoint(log_dir.recovery_points, offsets)
+            self._write_recovery_points(log_dir, lowered=True)

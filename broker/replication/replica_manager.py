@@ -123,7 +123,8 @@ class ReplicaManager:
         """Drops the partition (not its log) and answers whoever waits on it."""
         partition = self._partitions.pop(topic_partition, None)
         if partition is not None:
-            partition.is_leader = False
+            with partition.lock:
+                partition.is_leader = False
             self.wake_all(topic_partition)
         return partition
 

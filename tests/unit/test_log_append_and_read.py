@@ -374,13 +374,6 @@ def test_a_log_that_lost_what_waited_for_a_sync_waits_no_more(tmp_path):
     assert log.committable_end == 1
 
 
-def test_a_follower_has_synced_what_it_acknowledges(tmp_path):
-    follower = open_log(tmp_path, LogConfig(flush_messages=1))
-    data = memoryview(bytearray(batch(b"a")))
-    follower.append_as_follower(data)
-    assert (follower.log_end_offset, follower.recovery_point) == (1, 1)
-
-
 def test_a_failed_sync_is_an_error_and_does_not_move_the_recovery_point(tmp_path, monkeypatch):
     log = open_log(tmp_path)
     log.append_as_leader(batch(b"a"), 0)
