@@ -17,6 +17,9 @@ class Mark(NamedTuple):
     cuts: int
 
 
+_AMID_A_CHANGE = Mark(-1, -1)
+
+
 class Written(NamedTuple):
     """A record that was acknowledged, and since when it must be there."""
 
@@ -43,8 +46,9 @@ class History:
         return self._life
 
     def mark(self) -> Mark:
+        """This moment; one amid a change promises nothing."""
         with self._lock:
-            return Mark(self._life, len(self._cuts))
+            return _AMID_A_CHANGE if self._changing else Mark(self._life, len(self._cuts))
 
     def is_still(self, mark: Mark) -> bool:
         """Whether nothing was taken away since ``mark``, nor is now."""

@@ -6,18 +6,21 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from broker.cluster.partition import Partition
 from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
+from broker.log.checkpoints import read_checkpoint
+from broker.log.leader_epochs import FILE_NAME
 from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.replication.replica_manager import ReplicaManager
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
-from tests.stress.history import History
+from tests.stress.history import History, Mark
 from tests.stress.watch import Watch
 
 SELF, OTHER = 1, 2
@@ -54,13 +57,16 @@ class Alone:
         return True
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Place:
-    """A partition's name, what was written under it, and the epoch of its leader."""
+    """A partition's name, what was written under it, and the epoch of its leader. While it is ``quiet`` nobody appends
+    or flushes.
+    """
 
     name: TopicPartition
     history: History
     epoch: int = 0
+    quiet: bool = False
 
     @property
     def kind(self) -> str:
@@ -115,6 +121,18 @@ class Site:
     def partition(self, place: Place) -> Partition | None:
         return self.replicas.partition(place.name)
 
+    def check_epochs(self, place: Place, mark: Mark) -> None:
+        """The file of leader epochs belongs to the log that bears the name."""
+        log_dir = next((d for d in self.logs.dirs if d.partition_path(place.name).is_dir()), None)
+        if log_dir is None:
+            return
+        lines = read_checkpoint(log_dir.partition_path(place.name) / FILE_NAME)
+        foreign = [line for line in lines if int(line[0]) // EPOCHS_OF_A_LIFE != mark.life]
+        if foreign and place.history.is_still(mark):
+            self.watch.problem(
+                f"{place.name}: log {mark.life} of that name has epochs of another's: {foreign}"
+            )
+
 
 def make_manager(paths: list[str], scheduler: KafkaScheduler | None) -> LogManager:
     settings = LogManagerSettings(
@@ -139,5 +157,5 @@ def running_site(directory: Path, seed: int, watch: Watch) -> Iterator[Site]:
     site.logs.startup()
     for place in site.places:
         site.make(place)
-    site.scheduler.schedule("beat", watch.beat, period_ms=100)
+    site.scheduler.schedule("beat", partial(watch.beat, "the scheduler"), period_ms=100)
     yield site

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _SLOW_CALLS = ("fsync", "fdatasync", "replace", "rename")
-_SLOWEST_S = 0.02
+_QUICKEST_S, _SLOWEST_S = 0.002, 0.3
 _HOW_OFTEN = 0.2
 
 
@@ -23,7 +23,7 @@ def slow_disk(seed: int) -> Iterator[None]:
     def slow(call: Callable[..., Any]) -> Callable[..., Any]:
         def called(*arguments: Any, **options: Any) -> Any:
             if chance.random() < _HOW_OFTEN:
-                time.sleep(chance.random() * _SLOWEST_S)
+                time.sleep(min(_QUICKEST_S / (1 - chance.random()), _SLOWEST_S))  # most are short, a few long
             return call(*arguments, **options)
 
         return called

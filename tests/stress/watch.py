@@ -31,9 +31,9 @@ class Watch:
             self.problems.append(what)
         self.stop.set()
 
-    def beat(self) -> None:
-        """This thread gets on."""
-        self._beats[threading.current_thread().name] = time.monotonic()
+    def beat(self, name: str) -> None:
+        """Who goes by that name gets on."""
+        self._beats[name] = time.monotonic()
 
     def run(self, name: str, step: Callable[[], None]) -> threading.Thread:
         """A thread that repeats ``step`` to the end; any error of it is a problem."""
@@ -41,7 +41,7 @@ class Watch:
         def body() -> None:
             try:
                 while not self.stop.is_set():
-                    self.beat()
+                    self.beat(name)
                     step()
             except BaseException as error:
                 self.problem(f"{name}: {type(error).__name__}: {error}\n{_trace(error)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from broker.log.log import Log
 from broker.protocol.errors import Errors
@@ -13,7 +14,7 @@ from broker.record.batch import Record, build_batch
 from broker.utils.topic_partition import TopicPartition
 from tests.stress.history import Mark, Written
 from tests.stress.site import OTHER, SELF, Place, Site
-from tests.support.wait import last_for
+from tests.support.wait import last_for, wait_until
 
 _TIMEOUT_MS = 600_000
 _MOST_WAITING = 40
@@ -46,6 +47,8 @@ class Producers:
                 last_for(0.001)
                 return
             place = chance.choice(places)
+            if place.quiet:
+                return
             number = next(self._numbers)
             values = [
                 b"%d-%d " % (number, i) * chance.randint(1, 30)
@@ -57,6 +60,19 @@ class Producers:
                 last_for(chance.random() * 0.01)
 
         return produce
+
+    def await_answers(self, place: Place) -> None:
+        """All who wait are answered without another record or flush that would help them."""
+        place.quiet = True
+        try:
+            wait_until(lambda: place not in list(self.waiting.values()), self._site.watch.stall_s / 2, 0.005)
+        except TimeoutError:
+            partition = self._site.partition(place)
+            self._site.watch.problem(
+                f"{place.name}: requests are not answered: {partition and partition.log}"
+            )
+        finally:
+            place.quiet = False
 
     def _send(self, place: Place, number: int, values: list[bytes], key: bytes | None, acks: int) -> None:
         mark = place.history.mark()
@@ -142,12 +158,14 @@ def truncate(site: Site, place: Place, records: int | None) -> None:
     place.history.settled()
 
 
-def turner(site: Site, name: str, place: Place) -> Step:
+def turner(site: Site, name: str, place: Place, producers: Producers) -> Step:
     """Leader, deposed, truncated, a follower for a while, leader again: producers are at it all the time."""
     chance, numbers = site.chance(name), itertools.count()
 
     def turn() -> None:
-        last_for(chance.random() * 0.1)
+        last_for(chance.random() ** 2 * 0.1)
+        if chance.random() < 0.4:
+            producers.await_answers(place)
         partition = site.partition(place)
         assert partition is not None
         place.epoch += 1
@@ -169,11 +187,21 @@ def deleter(site: Site, name: str, place: Place) -> Step:
 
     def pass_on() -> None:
         last_for(chance.random() * 0.15)
+        partition = site.partition(place)
+        assert partition is not None
+        for _ in range(chance.randint(0, 3)):  # so that its last flush has epochs to write
+            place.epoch += 1
+            partition.make_leader(place.state(SELF))
+            last_for(chance.random() * 0.01)
+        place.quiet = True
         place.history.begin_life()
         site.replicas.forget(place.name)
         site.logs.delete_async(place.name)
         place.history.written.clear()
         site.make(place)
+        last_for(chance.random() ** 2 * 0.3)  # what the old one still had under way comes to its end
+        site.check_epochs(place, place.history.mark())
+        place.quiet = False
 
     return pass_on
 
@@ -181,7 +209,8 @@ def deleter(site: Site, name: str, place: Place) -> Step:
 def start_writers(site: Site, producers: Producers) -> list[threading.Thread]:
     led = site.of_kind("leads", "turns", "compacts", "passes")
     steps = {f"producer-{i}": producers.step(f"producer-{i}", led) for i in range(3)}
-    for kind, make in (("follows", follower), ("turns", turner), ("passes", deleter)):
+    turning = partial(turner, producers=producers)
+    for kind, make in (("follows", follower), ("turns", turning), ("passes", deleter)):
         for place in site.of_kind(kind):
             steps[f"{kind}-{place.name}"] = make(site, f"{kind}-{place.name}", place)
     return [site.watch.run(name, step) for name, step in steps.items()]
