@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import socket
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.zookeeper_words import four_letter_word, mode_in, reachable
 
 DOCUMENTATION = """
 module: zookeeper_health
 short_description: Wait for a ZooKeeper server by its four-letter commands
 options:
   host:
-    description: Address of its client port.
+    description: Address its client port listens on.
     type: str
     default: 127.0.0.1
   port:
@@ -48,22 +48,6 @@ mode:
 """
 
 
-def four_letter_word(host: str, port: int, word: str) -> str:
-    """Returns the answer to one of ZooKeeper's commands, empty when nobody answers."""
-    try:
-        with socket.create_connection((host, port), timeout=3) as connection:
-            connection.sendall(word.encode())
-            return b"".join(iter(lambda: connection.recv(65536), b"")).decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def mode_in(srvr: str) -> str:
-    """Returns the mode in the answer to srvr."""
-    lines = [line for line in srvr.splitlines() if line.startswith("Mode: ")]
-    return lines[0].removeprefix("Mode: ").strip() if lines else ""
-
-
 def main() -> None:
     module = AnsibleModule(
         {
@@ -75,7 +59,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    params = module.params
+    params = {**module.params, "host": reachable(module.params["host"])}
     for attempt in range(params["retries"]):
         alive = four_letter_word(params["host"], params["port"], "ruok") == "imok"
         mode = mode_in(four_letter_word(params["host"], params["port"], "srvr")) if alive else ""

@@ -1,0 +1,476 @@
+"""How a ZooKeeper ensemble is changed: from what its servers are seen to be, the next single step that is safe.
+
+Pure. The role looks at all servers, asks `zookeeper_next_step`, does that step, and looks again until there is none.
+Nothing is remembered between two steps, so a run that dies anywhere is continued by the next one. What makes a step
+safe, and why the steps come in this order: docs/adr/0022.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Ids = frozenset[int]
+
+_AT_A_TIME = 2
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server as it was seen.
+
+    `position` is (epoch, last zxid on its disk), as elections compare them; a zxid of 0 is an empty server.
+    `members` are the ids it runs with, or, stopped, those in its configuration; empty where there is none.
+    `current`: it runs with the settings that the inventory wants. `sole`: nothing was committed since it was the only
+    server with the tree.
+    """
+
+    id: int
+    host: str
+    running: bool
+    current: bool
+    enabled: bool
+    mode: str
+    members: Ids
+    position: tuple[int, int]
+    sole: bool
+
+    @property
+    def serves(self) -> bool:
+        return self.running and bool(self.mode)
+
+    @property
+    def full(self) -> bool:
+        return self.position[1] > 0
+
+    @property
+    def leads(self) -> bool:
+        return self.running and self.mode in {"leader", "standalone"}
+
+    @property
+    def name(self) -> str:
+        return f"server {self.id} ({self.host})"
+
+
+def zookeeper_next_step(
+    seen: Iterable[Mapping[str, Any]], wanted: Mapping[Any, str], gone: Collection[Any] = (), trusted: Any = 0
+) -> dict[str, Any]:
+    """Returns the next step: `action`, the `hosts` it is for, `members` to configure, and `why`, in words.
+
+    `seen`: what zookeeper_server_info found, each with its `id` and `host`; servers that leave among them. `wanted`:
+    the hosts of the ensemble by id. `gone`: ids of former members that no host of the inventory has and that do not
+    answer. `trusted`: the id of a server whose tree is to be the truth, by the operator's word.
+
+    Actions: none; start (several at once); restart, stop or retire one; wait; refuse. `members` empty: as the server
+    is configured.
+    """
+    servers = {server.id: server for server in map(_server, seen)}
+    ensemble = Ensemble(
+        servers, {int(key): host for key, host in wanted.items()}, frozenset(map(int, gone)), int(trusted)
+    )
+    step = ensemble.next_step()
+    return {**step, "witness": ensemble.witness(step), "until": ensemble.until(step)}
+
+
+def _server(seen: Mapping[str, Any]) -> Server:
+    own_id = int(seen["id"])
+    running = seen["state"] != "stopped"
+    return Server(
+        id=own_id,
+        host=str(seen["host"]),
+        running=running,
+        current=seen["state"] == "current",
+        enabled=bool(seen["enabled"]),
+        mode=str(seen["mode"]) if running else "",
+        members=frozenset(map(int, seen["members"])),
+        position=(int(seen["epoch"]), int(seen["zxid"])),
+        sole=bool(seen["sole"]),
+    )
+
+
+def majority(members: Ids) -> int:
+    """How many of them decide."""
+    return len(members) // 2 + 1
+
+
+def can_part(first: Ids, second: Ids, alive: Ids) -> bool:
+    """Whether, of those that may be alive, one quorum of each list can form without a server in common."""
+    if first == second:
+        return False
+    quorums = len(first & alive) >= majority(first) and len(second & alive) >= majority(second)
+    return quorums and majority(first) + majority(second) <= len((first | second) & alive)
+
+
+def _step(action: str, servers: Iterable[Server], why: str, members: Ids = frozenset()) -> dict[str, Any]:
+    chosen = sorted(servers, key=lambda server: server.id)
+    return {
+        "action": action,
+        "hosts": [server.host for server in chosen],
+        "members": sorted(members),
+        "why": f"{action} {', '.join(server.name for server in chosen)}: {why}" if chosen else why,
+    }
+
+
+class Ensemble:
+    """All that was seen, and what follows from it."""
+
+    def __init__(
+        self, servers: Mapping[int, Server], wanted: Mapping[int, str], gone: Ids, trusted: int
+    ) -> None:
+        self.servers = servers
+        self.hosts = wanted
+        self.wanted: Ids = frozenset(wanted)
+        self.gone = gone
+        self.trusted = trusted
+        self.serving = {server.id for server in servers.values() if server.serves}
+        self.leaders = [server for server in servers.values() if server.leads]
+
+    def next_step(self) -> dict[str, Any]:
+        """The one thing to do now."""
+        if len(self.leaders) > 1:
+            names = " and ".join(f"{leader.name} leads {sorted(leader.members)}" for leader in self.leaders)
+            return self._refuse(
+                f"there are two ensembles, with a tree each: {names}. Stop zookeeper.service on the hosts of the wrong "
+                "one, disable it there, and move its version-2 away"
+            )
+        if self.leaders:
+            return self._while_serving(self.leaders[0])
+        return self._behind_an_unseen_leader() or self._without_quorum()
+
+    def witness(self, step: Mapping[str, Any]) -> str:
+        """The host that is asked, while a leader restarts, whether the others have elected another; "" for none."""
+        leads = [
+            server for server in self.leaders if server.mode == "leader" and server.host in step["hosts"]
+        ]
+        others = [
+            server for server in self._wanted_servers() if server.serves and server.host not in step["hosts"]
+        ]
+        return others[0].host if step["action"] == "restart" and leads and others else ""
+
+    def until(self, step: Mapping[str, Any]) -> str:
+        """What a started server is waited for: it serves, or, where others have to come first, it is alive."""
+        standalone = any(server.mode == "standalone" for server in self.leaders)
+        grows = standalone and len(step["members"]) > 1
+        return "alive" if not self.leaders or grows else "serving"
+
+    def _behind_an_unseen_leader(self) -> dict[str, Any] | None:
+        """Followers serve, so there is a quorum: what was not seen of it, its leader, forbids every step."""
+        followers = [server for server in self.servers.values() if server.serves]
+        unseen = sorted(frozenset().union(*(server.members for server in followers)) - set(self.servers))
+        if not unseen:
+            return None
+        names = ", ".join(map(self._name, unseen))
+        if all(server.current and server.members == self.wanted for server in self._wanted_servers()):
+            return _step("none", [], f"{names} were not seen; the others are as wanted")
+        return self._refuse(
+            f"{followers[0].name} serves, but its leader was not seen. Bring these hosts back, or run this without "
+            f"--limit: {names}"
+        )
+
+    # A quorum serves
+
+    def _while_serving(self, leader: Server) -> dict[str, Any]:
+        target = self._target(leader)
+        steps = (
+            self._refuse_a_stranger(leader),
+            self._retire(leader),
+            self._start_a_member(leader),
+            self._restart_one(leader, target),
+            self._start_a_newcomer(leader, target),
+            self._stop_a_leaver(leader, target),
+            self._hand_over(leader, target),
+            self._start_a_leaver(leader, target),
+            self._leave_the_standalone(leader, target),
+            self._to_the_standalone(leader, target),
+        )
+        for step in steps:
+            if step is not None:
+                return step
+        old = self._outdated(target)
+        if old or target != self.wanted or leader.members != self.wanted:
+            return self._refuse(self._why_stuck(leader, target))
+        missing = self._missing(target)
+        return _step("none", [], f"server(s) {missing} were not seen" if missing else "nothing to do")
+
+    def _target(self, leader: Server) -> Ids:
+        """The list to go for now: who is to join joins before anybody leaves, two at a time.
+
+        Two, because newcomers need a quorum of the new list that serves already, and because who leaves has to hand the
+        leadership to somebody who stays. While two lists are in use the way to the wanted one is gone to its end.
+        """
+        running = {
+            server.members
+            for server in self.servers.values()
+            if server.running and server.id in leader.members
+        }
+        lists = {one - self.gone for one in running}
+        if len(lists) > 1:
+            return (
+                min(lists, key=len) if all(one >= self.wanted for one in lists) else frozenset().union(*lists)
+            )
+        (members,) = lists
+        if coming := sorted(self.wanted - members):
+            return members.union(coming[:_AT_A_TIME] if len(members) > 1 else coming)
+        return members.difference(sorted(members - self.wanted)[-_AT_A_TIME:])
+
+    def _start_a_member(self, leader: Server) -> dict[str, Any] | None:
+        """A member that is down comes back with what the leader runs with; empty ones are filled by the leader."""
+        down = [
+            server
+            for server in self._wanted_servers()
+            if not server.running and server.id in leader.members and not self._is_newcomer(server, leader)
+        ]
+        if not down:
+            return None
+        return _step("start", down[:1], "a member that does not run", leader.members)
+
+    def _is_newcomer(self, server: Server, leader: Server) -> bool:
+        """In the leader's list, but in not every voter's: it has to wait until it is."""
+        voters = [each for each in self.servers.values() if each.running and each.id in leader.members]
+        return any(server.id not in each.members for each in voters)
+
+    def _refuse_a_stranger(self, leader: Server) -> dict[str, Any] | None:
+        """A server that this role never configured may have somebody else's tree."""
+        for server in self._wanted_servers():
+            if self._is_outside(server) and server.full and not server.members and server is not leader:
+                return self._refuse(
+                    f"{server.name} is to join, but has a tree of its own (zxid 0x{server.position[1]:x}). If nobody "
+                    "needs it, move version-2 out of its data directory (and out of zookeeper_data_log_dir)"
+                )
+        return None
+
+    def _retire(self, leader: Server) -> dict[str, Any] | None:
+        """Who is in nobody's list leaves for good, and its data is kept aside: should it come again, it comes empty."""
+        left = [
+            server
+            for server in self.servers.values()
+            if self._is_outside(server)
+            and server is not leader
+            and (server.full or server.running or server.enabled)
+            and not (server.running and server.id in self.wanted)
+        ]
+        return _step("retire", left[:1], "the ensemble has it no more") if left else None
+
+    def _is_outside(self, server: Server) -> bool:
+        """No running server that is or was a voter counts it."""
+        voters = [each for each in self.servers.values() if each.running and each.id != server.id]
+        return not any(server.id in each.members for each in voters if each.id in self.wanted or each.serves)
+
+    def _outdated(self, target: Ids) -> list[Server]:
+        running = [server for server in self.servers.values() if server.running and server.id in target]
+        return [
+            server
+            for server in running
+            if server.members != target or (target == self.wanted and not server.current)
+        ]
+
+    def _restart_one(self, leader: Server, target: Ids) -> dict[str, Any] | None:
+        """Followers first, for each leader that goes costs an election."""
+        outdated = sorted(self._outdated(target), key=lambda server: (server.leads, server.serves, server.id))
+        for server in outdated:
+            if server.leads and len(outdated) > 1:
+                continue
+            if self._bears(server, leader, target) and self._is_safe({target}):
+                why = (
+                    "its settings changed"
+                    if server.members == target
+                    else f"its ensemble becomes {sorted(target)}"
+                )
+                return _step("restart", [server], why, target)
+        return None
+
+    def _bears(self, server: Server, leader: Server, target: Ids) -> bool:
+        """Whether the others serve on without it, and it finds a quorum of its new list when it is back."""
+        rest = frozenset(self.serving - {server.id})
+        if target == leader.members and majority(target) == len(target):
+            return rest == target - {server.id}  # one server: there is nobody to lose
+        if len(rest & target) < majority(target):
+            return False
+        if server.leads:
+            return all(self.servers[each].members == target for each in rest & target)
+        return len(rest & leader.members) >= majority(leader.members) and leader.id in target
+
+    def _is_safe(self, more: Collection[Ids], start: int = 0) -> bool:
+        """Whether no two lists in use could have quorums apart, were these lists, and this server, used as well."""
+        running = [server for server in self.servers.values() if server.running]
+        lists = {server.members for server in running} | set(more)
+        known_down = {
+            server.id for server in self.servers.values() if not server.running and not server.enabled
+        }
+        alive = frozenset().union(*lists) - known_down - self.gone | {start}
+        return not any(can_part(one, other, alive) for one, other in itertools.combinations(lists, 2))
+
+    def _start_a_newcomer(self, leader: Server, target: Ids) -> dict[str, Any] | None:
+        if leader.mode == "standalone" or len(self.serving & target) < majority(target):
+            return None
+        for server in self._wanted_servers():
+            if not server.running and server.id in target and self._is_safe({target}, server.id):
+                return _step("start", [server], "it joins, and takes the tree from the leader", target)
+        return None
+
+    def _stop_a_leaver(self, leader: Server, target: Ids) -> dict[str, Any] | None:
+        """While both lists are in use, fewer servers have to be alive than both quorums together."""
+        leaving = sorted(
+            (
+                each
+                for each in self.servers.values()
+                if each.id not in target and (each.running or each.enabled)
+            ),
+            key=lambda server: (server.running, server.leads, -server.id),
+        )
+        for server in leaving:
+            serves_on = len((self.serving - {server.id}) & leader.members) >= majority(leader.members)
+            if serves_on and (len(target) == 1 or not self._is_safe({target})):
+                return _step("stop", [server], f"it leaves the ensemble, which becomes {sorted(target)}")
+        return None
+
+    def _hand_over(self, leader: Server, target: Ids) -> dict[str, Any] | None:
+        if leader.id in target or len((self.serving - {leader.id}) & leader.members) < majority(
+            leader.members
+        ):
+            return None
+        return _step("restart", [leader], "a server that leaves must not lead", leader.members)
+
+    def _start_a_leaver(self, leader: Server, target: Ids) -> dict[str, Any] | None:
+        """It is needed once more, so that the others can go over to the new list with a quorum of the old one."""
+        for server in sorted(self.servers.values(), key=lambda each: each.id):
+            leaves = not server.running and server.id in leader.members - target
+            if leaves and len(target) > 1 and self._is_safe({target}, server.id):
+                return _step("start", [server], "the others need it until they have changed", leader.members)
+        return None
+
+    def _leave_the_standalone(self, leader: Server, target: Ids) -> dict[str, Any] | None:
+        """The only server gets the new list first; then one empty server makes a quorum with it."""
+        if len(leader.members) > 1 or leader.id not in target or target == leader.members:
+            return None
+        ready = [server for server in self._wanted_servers() if not server.running and not server.full]
+        if len(ready) < majority(target) - 1:
+            return None
+        return _step("restart", [leader], f"its ensemble becomes {sorted(target)}", target)
+
+    def _to_the_standalone(self, leader: Server, target: Ids) -> dict[str, Any] | None:
+        """Where no quorum is without it, the last server has all that was acknowledged: the others may stop."""
+        if len(target) > 1 or not target <= self.serving or leader.members == target:
+            return None
+        down = {server.id for server in self.servers.values() if not server.running and not server.enabled}
+        if len(leader.members - target - down - self.gone) >= majority(leader.members):
+            return None
+        leaving = [server for server in self.servers.values() if server.running and server.id not in target]
+        return (
+            _step("stop", leaving, f"{self.servers[min(target)].name} has the whole tree")
+            if leaving
+            else None
+        )
+
+    def _why_stuck(self, leader: Server, target: Ids) -> str:
+        down = sorted((leader.members | self.wanted) - self.serving)
+        names = ", ".join(self._name(each) for each in down) or "none"
+        return (
+            f"the ensemble {sorted(leader.members)} is to become {sorted(target)}, or a server to restart, "
+            f"but without one more of it there would be no quorum, or two. Not serving: {names}. Bring them back "
+            "(journalctl -u zookeeper.service there; no --limit), and run this again. A host that is gone for good is "
+            "replaced by one with the same zookeeper_id; one that leaves stays in the inventory, outside "
+            "of the ensemble's group, until it was stopped"
+        )
+
+    # No quorum
+
+    def _without_quorum(self) -> dict[str, Any]:
+        full = [server for server in self.servers.values() if server.full]
+        if not full:
+            return self._first_install()
+        newest = max(full, key=lambda server: (server.position, server.running, server.id in self.wanted))
+        members = newest.members or self.wanted
+        have = [server for server in full if server.id in members]
+        if step := self._become_standalone(members):
+            return step
+        if stopped := [server for server in have if not server.running]:
+            as_wanted = members == self.wanted and not any(server.running for server in self.servers.values())
+            return _step(
+                "start",
+                stopped,
+                "the servers with the tree come first",
+                self.wanted if as_wanted else frozenset(),
+            )
+        if len(have) >= majority(members):
+            return _step("wait", have, "they are enough for a quorum")
+        empty = [server for server in self.servers.values() if server.id in members and not server.full]
+        if len(have) + len(empty) >= majority(members):
+            return self._fill(have, empty, members)
+        unseen = ", ".join(self._name(each) for each in sorted(members - set(self.servers)))
+        return self._refuse(
+            f"no quorum of {sorted(members)}: {unseen} were not seen. Bring their hosts back, and run this again"
+        )
+
+    def _first_install(self) -> dict[str, Any]:
+        if missing := self._missing(self.wanted):
+            return self._refuse(
+                f"all servers that were seen are empty, and {', '.join(map(self._name, missing))} were not seen: they "
+                "may have the tree, which empty servers would outvote. Bring their hosts back, or take them from the "
+                "inventory"
+            )
+        todo = [
+            server for server in self._wanted_servers() if not server.running or server.members != self.wanted
+        ]
+        if todo:
+            return _step("start", todo, "a new ensemble, all servers empty", self.wanted)
+        return _step("wait", self._wanted_servers(), "a new ensemble, all servers empty")
+
+    def _become_standalone(self, members: Ids) -> dict[str, Any] | None:
+        """The others were stopped on the way to one server, and it was proved to have as much as they."""
+        only = self.servers.get(min(self.wanted))
+        if len(self.wanted) > 1 or only is None or members == self.wanted or members - set(self.servers):
+            return None
+        others = [server for server in self.servers.values() if server.id in members and server is not only]
+        if any(server.running or server.position > only.position for server in others):
+            return None
+        return _step("restart", [only], "it goes on alone, with as new a tree as any", self.wanted)
+
+    def _fill(self, have: list[Server], empty: list[Server], members: Ids) -> dict[str, Any]:
+        """Too few have the tree. Right on the way from one server to several; else disks were lost."""
+        if len(have) == 1 and (have[0].sole or have[0].id == self.trusted):
+            need = majority(members) - 1
+            running = [server for server in empty if server.running]
+            chosen = [server for server in empty if not server.running][: need - len(running)]
+            if len(running) >= need:
+                return _step("wait", [*have, *running], "they are enough for a quorum")
+            return _step(
+                "start", chosen, f"it makes a quorum with {have[0].name}, and takes its tree", members
+            )
+        lost = ", ".join(server.name for server in empty)
+        with_tree = ", ".join(f"{server.name}, zxid 0x{server.position[1]:x}" for server in have)
+        return self._refuse(
+            f"{lost} lost the tree: members of {sorted(members)} with nothing in their data directories. Together they "
+            f"would outvote the server(s) that have it ({with_tree}) and empty the cluster's metadata, so nothing was "
+            "started. Put their disks back, if they still are somewhere. If not, the one copy is all there is, and may "
+            f"lack the last writes; to go on with it: -e zookeeper_trusted_id={have[0].id}"
+        )
+
+    # Helpers
+
+    def _wanted_servers(self) -> list[Server]:
+        return [self.servers[each] for each in sorted(self.wanted) if each in self.servers]
+
+    def _missing(self, members: Ids) -> list[int]:
+        return sorted(members - set(self.servers))
+
+    def _name(self, own_id: int) -> str:
+        if own_id in self.servers:
+            return self.servers[own_id].name
+        return (
+            f"server {own_id} ({self.hosts[own_id]}, not seen)"
+            if own_id in self.hosts
+            else f"server {own_id}"
+        )
+
+    def _refuse(self, why: str) -> dict[str, Any]:
+        return _step("refuse", [], why)
+
+
+class FilterModule:
+    """What Ansible loads."""
+
+    def filters(self) -> dict[str, Any]:
+        return {"zookeeper_next_step": zookeeper_next_step}

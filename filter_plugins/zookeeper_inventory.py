@@ -1,0 +1,53 @@
+"""An ensemble as the inventory and what was seen on its hosts have it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def zookeeper_hosts(hosts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns the names of an ensemble's hosts by server id; takes the hosts' inventory variables."""
+    return {
+        str(host.get("zookeeper_id") or place): str(host["inventory_hostname"])
+        for place, host in enumerate(hosts, 1)
+    }
+
+
+def zookeeper_lines(hosts: Iterable[Mapping[str, Any]], peer_port: int, election_port: int) -> dict[str, str]:
+    """Returns the addresses of an ensemble's servers as zoo.cfg has them, by id."""
+    lines = {}
+    for place, host in enumerate(hosts, 1):
+        address = str(host.get("zookeeper_address") or host.get("ansible_host") or host["inventory_hostname"])
+        bracketed = f"[{address}]" if ":" in address else address
+        lines[str(host.get("zookeeper_id") or place)] = f"{bracketed}:{peer_port}:{election_port}"
+    return lines
+
+
+def zookeeper_seen_on(hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns what zookeeper_server_info found on each host, with the `host`."""
+    return [
+        {**host["zookeeper_looked"], "host": str(host["inventory_hostname"])}
+        for host in hosts
+        if host.get("zookeeper_looked", {}).get("present")
+    ]
+
+
+def zookeeper_unknown(seen: Iterable[Mapping[str, Any]], wanted: Mapping[Any, str]) -> dict[str, str]:
+    """Returns the addresses of members by id, which neither were seen on a host nor are wanted."""
+    servers = list(seen)
+    known = {int(server["id"]) for server in servers} | set(map(int, wanted))
+    lines = {key: line for server in servers for key, line in server["servers"].items()}
+    return {key: line for key, line in sorted(lines.items()) if int(key) not in known}
+
+
+class FilterModule:
+    """What Ansible loads."""
+
+    def filters(self) -> dict[str, Any]:
+        return {
+            "zookeeper_hosts": zookeeper_hosts,
+            "zookeeper_lines": zookeeper_lines,
+            "zookeeper_seen_on": zookeeper_seen_on,
+            "zookeeper_unknown": zookeeper_unknown,
+        }
