@@ -33,6 +33,8 @@ from broker.zookeeper.store import Store, StoreError
 
 # A quorum that is away for longer than an election is away: nobody is stopped then, and nobody waits for it.
 ZOOKEEPER_MS: Final = 6_000
+# One that answered before may be away for this long: for an election, or for a session that has to be made anew.
+_AWAY_S: Final = 12.0
 _PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 5.0
 
@@ -40,10 +42,10 @@ Tell = Callable[[str], None]
 
 
 @contextmanager
-def zookeeper(connect: str) -> Iterator[Store]:
-    """A session of this command's own. Raises :class:`StoreError` when there is no quorum within ``ZOOKEEPER_MS``."""
+def zookeeper(connect: str, within_ms: int = ZOOKEEPER_MS) -> Iterator[Store]:
+    """A session of this command's own. Raises :class:`StoreError` when there is no quorum within ``within_ms``."""
     store = ZooKeeperStore(connect, ZOOKEEPER_MS)
-    store.connect(ZOOKEEPER_MS, threading.Event())
+    store.connect(within_ms, threading.Event())
     try:
         yield store
     finally:
@@ -81,14 +83,21 @@ class Turn:
 
     def ask(self, within_s: float) -> list[str]:
         """Empty when the permit is granted. Else what forbids it after ``within_s``; then it is free again. Raises
-        :class:`StoreError`, and :class:`CannotAskError` for another cluster than this broker's.
+        :class:`StoreError` when ZooKeeper stays away, :class:`CannotAskError` for another cluster than this broker's.
         """
         deadline = self._now() + within_s
         granted = False
+        answered = self._now()
         try:
             while True:
                 began = self._now()
-                reasons = self._ask_once()
+                try:
+                    reasons = self._ask_once()
+                    answered = self._now()
+                except StoreError as error:
+                    if self._now() - answered >= _AWAY_S:
+                        raise
+                    reasons = [f"ZooKeeper: {error}"]
                 granted = not reasons
                 if granted or self._now() >= deadline:
                     return reasons

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from broker.server.asker import Asker, CannotAskError, recovery_progress, unit_given_up
-from broker.server.may_stop import Turn, zookeeper
+from broker.server.may_stop import ZOOKEEPER_MS, Turn, zookeeper
 from broker.server.stop_judge import in_words
 from broker.zookeeper.store import Store, StoreError
 
@@ -34,7 +34,7 @@ def may_stop(options: Any, properties: Mapping[str, str], complain: Complain) ->
         complain(f"broker {asker.own.broker_id} may not stop: {in_words(reasons)}")
         return EXIT_NOT_NOW
 
-    return _in_session(options, properties, complain, ask, "no broker is to be stopped")
+    return _in_session(options, properties, complain, ask, "no broker is to be stopped", ZOOKEEPER_MS)
 
 
 def await_return(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
@@ -50,7 +50,11 @@ def await_return(options: Any, properties: Mapping[str, str], complain: Complain
         complain(f"broker {asker.own.broker_id} is not back: {in_words(reasons)}")
         return EXIT_NOT_NOW
 
-    return _in_session(options, properties, complain, wait, "whether the broker is back cannot be told")
+    # The broker was stopped already: a ZooKeeper that is away is one more thing to wait for.
+    within_ms = max(ZOOKEEPER_MS, int(options.within * 1000))
+    return _in_session(
+        options, properties, complain, wait, "whether the broker is back cannot be told", within_ms
+    )
 
 
 def _in_session(
@@ -59,10 +63,11 @@ def _in_session(
     complain: Complain,
     work: Callable[[Store, Asker], int],
     consequence: str,
+    within_ms: int,
 ) -> int:
     try:
         asker = Asker.of(properties, options.file)
-        with zookeeper(asker.connect) as store:
+        with zookeeper(asker.connect, within_ms) as store:
             return work(store, asker)
     except CannotAskError as error:
         complain(str(error))

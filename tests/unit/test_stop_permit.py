@@ -13,6 +13,7 @@ from broker.server.stop_permit import PERMIT, Held, Lease, StopPermit, decode_le
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.embedded import EmbeddedStore
 from broker.zookeeper.session_end import Session
+from broker.zookeeper.store import ConnectionLossError
 
 MINUTE_MS = 60_000
 ORDERS = TopicPartition("orders", 7)
@@ -50,8 +51,11 @@ class Cluster:
         self.isr = (1, 2, 3)
         self.epochs = {1: 101, 2: 102, 3: 103}
         self.cluster_id = "c1"
+        self.away = False
 
     def read(self, *_, others=True):
+        if self.away:
+            raise ConnectionLossError("/brokers/ids: SessionExpiredError")
         members = {
             n: Member(n, epoch, n, f"h{n}:9092", cluster_id="c1", controller_id=1)
             for n, epoch in self.epochs.items()
@@ -172,6 +176,21 @@ def test_the_deadline_is_in_seconds(turn, cluster, clock):
     cluster.isr = (1, 3)
     assert turn().ask(30) != []
     assert 30 <= clock.now_s < 33
+
+
+def test_a_zookeeper_that_is_away_for_an_election_is_waited_for(turn, cluster, clock):
+    cluster.away = True
+    clock.then[5] = lambda: setattr(cluster, "away", False)
+    told = []
+    assert turn(told=told).ask(60) == []
+    assert told == ["waiting: ZooKeeper: /brokers/ids: SessionExpiredError"]
+
+
+def test_a_zookeeper_that_stays_away_ends_the_turn_long_before_the_deadline(turn, cluster, clock):
+    cluster.away = True
+    with pytest.raises(ConnectionLossError):
+        turn().ask(600)
+    assert 12 <= clock.now_s < 20
 
 
 def test_another_cluster_is_refused_at_once_and_nothing_is_held(turn, cluster):
