@@ -101,6 +101,8 @@ class Turn:
                 granted = not reasons
                 if granted or self._now() >= deadline:
                     return reasons
+                # Who waits holds nothing: what it waits for may be a broker that another's turn is to mend.
+                self._free()
                 self._say(f"waiting: {in_words(reasons)}")
                 self._rest(began)
         finally:

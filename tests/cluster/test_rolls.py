@@ -1,23 +1,17 @@
-"""Who may be stopped, on five hosts of this module's own: one is off for good, one crash-loops, another asks too."""
+"""Who may be stopped, on five hosts of this module's own, of which one is off for good."""
 
-import itertools
 import json
-import os
 import re
 import shlex
-import subprocess
-import threading
 import time
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.deploying import ROOT, make
+from tests.support.deploying import make
 from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import lab_session
 from tests.support.topics import delete_topics
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -65,68 +59,6 @@ def files(lab):
     return {host: lab.run(host, FILES).stdout for host in REST}
 
 
-def without_broker(lab, host):
-    """When the host had no broker that serves, as (from, to) in seconds of the clock that all hosts share."""
-    unit = f"landline-broker@{host[1:]}.service"
-    lines = lab.run(host, f"journalctl --output=short-monotonic --no-pager --unit={unit} _PID=1").stdout
-    told = re.findall(r"^\[ *([\d.]+)\] .*: (Stopping|Started) ", lines, re.MULTILINE)
-    return [
-        (float(a), float(b))
-        for (a, first), (b, second) in itertools.pairwise(told)
-        if (first, second) == ("Stopping", "Started")
-    ]
-
-
-class Load:
-    """Numbered records with acks=all, for as long as the block lasts."""
-
-    def __init__(self, bootstrap):
-        config = {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 5}
-        self._producer = Producer(config)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.acked = set()
-        self.failed = []
-
-    def _run(self):
-        for number in itertools.count():
-            if self._stop.is_set():
-                return
-            self._producer.produce(LOADED, str(number), partition=number % 4, on_delivery=self._note)
-            self._producer.poll(0.005)
-
-    def _note(self, error, message):
-        if error is None:
-            self.acked.add(int(message.value()))
-        else:
-            self.failed.append(str(error))
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
-        self._producer.flush(60)
-
-
-def records(bootstrap):
-    """The numbers that a consumer finds."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(LOADED, number, 0) for number in range(4)])
-    found, ends = set(), 0
-    while ends < 4:
-        message = consumer.poll(30)
-        assert message is not None
-        if message.error():
-            ends += 1
-        else:
-            found.add(int(message.value()))
-    consumer.close()
-    return found
-
-
 def create(bootstrap, topic):
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([topic], operation_timeout=30)[topic.topic].result(60)
@@ -149,49 +81,7 @@ def test_a_refused_turn_leaves_the_host_as_it_was_and_says_for_whom_it_waits(lab
     )
     assert f"Not reached: {OFF}" in words
     assert (pids(lab), files(lab)) == before
-
-
-def test_the_rest_rolls_under_load_while_one_is_off_one_crash_loops_and_another_asks_too(lab, bootstrap):
-    """What is deployed mends the one that crash-loops; a restart of everything at the same time takes turns with it."""
     delete_topics(bootstrap, [TIGHT])
-    # What listens there already: the broker cannot start.
-    lab.run(
-        "h2", "sed -i 's/^landline.http.port=.*/landline.http.port=22/' /etc/landline/broker-2.properties"
-    )
-    lab.run("h2", "systemctl restart --no-block landline-broker@2")
-    wait_until(
-        lambda: "NRestarts=0" not in lab.run("h2", "systemctl show -p NRestarts landline-broker@2").stdout, 60
-    )
-    before = pids(lab)
-    with Load(bootstrap) as load:
-        wait_until(lambda: len(load.acked) > 100, 60)
-        argv = [
-            "make",
-            "restart",
-            f"LAB={lab.name}",
-            f"{arguments({}, broker_dist_dir='/nonexistent')} --limit '!h2'",
-        ]
-        environment = {k: v for k, v in os.environ.items() if k not in {"LANDLINE_LAB", "MAKEFLAGS"}}
-        other = subprocess.Popen(
-            argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        try:
-            done = deploy(lab, {"num.partitions": 2}, check=False)
-        finally:
-            said, _ = other.communicate()
-    print(said)
-    for output in (done.stdout, said):
-        assert re.findall(r"^(h\d).*failed=[1-9]", output, re.MULTILINE) == []
-        assert re.findall(r"^(h\d).*unreachable=[1-9]", output, re.MULTILINE) == [OFF]
-    after = pids(lab)
-    assert not set(after.values()) & set(before.values())
-    assert all("num.partitions=2" in text for text in files(lab).values())
-    apart = sorted(span for host in REST if host != "h2" for span in without_broker(lab, host))
-    assert len(apart) >= 6
-    for (_, ready), (stopped, _) in itertools.pairwise(apart):
-        assert stopped > ready
-    assert load.failed == []
-    assert load.acked <= records(bootstrap)
 
 
 def test_a_restart_changes_neither_release_nor_files(lab):

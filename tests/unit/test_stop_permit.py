@@ -172,6 +172,15 @@ def test_it_waits_says_for_what_once_and_goes_on_when_it_is_there(turn, cluster,
     assert "replica 2 (out of sync)" in told[0]
 
 
+def test_who_waits_for_the_cluster_keeps_nobody_else_from_a_turn(turn, cluster, clock):
+    cluster.isr = (1, 3)
+    del cluster.epochs[2]
+    mended = []
+    clock.then[2] = lambda: mended.append(turn("deploy-2", 2).ask(0))
+    assert turn().ask(30) != []
+    assert mended == [[]]
+
+
 def test_the_deadline_is_in_seconds(turn, cluster, clock):
     cluster.isr = (1, 3)
     assert turn().ask(30) != []
