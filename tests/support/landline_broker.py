@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.brokers import (
@@ -18,6 +18,9 @@ from tests.support.processes import ManagedProcess
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "broker")
+
+# A test's few MiB of records do not need the GiB of free space that a broker in production keeps.
+_OWN_CONFIG: Mapping[str, object] = {"landline.log.dir.min.free.bytes": 64 << 20}
 
 
 class _LandlineProcess(BrokerProcess):
@@ -54,6 +57,7 @@ class LandlineBroker(_LandlineProcess):
         self._properties = log_dir.with_name(log_dir.name + ".properties")
         self._settings: dict[str, object] = {
             **TEST_CONFIG,
+            **_OWN_CONFIG,
             "broker.id": broker_id,
             "landline.http.host": HOST,
             "landline.http.port": self.http_port,
@@ -84,6 +88,7 @@ class LandlineStandalone(_LandlineProcess):
         self.port = port or unused_port()
         self.http_port = unused_port()
         self._overrides: dict[str, object] = {
+            **_OWN_CONFIG,
             "landline.http.host": HOST,
             "landline.http.port": self.http_port,
             **(config or {}),
