@@ -256,6 +256,10 @@ class ZooKeeperStore:
             if isinstance(done, StoreError):
                 raise done
 
+    def create_with_acls(self, path: str, data: bytes, acls: Sequence[Acl]) -> None:
+        entries = [_kazoo_acl(acl) for acl in acls]
+        self._call(path, lambda: self._client.create_async(self._absolute(path), data or None, acl=entries))
+
     # -- watches ----------------------------------------------------------------------------------------
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:

@@ -23,6 +23,7 @@ _MULTI_OPS: Final = 500
 _MULTI_BYTES: Final = 400_000
 _OP_BYTES: Final = 100
 _READ_AT_ONCE: Final = 1000
+_PARENT: Final = znodes.CLUSTER_ID.rpartition("/")[0]
 
 
 class TreeStore(Store, Protocol):
@@ -34,6 +35,10 @@ class TreeStore(Store, Protocol):
 
     def set_acls_many(self, acls: Sequence[tuple[str, Sequence[Acl]]]) -> None:
         """Raises the first one's :class:`StoreError`."""
+        ...
+
+    def create_with_acls(self, path: str, data: bytes, acls: Sequence[Acl]) -> None:
+        """In one step, so that nobody meets the node with another ACL. Raises :class:`StoreError`."""
         ...
 
 
@@ -75,7 +80,9 @@ def _read(store: TreeStore, paths: Sequence[str], nodes: list[Node]) -> Iterator
 def write_tree(store: TreeStore, nodes: Sequence[Node]) -> None:
     """Makes the tree. Raises :class:`BackupError` when there is one already, or when it was left unfinished.
 
-    Data first, ACLs then, for they might forbid the rest; and ``/cluster/id`` at the very end.
+    Data first, ACLs then, for they might forbid the rest; and ``/cluster/id`` at the very end, for with it brokers take
+    the tree: a restore that dies before leaves nothing that is open and in use. One ACL has to follow: that of its
+    parent, where it lets nobody without credentials, as this session is, make the node.
     """
     present = [name for name in sorted(store.children("/")) if name != "zookeeper"]
     if present:
@@ -88,14 +95,21 @@ def write_tree(store: TreeStore, nodes: Sequence[Node]) -> None:
             if node.path == znodes.BROKER_SEQUENCE:  # its version is the last id that was given to a broker
                 for ops in _chunks([SetData(node.path, node.data)] * node.version):
                     store.multi(ops)
-        store.create(cluster_id.path, cluster_id.data)
-        store.set_acls_many([(node.path, node.acls) for node in nodes if node.acls != OPEN_ACL])
+        guarded = [node for node in nodes if node.acls != OPEN_ACL and node.path != cluster_id.path]
+        late = [node for node in guarded if node.path == _PARENT and not _lets_anyone_create(node.acls)]
+        store.set_acls_many([(node.path, node.acls) for node in guarded if node not in late])
+        store.create_with_acls(cluster_id.path, cluster_id.data, cluster_id.acls)
+        store.set_acls_many([(node.path, node.acls) for node in late])
     except StoreError as error:
         try:
             made = [name for name in sorted(store.children("/")) if name != "zookeeper"]
         except StoreError:
             made = ["whatever was made"]
         raise BackupError(f"the restore is unfinished: {error}. {_remove(made)}") from error
+
+
+def _lets_anyone_create(acls: Iterable[Acl]) -> bool:
+    return any((acl.scheme, acl.identity) == ("world", "anyone") and "c" in acl.permissions for acl in acls)
 
 
 def _batches(nodes: Iterable[Node]) -> Iterator[list[Op]]:

@@ -80,7 +80,9 @@ def test_a_broker_starts_on_its_old_data_with_a_restored_tree(tmp_path: Path) ->
         await_leaders(broker.bootstrap, TOPIC)
         produce(broker.bootstrap, RECORDS)
         client = kazoo(connect)
-        client.set_acls(f"/brokers/topics/{TOPIC}", KEPT_ACL)
+        guarded = (f"/brokers/topics/{TOPIC}", "/cluster", "/cluster/id")
+        for path in guarded:
+            client.set_acls(path, KEPT_ACL)
         for _ in range(7):
             client.set("/brokers/seqid", b"")
         kept = {path: client.get(path)[0] for path in ("/cluster/id", f"/brokers/topics/{TOPIC}")}
@@ -108,7 +110,8 @@ def test_a_broker_starts_on_its_old_data_with_a_restored_tree(tmp_path: Path) ->
         client = kazoo(connect)
         assert {path: client.get(path)[0] for path in kept} == kept
         assert client.get(f"/config/topics/{TOPIC}")[0] == topic_config
-        assert set(client.get_acls(f"/brokers/topics/{TOPIC}")[0]) == set(KEPT_ACL)
+        for path in guarded:
+            assert set(client.get_acls(path)[0]) == set(KEPT_ACL), path
         assert client.get_acls("/brokers")[0] == OPEN_ACL_UNSAFE
         restored_state = znodes.load(state, client.get(state)[0])
         assert restored_state["leader_epoch"] > epoch + 1000

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.zookeeper import znodes
 from broker.zookeeper.acl import Acl
 from broker.zookeeper.embedded import EmbeddedStore
+from broker.zookeeper.store import StoreError
 from broker.zookeeper.tree_backup import Backup, BackupError, Node, decode, encode, is_kept, restored
 from broker.zookeeper.tree_copy import read_tree, write_tree
 
@@ -21,13 +24,32 @@ class TreeInMemory(EmbeddedStore):
     def __init__(self) -> None:
         super().__init__()
         self.acls: dict[str, tuple[Acl, ...]] = {}
+        self.written: list[str] = []
         self.connect()
 
     def get_acls_many(self, paths):
         return [self.acls.get(path, (Acl("world", "anyone", "rwcda"),)) for path in paths]
 
     def set_acls_many(self, acls):
-        self.acls |= {path: tuple(entries) for path, entries in acls}
+        for path, entries in acls:
+            self.acls[path] = tuple(entries)
+            self.written.append(path)
+
+    def create_with_acls(self, path, data, acls):
+        self._allow_child_of(path)
+        self.create(path, data)
+        self.acls[path] = tuple(acls)
+
+    def create(self, path, data=b"", **more):
+        if path == ID.path:
+            self.written.append(path)
+        return super().create(path, data, **more)
+
+    def _allow_child_of(self, path):
+        """As ZooKeeper does for a session without credentials."""
+        (acls,) = self.get_acls_many([path.rpartition("/")[0] or "/"])
+        if not any(acl.identity == "anyone" and "c" in acl.permissions for acl in acls):
+            raise StoreError(f"{path}: no auth")
 
 
 def test_a_file_holds_what_was_put_into_it():
@@ -89,6 +111,25 @@ def test_a_tree_is_read_and_made_anew_with_its_acls_and_the_versions_that_count(
     write_tree(target, nodes)
     assert read_tree(target) == [node for node in nodes if node.path != "/brokers/ids/1"]
     assert target.get("/brokers/seqid")[1].version == 1234
+
+
+def test_brokers_find_no_cluster_before_each_acl_is_as_it_was():
+    store = TreeInMemory()
+    secret = (Acl("digest", "u:hash", "rwcda"),)
+    listed = (Acl("world", "anyone", "rc"), *secret)
+    id_node = replace(ID, acls=(Acl("world", "anyone", "r"),))
+    acls = {"/": listed, "/cluster": listed, "/config": secret}
+    write_tree(store, [*(Node(path, b"", acls=entries) for path, entries in acls.items()), id_node])
+    assert store.written == [*acls, "/cluster/id"]
+    assert store.acls == {**acls, "/cluster/id": id_node.acls}
+
+
+def test_an_acl_that_would_keep_the_cluster_id_out_comes_after_it_and_none_else():
+    store = TreeInMemory()
+    closed = (Acl("world", "anyone", "r"), Acl("digest", "u:hash", "rwcda"))
+    write_tree(store, [Node(path, b"", acls=closed) for path in ("/", "/cluster", "/config")] + [ID])
+    assert store.written == ["/", "/config", "/cluster/id", "/cluster"]
+    assert store.acls["/cluster"] == closed
 
 
 def test_a_tree_that_is_there_is_left_alone():

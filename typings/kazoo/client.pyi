@@ -31,7 +31,7 @@ class KazooClient:
         self,
         path: str,
         value: bytes | None = ...,
-        acl: None = ...,
+        acl: list[ACL] | None = ...,
         ephemeral: bool = ...,
         sequence: bool = ...,
         makepath: bool = ...,
