@@ -39,8 +39,7 @@ def decode(api_key: int, version: int, kind: Kind, body: bytes | bytearray | mem
     Byte fields are copied out; do not use this for Produce requests or Fetch responses of size.
     """
     view = memoryview(body).toreadonly()
-    if kind == "request":
-        _check_lengths(api_key, version, view)
+    _check_lengths(api_key, version, kind, view)
     try:
         entity, size = _read(api_key, version, kind, view)
     except Exception as error:  # the decoder's errors are many: parse, unicode, enum, overflow
@@ -130,18 +129,18 @@ def _reader(api_key: int, version: int, kind: Kind) -> Callable[[memoryview, int
     return reader
 
 
-def _check_lengths(api_key: int, version: int, view: memoryview) -> None:
-    check = _length_check(api_key, version)
+def _check_lengths(api_key: int, version: int, kind: Kind, view: memoryview) -> None:
+    check = _length_check(api_key, version, kind)
     if check is not None:
         try:
             check(view)
         except ProtocolError as error:
-            raise ProtocolError(f"not a {APIS[api_key].name} v{version} request: {error}") from error
+            raise ProtocolError(f"not a {APIS[api_key].name} v{version} {kind}: {error}") from error
 
 
 @cache
-def _length_check(api_key: int, version: int) -> Check | None:
-    return length_check(_entity_type(api_key, version, "request"))
+def _length_check(api_key: int, version: int, kind: Kind) -> Check | None:
+    return length_check(_entity_type(api_key, version, kind))
 
 
 @cache

@@ -17,7 +17,7 @@ _REQUEST_PREFIX = Struct(">hhih")
 _RESPONSE_PREFIX = Struct(">ii")
 _RESPONSE_PREFIX_FLEXIBLE = Struct(">iiB")
 # Kafka's clients send at most a few tags; a header of kilobytes is not one of theirs.
-_MAX_TAGS = 64
+MAX_TAGS = 64
 
 
 class RequestHeader(NamedTuple):
@@ -86,7 +86,7 @@ def write_uvarint(value: int) -> bytes:
 def skip_tags(view: memoryview, position: int) -> int:
     """The position after a tagged-field section."""
     count, position = read_uvarint(view, position)
-    if count > _MAX_TAGS:
+    if count > MAX_TAGS:
         raise ProtocolError(f"{count} tagged fields")
     for _ in range(count):
         _, position = read_uvarint(view, position)

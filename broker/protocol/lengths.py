@@ -1,9 +1,11 @@
 """Whether the array lengths in a message can be true, looked at before kio decodes it.
 
 kio's decoder takes memory for as many elements as a length announces, and ends the process when there is no such
-memory: a request of thirty bytes could stop the broker. So the arrays are walked first, in the bytes as they are; what
+memory: a message of thirty bytes could stop the broker. So the arrays are walked first, in the bytes as they are; what
 is made here is only numbers. The walk ends at the last array and says nothing of what else may be wrong: the decoder
-does. Layouts come from kio's dataclasses (see :mod:`.codec`); tagged fields of requests hold no arrays.
+does. Layouts come from kio's dataclasses (see :mod:`.codec`). Tagged fields that this version knows are walked too, for
+those of responses hold arrays; what a field holds must end where its announced size says, for kio goes by what it holds
+and would read what follows from another place than was looked at.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from struct import error as struct_error
 from typing import Any, Final, get_args, get_origin
 
 from broker.protocol.errors import ProtocolError
-from broker.protocol.framing import INT32, read_uvarint, skip_tags
+from broker.protocol.framing import INT32, MAX_TAGS, read_uvarint, skip_tags
 
 Walk = Callable[[memoryview, int], int]
 Check = Callable[[memoryview], None]
@@ -70,7 +72,42 @@ def length_check(entity_type: Any) -> Check | None:
 def _struct_shapes(entity_type: Any) -> list[_Shape]:
     flexible = bool(entity_type.__flexible__)
     shapes = [_field_shape(field, flexible) for field in fields(entity_type) if "tag" not in field.metadata]
-    return [*shapes, _Shape(1, skip_tags)] if flexible else shapes
+    return [*shapes, _tags_shape(entity_type)] if flexible else shapes
+
+
+def _tags_shape(entity_type: Any) -> _Shape:
+    """A struct's tagged fields, the known ones among them walked."""
+    known = {
+        field.metadata["tag"]: _field_shape(field, flexible=True)
+        for field in fields(entity_type)
+        if "tag" in field.metadata
+    }
+    if not known:
+        return _Shape(1, skip_tags)
+
+    def walk(view: memoryview, position: int) -> int:
+        count, position = read_uvarint(view, position)
+        if count > MAX_TAGS:
+            raise ProtocolError(f"{count} tagged fields")
+        for _ in range(count):
+            tag, position = read_uvarint(view, position)
+            size, position = read_uvarint(view, position)
+            end = position + size
+            if end > len(view):
+                raise ProtocolError(
+                    f"tagged field {tag} of {size} bytes announced at {position} of {len(view)}"
+                )
+            shape = known.get(tag)
+            if shape is not None and _end_of(shape, view[:end], position) != end:
+                raise ProtocolError(f"tagged field {tag} does not take the {size} bytes that it announces")
+            position = end
+        return position
+
+    return _Shape(1, walk, any(shape.has_array for shape in known.values()))
+
+
+def _end_of(shape: _Shape, view: memoryview, position: int) -> int:
+    return position + shape.min_bytes if shape.walk is None else shape.walk(view, position)
 
 
 def _field_shape(field: Field[Any], flexible: bool) -> _Shape:

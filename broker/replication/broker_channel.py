@@ -24,6 +24,15 @@ class RefusedError(ChannelError):
     """Nobody listens at the peer's port: its process has ended, or is about to begin."""
 
 
+def grown(buffer: bytearray, filled: int, wanted: int) -> bytearray:
+    """A larger buffer for an answer of ``wanted`` bytes with the ``filled`` ones of ``buffer``, which is full: at most
+    four times what has come, whatever the peer announces, and with room to spare for the next answer.
+    """
+    larger = bytearray(min(wanted + wanted // 4, 4 * filled))
+    larger[:filled] = memoryview(buffer)[:filled]
+    return larger
+
+
 class BrokerChannel:
     """Connects on demand, and again after an error. Raises :class:`ChannelError` for everything of the network.
 
@@ -190,11 +199,14 @@ class BrokerChannel:
     def _receive_frame(self, connection: socket.socket) -> memoryview:
         self._receive_exactly(connection, memoryview(self._buffer)[:4])
         size = self.size_of(self._buffer)
-        if size > len(self._buffer):
-            self._buffer = bytearray(size + size // 4)
-        frame = memoryview(self._buffer)[:size]
-        self._receive_exactly(connection, frame)
-        return frame
+        received = 0
+        while True:
+            end = min(size, len(self._buffer))
+            self._receive_exactly(connection, memoryview(self._buffer)[received:end])
+            if end == size:
+                return memoryview(self._buffer)[:size]
+            received = end
+            self._buffer = grown(self._buffer, received, size)
 
     def _receive_exactly(self, connection: socket.socket, target: memoryview) -> None:
         while target:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from broker.replication.broker_channel import BrokerChannel, ChannelError
+from broker.replication.broker_channel import BrokerChannel, ChannelError, grown
 
 _FIRST_BUFFER = 64 * 1024
 _LENGTH_BYTES = 4
@@ -83,8 +83,8 @@ class FetchGuest:
             return True
         end = _LENGTH_BYTES + self._channel.size_of(self._buffer)
         if self._filled < end:
-            if end > len(self._buffer):
-                self._grow(end)
+            if self._filled == len(self._buffer):
+                self._buffer = grown(self._buffer, self._filled, end)
             return True
         self._filled = 0
         self._answers += 1
@@ -93,8 +93,3 @@ class FetchGuest:
             return False
         self.send(request)
         return True
-
-    def _grow(self, size: int) -> None:
-        grown = bytearray(size + size // 4)
-        grown[: self._filled] = memoryview(self._buffer)[: self._filled]
-        self._buffer = grown

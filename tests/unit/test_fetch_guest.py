@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -164,6 +165,69 @@ def test_an_absurd_size_is_refused(leader: ScriptedLeader, follow: Callable[[int
     follower.join()
     assert isinstance(follower.error, ChannelError)
     assert "announced" in str(follower.error)
+
+
+def test_announced_bytes_take_no_memory_before_they_come(
+    leader: ScriptedLeader, follow: Callable[[int], Follower]
+) -> None:
+    leader_sends = 100_000
+    tracemalloc.start()
+    try:
+        follower = follow(1)
+        leader.request()
+        leader.socket.sendall(framing.INT32.pack(200 << 20) + bytes(leader_sends))
+        leader.socket.close()
+        follower.join()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(follower.error, ChannelError)
+    assert peak < 20 * leader_sends
+
+
+def test_announced_bytes_take_no_memory_of_a_thread_that_asks(leader: ScriptedLeader) -> None:
+    channel = BrokerChannel("127.0.0.1", leader.port, client_id="f")
+    errors: list[ChannelError] = []
+
+    def ask() -> None:
+        try:
+            channel.request_raw(ApiKey.FETCH, 17, (b"x",))
+        except ChannelError as error:
+            errors.append(error)
+
+    tracemalloc.start()
+    try:
+        asked = threading.Thread(target=ask)
+        asked.start()
+        leader.accept()
+        leader.request()
+        leader.socket.sendall(framing.INT32.pack(200 << 20) + bytes(100_000))
+        leader.socket.close()
+        asked.join(WAIT_S)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(errors) == 1
+    assert peak < 2_000_000
+
+
+def test_a_large_answer_is_whole_for_a_thread_that_asks(leader: ScriptedLeader) -> None:
+    channel = BrokerChannel("127.0.0.1", leader.port, client_id="f")
+    bodies: list[bytes] = []
+
+    def ask() -> None:
+        for _ in range(2):
+            bodies.append(bytes(channel.request_raw(ApiKey.FETCH, 17, (b"x",))))
+
+    asked = threading.Thread(target=ask)
+    asked.start()
+    leader.accept()
+    large = bytes(range(256)) * 4096
+    leader.answer(leader.request(), large)
+    leader.answer(leader.request(), b"small")
+    asked.join(WAIT_S)
+    channel.close()
+    assert bodies == [large, b"small"]
 
 
 @pytest.mark.parametrize("end", ["close", "interrupt"])
