@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper.znodes import BadZnodeError, dump, field_of, load
+from broker.zookeeper.znodes import STRANGE, BadZnodeError, dump, field_of, int32, load
 
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
@@ -29,10 +29,12 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
     rows = field_of(REASSIGN_PARTITIONS, load(REASSIGN_PARTITIONS, data), "partitions")
     try:
         return {
-            TopicPartition(str(row["topic"]), int(row["partition"])): tuple(int(i) for i in row["replicas"])
+            TopicPartition(str(row["topic"]), int32(row["partition"])): tuple(
+                int32(i) for i in row["replicas"]
+            )
             for row in rows
         }
-    except (KeyError, ValueError, TypeError) as error:
+    except STRANGE as error:
         raise _strange(REASSIGN_PARTITIONS, data, error) from error
 
 
@@ -40,8 +42,8 @@ def decode_preferred_election(data: bytes) -> list[TopicPartition]:
     """The partitions to be led by their preferred leaders. Raises :class:`~broker.zookeeper.znodes.BadZnodeError`."""
     rows = field_of(PREFERRED_ELECTION, load(PREFERRED_ELECTION, data), "partitions")
     try:
-        return [TopicPartition(str(row["topic"]), int(row["partition"])) for row in rows]
-    except (KeyError, ValueError, TypeError) as error:
+        return [TopicPartition(str(row["topic"]), int32(row["partition"])) for row in rows]
+    except STRANGE as error:
         raise _strange(PREFERRED_ELECTION, data, error) from error
 
 

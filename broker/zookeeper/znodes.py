@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from broker.config.endpoint import Endpoint
@@ -60,6 +60,10 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 
 class BadZnodeError(StoreError):
     """A znode holds something else than Kafka writes there."""
+
+
+# What taking a value of the wrong kind apart raises; OverflowError is JSON's Infinity as a number.
+STRANGE: Final = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 
 
 class LeaderRecoveryState(IntEnum):
@@ -210,7 +214,7 @@ def load(path: str, data: bytes) -> dict[str, Any]:
     """Raises :class:`BadZnodeError` when the node holds no JSON object."""
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter for brackets within brackets without end
         raise BadZnodeError(f"{path} holds no JSON ({error}): {data[:200]!r}") from error
     if not isinstance(value, dict):
         raise BadZnodeError(f"{path} holds no JSON object: {data[:200]!r}")
@@ -262,14 +266,14 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
             features=value.get("features") or {},
             first_epoch=None if value.get(_FIRST_EPOCH) is None else int(value[_FIRST_EPOCH]),
         )
-    except (ValueError, TypeError, AttributeError) as error:
+    except STRANGE as error:
         raise BadZnodeError(f"{path} holds no broker registration ({error}): {data[:500]!r}") from error
 
 
 def _decode_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
     listener, _, address = text.partition("://")
     host, _, port = address.rpartition(":")
-    return Endpoint(host.strip("[]"), int(port), listener, protocols.get(listener, listener))
+    return Endpoint(host.strip("[]"), int32(port), listener, protocols.get(listener, listener))
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:
@@ -294,7 +298,7 @@ def decode_topic(topic: str, data: bytes, version: int = -1) -> TopicAssignment:
             removing_replicas=_decode_replicas(value.get("removing_replicas", {})),
             version=version,
         )
-    except (ValueError, TypeError, AttributeError) as error:
+    except STRANGE as error:
         raise BadZnodeError(f"{path} holds no assignment ({error}): {data[:500]!r}") from error
 
 
@@ -303,7 +307,7 @@ def _encode_replicas(replicas: Mapping[int, tuple[int, ...]]) -> dict[str, list[
 
 
 def _decode_replicas(value: Mapping[str, list[int]]) -> dict[int, tuple[int, ...]]:
-    return {int(partition): tuple(int(i) for i in ids) for partition, ids in value.items()}
+    return {int32(partition): tuple(int32(i) for i in ids) for partition, ids in value.items()}
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
@@ -330,15 +334,15 @@ def decode_state(tp: TopicPartition, data: bytes, version: int) -> LeaderAndIsr:
     value = load(path, data)
     try:
         return LeaderAndIsr(
-            leader=int(field_of(path, value, "leader")),
-            leader_epoch=int(field_of(path, value, "leader_epoch")),
-            isr=tuple(int(i) for i in field_of(path, value, "isr")),
-            controller_epoch=int(field_of(path, value, "controller_epoch")),
+            leader=int32(field_of(path, value, "leader")),
+            leader_epoch=int32(field_of(path, value, "leader_epoch")),
+            isr=tuple(int32(i) for i in field_of(path, value, "isr")),
+            controller_epoch=int32(field_of(path, value, "controller_epoch")),
             recovery_state=LeaderRecoveryState(value.get("leader_recovery_state", 0)),
             partition_epoch=version,
             epochs=_decode_member_epochs(value.get(EPOCHS)),
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except STRANGE as error:
         raise BadZnodeError(f"{path} holds no partition state ({error}): {data[:200]!r}") from error
 
 
@@ -363,7 +367,7 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes) -> int:
-    return int(field_of(CONTROLLER, load(CONTROLLER, data), "brokerid"))
+    return _number_of(CONTROLLER, data, "brokerid")
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
@@ -399,7 +403,7 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 def decode_log_dir_event(path: str, data: bytes) -> int:
     """The broker's id."""
-    return int(field_of(path, load(path, data), "broker"))
+    return _number_of(path, data, "broker")
 
 
 def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
@@ -407,7 +411,7 @@ def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
 
 
 def decode_producer_id_block_end(data: bytes) -> int:
-    return int(field_of(PRODUCER_ID_BLOCK, load(PRODUCER_ID_BLOCK, data), "block_end"))
+    return _number_of(PRODUCER_ID_BLOCK, data, "block_end")
 
 
 def encode_uuid(value: uuid.UUID) -> str:
@@ -427,9 +431,25 @@ def random_uuid() -> uuid.UUID:
             return value
 
 
+def int32(value: Any) -> int:
+    """A number that a request can carry: a larger one would fail where it is sent, far from the node that holds it."""
+    number = int(value)
+    if not -(1 << 31) <= number < 1 << 31:
+        raise ValueError(f"{str(value)[:40]} is no int32")
+    return number
+
+
+def _number_of(path: str, data: bytes, name: str) -> int:
+    value = field_of(path, load(path, data), name)
+    try:
+        return int(value)
+    except STRANGE as error:
+        raise BadZnodeError(f"{path} holds no number {name} ({error}): {data[:200]!r}") from error
+
+
 def field_of(path: str, value: Mapping[str, Any], name: str) -> Any:
     """Raises :class:`BadZnodeError` when it is not there."""
     try:
         return value[name]
     except KeyError:
-        raise BadZnodeError(f"{path} lacks {name!r}: {value}") from None
+        raise BadZnodeError(f"{path} lacks {name!r}: {str(value)[:500]}") from None

@@ -216,8 +216,7 @@ def test_a_large_answer_is_whole_for_a_thread_that_asks(leader: ScriptedLeader) 
     bodies: list[bytes] = []
 
     def ask() -> None:
-        for _ in range(2):
-            bodies.append(bytes(channel.request_raw(ApiKey.FETCH, 17, (b"x",))))
+        bodies.extend(bytes(channel.request_raw(ApiKey.FETCH, 17, (b"x",))) for _ in range(2))
 
     asked = threading.Thread(target=ask)
     asked.start()

@@ -5,6 +5,7 @@ read.
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from broker.config.endpoint import Endpoint
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper import znodes
+from broker.zookeeper import admin_requests, znodes
 from broker.zookeeper.znodes import (
     BadZnodeError,
     BrokerRegistration,
@@ -149,3 +150,75 @@ def test_every_partition_state_comes_back(leader, epoch, isr, controller_epoch, 
 def test_every_assignment_comes_back(partitions, topic_id):
     assignment = TopicAssignment(partitions, topic_id, version=3)
     assert znodes.decode_topic("t", znodes.encode_topic(assignment), 3) == assignment
+
+
+GARBAGE = (
+    b"",
+    b"\xff\xfe",
+    b"null",
+    b"7",
+    b'{"brokerid": null}',
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b'{"features":' + b"[" * 100_000,
+    b"9" * 10_000,
+)
+STRANGE_VALUES = (
+    b"null",
+    b"Infinity",
+    b"NaN",
+    b"1e999",
+    b"[]",
+    b"[[]]",
+    b"{}",
+    b'{"0":7}',
+    b'{"x":[1]}',
+    b'{"0":["x"]}',
+    b'"x"',
+    b"99999999999999999999",
+)
+NUMBERS = {
+    "brokerid", "broker", "block_end", "leader", "leader_epoch", "isr", "controller_epoch", "leader_recovery_state",
+}  # fmt: skip
+STRUCTURES = {
+    "partitions",
+    "adding_replicas",
+    "endpoints",
+    "listener_security_protocol_map",
+    "timestamp",
+    "config",
+}
+DECODERS = {
+    "cluster id": znodes.decode_cluster_id,
+    "broker": lambda data: znodes.decode_broker(1, data),
+    "topic": lambda data: znodes.decode_topic("t", data),
+    "state": lambda data: znodes.decode_state(T0, data, 1),
+    "controller": znodes.decode_controller,
+    "config": lambda data: znodes.decode_config("/config/topics/t", data),
+    "config change": lambda data: znodes.decode_config_change("/config/changes/c", data),
+    "log dir event": lambda data: znodes.decode_log_dir_event("/log_dir_event_notification/l", data),
+    "producer ids": znodes.decode_producer_id_block_end,
+    "reassignment": admin_requests.decode_reassignment,
+    "preferred election": admin_requests.decode_preferred_election,
+}
+
+
+@pytest.mark.parametrize("decode", DECODERS.values(), ids=list(DECODERS))
+def test_garbage_in_a_znode_is_a_bad_znode_and_nothing_else(decode):
+    wholes = [
+        b'{"%s":%s}' % (name.encode(), value) for name in NUMBERS | STRUCTURES for value in STRANGE_VALUES
+    ]
+    state = b'{"leader":%s,"leader_epoch":1,"isr":%s,"controller_epoch":1,"landline_epochs":%s}'
+    wholes += [state % (value, other, value) for value in STRANGE_VALUES for other in (b"[1]", value)]
+    wholes += [
+        b'{"partitions":[{"topic":"t","partition":%s,"replicas":%s}]}' % (v, v) for v in STRANGE_VALUES
+    ]
+    for data in (*GARBAGE, *wholes):
+        with suppress(BadZnodeError):
+            decode(data)
+
+
+def test_numbers_that_no_request_can_carry_are_refused_where_they_are_read():
+    state = LeaderAndIsr(1, 1 << 31, (1,), 1)
+    with pytest.raises(BadZnodeError, match="no int32"):
+        znodes.decode_state(T0, znodes.encode_state(state), 1)
