@@ -11,16 +11,17 @@ Units: kio names ``*_ms`` durations without the suffix (``timeout``, ``max_wait`
 from __future__ import annotations
 
 import io
+import sys
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from broker.protocol.api_keys import APIS
-from broker.protocol.errors import ProtocolError
+from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.lengths import FIXED_BYTES, Check, element_type, length_check
 from broker.protocol.one_body import Addressed
 from broker.protocol.unknown_tags import without_unknown_tags
@@ -31,15 +32,27 @@ Fields = Mapping[str, Any]
 ZERO_UUID = uuid.UUID(int=0)
 
 
-def decode(api_key: int, version: int, kind: Kind, body: bytes | bytearray | memoryview) -> Any:
-    """Decodes one message body (no header) to its entity.
+def count_elements(api_key: int, version: int, body: memoryview, most: int) -> int:
+    """How many elements the arrays of a request have, those in elements too; ``most`` + 1 where there are more.
+
+    What has no more than ``most`` has been checked for :meth:`decode` with that. Nothing is made but numbers. Raises
+    :class:`ProtocolError` where a length cannot be true.
+    """
+    return _count(api_key, version, "request", body, most)
+
+
+def decode(
+    api_key: int, version: int, kind: Kind, body: bytes | bytearray | memoryview, *, counted: bool = False
+) -> Any:
+    """Decodes one message body (no header) to its entity. ``counted``: by :func:`count_elements`, whole.
 
     Raises :class:`ProtocolError` when the bytes are truncated or otherwise no such message. What stands behind a
     request is ignored, as Kafka does: librdkafka 2.16 asks for all topics in Metadata v12 with three bytes too many.
     Byte fields are copied out; do not use this for Produce requests or Fetch responses of size.
     """
     view = memoryview(body).toreadonly()
-    _check_lengths(api_key, version, kind, view)
+    if not counted:
+        _count(api_key, version, kind, view, sys.maxsize - 1)
     try:
         entity, size = _read(api_key, version, kind, view)
     except Exception as error:  # the decoder's errors are many: parse, unicode, enum, overflow
@@ -75,6 +88,19 @@ def _encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
     buffer = io.BytesIO()
     _writer(api_key, version, kind)(buffer, _builder(_entity_type(api_key, version, kind))(values))
     return buffer.getvalue()
+
+
+def encode_error(api_key: int, version: int, error: Errors) -> bytes | None:
+    """The response that says ``error`` and nothing else; None where the version's has no error for the whole."""
+    known = {field.name: field for field in fields(_entity_type(api_key, version, "response"))}
+    if "error_code" not in known:
+        return None
+    empty = {
+        name: _nothing(field)
+        for name, field in known.items()
+        if _default(field) is MISSING and _is_asked(field)
+    }
+    return encode(api_key, version, "response", {**empty, "throttle_time": 0, "error_code": error})
 
 
 def get(entity: Any, name: str, default: Any = None) -> Any:
@@ -129,13 +155,14 @@ def _reader(api_key: int, version: int, kind: Kind) -> Callable[[memoryview, int
     return reader
 
 
-def _check_lengths(api_key: int, version: int, kind: Kind, view: memoryview) -> None:
+def _count(api_key: int, version: int, kind: Kind, view: memoryview, most: int) -> int:
     check = _length_check(api_key, version, kind)
-    if check is not None:
-        try:
-            check(view)
-        except ProtocolError as error:
-            raise ProtocolError(f"not a {APIS[api_key].name} v{version} {kind}: {error}") from error
+    if check is None:
+        return 0
+    try:
+        return check(view, most)
+    except ProtocolError as error:
+        raise ProtocolError(f"not a {APIS[api_key].name} v{version} {kind}: {error}") from error
 
 
 @cache
@@ -181,6 +208,19 @@ def _default(field: Field[Any]) -> Any:
     if field.default is not MISSING or field.default_factory is not MISSING:
         return MISSING
     return _ZEROES.get(field.metadata.get("kafka_type", ""), MISSING)
+
+
+def _is_asked(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _nothing(field: Field[Any]) -> Any:
+    _, is_array = element_type(field.type)
+    if is_array:
+        return ()
+    if type(None) in get_args(field.type):
+        return None
+    return {"string": "", "bytes": b"", "bool": False}.get(field.metadata.get("kafka_type", ""), 0)
 
 
 def _converter(field: Field[Any]) -> Callable[[Any], Any]:

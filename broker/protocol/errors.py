@@ -146,3 +146,7 @@ class KafkaError(Exception):
 
 class ProtocolError(Exception):
     """The peer's bytes are no Kafka request: the connection is closed and one line logged."""
+
+
+class TooManyElements(ProtocolError):
+    """A request names more than whoever reads it was told to take."""

@@ -5,6 +5,7 @@ Layouts from Kafka 3.9's FetchRequest, versions 4 to 17.
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import TypeVar
 
-from broker.protocol.errors import ProtocolError
+from broker.protocol.errors import ProtocolError, TooManyElements
 from broker.protocol.readers import FlexibleReader, Reader
 
 TopicKey = uuid.UUID | str
@@ -52,15 +53,17 @@ class FetchRequest:
     forgotten: list[tuple[TopicKey, list[int]]]
 
 
-def parse_fetch_request(body: memoryview, version: int) -> FetchRequest:
-    """What stands behind the request is ignored, as Kafka does. Raises :class:`ProtocolError` when it is cut short."""
+def parse_fetch_request(body: memoryview, version: int, most: int = sys.maxsize) -> FetchRequest:
+    """What stands behind the request is ignored, as Kafka does. Raises :class:`ProtocolError` when it is cut short,
+    :class:`TooManyElements` when its arrays of topics or of partitions have more than ``most`` elements together.
+    """
     try:
-        return _parse(body, version)
+        return _parse(body, version, most)
     except (struct_error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"truncated Fetch v{version}: {error}") from error
 
 
-def _parse(body: memoryview, version: int) -> FetchRequest:
+def _parse(body: memoryview, version: int, most: int) -> FetchRequest:
     flexible = version >= _FLEXIBLE_FROM
     reader = FlexibleReader(body) if flexible else Reader(body)
     replica_id, replica_epoch = -1, -1
@@ -69,8 +72,8 @@ def _parse(body: memoryview, version: int) -> FetchRequest:
     wait_ms, min_bytes, max_bytes, isolation = reader.fields(_HEAD)
     session_id, epoch = reader.fields(_SESSION) if version >= 7 else (NO_SESSION, FINAL_EPOCH)
     key: Callable[[Reader], TopicKey] = Reader.uuid if version >= _TOPIC_IDS_FROM else Reader.string
-    topics = _topics(reader, key, _asked_partition(version))
-    forgotten = _topics(reader, key, Reader.int32) if version >= 7 else []
+    topics = _topics(reader, key, _asked_partition(version), most)
+    forgotten = _topics(reader, key, Reader.int32, most) if version >= 7 else []
     if version >= 11:
         reader.string()  # the rack, which no choice of replica asks for here
     if flexible:
@@ -92,12 +95,19 @@ def _parse(body: memoryview, version: int) -> FetchRequest:
 
 
 def _topics(
-    reader: Reader, read_key: Callable[[Reader], TopicKey], read_partition: Callable[[Reader], Partition]
+    reader: Reader,
+    read_key: Callable[[Reader], TopicKey],
+    read_partition: Callable[[Reader], Partition],
+    most: int,
 ) -> list[tuple[TopicKey, list[Partition]]]:
     topics = []
-    for _ in range(_length(reader)):
+    left = most - (count := _length(reader))
+    for _ in range(count):
         key = read_key(reader)
-        topics.append((key, [read_partition(reader) for _ in range(_length(reader))]))
+        left -= (count := _length(reader))
+        if left < 0:
+            raise TooManyElements(f"Fetch of more than {most} topics and partitions")
+        topics.append((key, [read_partition(reader) for _ in range(count)]))
         reader.end_struct()
     return topics
 

@@ -19,8 +19,9 @@ from typing import Any, Final, get_args, get_origin
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import INT32, MAX_TAGS, read_uvarint, skip_tags
 
-Walk = Callable[[memoryview, int], int]
-Check = Callable[[memoryview], None]
+# From a position in the bytes to the one behind; counts the elements it meets down from what may still come.
+Walk = Callable[[memoryview, int, list[int]], int]
+Check = Callable[[memoryview, int], int]
 _INT16: Final = Struct(">h")
 FIXED_BYTES: Final[Mapping[str, int]] = {
     "bool": 1,
@@ -39,6 +40,10 @@ FIXED_BYTES: Final[Mapping[str, int]] = {
 }
 
 
+class _TooManyElements(Exception):
+    """More than were to be counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """One piece of a message: the fewest bytes it takes, which are all where ``walk`` is None, and the way past it."""
@@ -51,8 +56,10 @@ class _Shape:
 def length_check(entity_type: Any) -> Check | None:
     """The check of messages of a kio entity; None for one that has no arrays.
 
-    It raises :class:`ProtocolError` when an array announces more elements than there are bytes for, or is null where
-    the protocol has no null (kio would hand on a None).
+    It returns how many elements all arrays have together, those in elements too. It counts to one more than it is
+    told and looks no further then: what comes after has not been checked. It raises :class:`ProtocolError` when an
+    array announces more elements than there are bytes for, or is null where the protocol has no null (kio would hand
+    on a None).
     """
     shapes = _struct_shapes(entity_type)
     last = max((index for index, shape in enumerate(shapes) if shape.has_array), default=-1)
@@ -60,11 +67,15 @@ def length_check(entity_type: Any) -> Check | None:
         return None
     walk = _sequence(shapes[: last + 1])
 
-    def check(body: memoryview) -> None:
+    def check(body: memoryview, most: int) -> int:
+        left = [most]
         try:
-            walk(body, 0)
+            walk(body, 0, left)
+        except _TooManyElements:
+            return most + 1
         except (struct_error, IndexError) as error:
             raise ProtocolError(f"truncated: {error}") from error
+        return most - left[0]
 
     return check
 
@@ -83,9 +94,9 @@ def _tags_shape(entity_type: Any) -> _Shape:
         if "tag" in field.metadata
     }
     if not known:
-        return _Shape(1, skip_tags)
+        return _Shape(1, _skip_tags)
 
-    def walk(view: memoryview, position: int) -> int:
+    def walk(view: memoryview, position: int, left: list[int]) -> int:
         count, position = read_uvarint(view, position)
         if count > MAX_TAGS:
             raise ProtocolError(f"{count} tagged fields")
@@ -98,7 +109,7 @@ def _tags_shape(entity_type: Any) -> _Shape:
                     f"tagged field {tag} of {size} bytes announced at {position} of {len(view)}"
                 )
             shape = known.get(tag)
-            if shape is not None and _end_of(shape, view[:end], position) != end:
+            if shape is not None and _end_of(shape, view[:end], position, left) != end:
                 raise ProtocolError(f"tagged field {tag} does not take the {size} bytes that it announces")
             position = end
         return position
@@ -106,8 +117,8 @@ def _tags_shape(entity_type: Any) -> _Shape:
     return _Shape(1, walk, any(shape.has_array for shape in known.values()))
 
 
-def _end_of(shape: _Shape, view: memoryview, position: int) -> int:
-    return position + shape.min_bytes if shape.walk is None else shape.walk(view, position)
+def _end_of(shape: _Shape, view: memoryview, position: int, left: list[int]) -> int:
+    return position + shape.min_bytes if shape.walk is None else shape.walk(view, position, left)
 
 
 def _field_shape(field: Field[Any], flexible: bool) -> _Shape:
@@ -154,9 +165,9 @@ def _sequence(shapes: Sequence[_Shape]) -> Walk:
             steps.append((fixed, shape.walk))
             fixed = 0
 
-    def walk(view: memoryview, position: int) -> int:
+    def walk(view: memoryview, position: int, left: list[int]) -> int:
         for before, step in steps:
-            position = step(view, position + before)
+            position = step(view, position + before, left)
         return position + fixed
 
     return walk
@@ -165,7 +176,7 @@ def _sequence(shapes: Sequence[_Shape]) -> Walk:
 def _array(name: str, element: _Shape, flexible: bool, nullable: bool) -> _Shape:
     size, walk = element.min_bytes, element.walk
 
-    def array(view: memoryview, position: int) -> int:
+    def array(view: memoryview, position: int, left: list[int]) -> int:
         if flexible:
             count, position = read_uvarint(view, position)
             count -= 1
@@ -180,25 +191,32 @@ def _array(name: str, element: _Shape, flexible: bool, nullable: bool) -> _Shape
             raise ProtocolError(
                 f"{name} of {count} elements announced where {max(len(view) - position, 0)} bytes are left"
             )
+        left[0] -= count
+        if left[0] < 0:
+            raise _TooManyElements
         if walk is None:
             return position + count * size
         for _ in range(count):
-            position = walk(view, position)
+            position = walk(view, position, left)
         return position
 
     return _Shape(1 if flexible else 4, array, has_array=True)
 
 
-def _skip_compact(view: memoryview, position: int) -> int:
+def _skip_tags(view: memoryview, position: int, _left: list[int]) -> int:
+    return position + 1 if view[position] == 0 else skip_tags(view, position)
+
+
+def _skip_compact(view: memoryview, position: int, _left: list[int]) -> int:
     size, position = read_uvarint(view, position)
     return position + size - 1 if size else position
 
 
-def _skip_string(view: memoryview, position: int) -> int:
+def _skip_string(view: memoryview, position: int, _left: list[int]) -> int:
     (size,) = _INT16.unpack_from(view, position)
     return position + 2 + max(int(size), 0)
 
 
-def _skip_bytes(view: memoryview, position: int) -> int:
+def _skip_bytes(view: memoryview, position: int, _left: list[int]) -> int:
     (size,) = INT32.unpack_from(view, position)
     return position + 4 + max(int(size), 0)

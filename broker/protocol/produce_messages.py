@@ -6,12 +6,13 @@ and take 19 µs for an answer that takes 1 µs here.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
 
-from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.errors import Errors, ProtocolError, TooManyElements
 from broker.protocol.framing import write_uvarint
 from broker.protocol.readers import FlexibleReader, Reader
 
@@ -48,20 +49,26 @@ class PartitionResponse:
     leader: tuple[int, int] | None = None
 
 
-def parse_produce_request(body: memoryview, version: int) -> ProduceRequest:
-    """Raises :class:`ProtocolError` when lengths do not add up; nothing is allocated by a length that a peer claims."""
+def parse_produce_request(body: memoryview, version: int, most: int = sys.maxsize) -> ProduceRequest:
+    """Raises :class:`ProtocolError` when lengths do not add up, :class:`TooManyElements` for more than ``most`` topics
+    and partitions; nothing is allocated by a length that a peer claims.
+    """
     try:
         reader = FlexibleReader(body) if version >= _FLEXIBLE_FROM else Reader(body)
         transactional_id = reader.nullable_string()
         acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, reader.position)
         reader.position += _ACKS_TIMEOUT.size
         topics = []
-        for _ in range(reader.array_length()):
+        left = most - (count := reader.array_length())
+        for _ in range(count):
             topic = reader.nullable_string()
             if topic is None:
                 raise ProtocolError("null topic name in Produce")
             partitions = []
-            for _ in range(reader.array_length()):
+            left -= (count := reader.array_length())
+            if left < 0:
+                raise TooManyElements(f"Produce v{version} of more than {most} topics and partitions")
+            for _ in range(count):
                 (partition,) = _INT32.unpack_from(body, reader.position)
                 reader.position += 4
                 partitions.append((partition, reader.nullable_bytes()))

@@ -15,7 +15,8 @@ from broker.coordinator.group.group_coordinator import GroupCoordinator
 from broker.log.log_manager import LogManager
 from broker.network.request_channel import Request
 from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
+from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.framing import response_prefix
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership
@@ -66,6 +67,16 @@ class ApiContext:
         def guarded() -> None:
             try:
                 work()
+            except ProtocolError as error:
+                _log.warning(
+                    "request_refused",
+                    reason=str(error),
+                    peer=request.connection.client_address,
+                    client_id=request.client_id,
+                    action="connection closed",
+                )
+                if not request.done:
+                    request.close_connection()
             except Exception:
                 _log.exception(
                     "request_failed",
@@ -81,6 +92,26 @@ class ApiContext:
     def respond(self, request: Request, fields: Mapping[str, Any]) -> None:
         """Encodes a response for the request's version and sends it. Any thread, once."""
         respond(request, fields)
+
+
+def refuse_too_many(request: Request, bound: int) -> None:
+    """Answers INVALID_REQUEST to a request of more than ``bound`` elements, where its answer has a place for an error
+    of the whole; else the connection is closed.
+    """
+    api = APIS[request.api_key]
+    body = codec.encode_error(request.api_key, request.api_version, Errors.INVALID_REQUEST)
+    _log.warning(
+        "request_refused",
+        reason=f"{api.name} v{request.api_version} names more than {bound} things at once",
+        peer=request.connection.client_address,
+        client_id=request.client_id,
+        bytes=len(request.body),
+        action="connection closed" if body is None else "answered INVALID_REQUEST",
+    )
+    if body is None:
+        request.close_connection()
+    else:
+        respond_body(request, body)
 
 
 def respond(request: Request, fields: Mapping[str, Any]) -> None:

@@ -16,18 +16,21 @@ import structlog
 from broker.log.log import Log
 from broker.network.processor import Verdict
 from broker.network.request_channel import Request
+from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
-from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.errors import Errors, KafkaError, TooManyElements
 from broker.protocol.fetch_messages import FetchedPartition, FetchedTopic, encode_fetch_response
 from broker.protocol.fetch_requests import NO_SESSION, FetchRequest, TopicKey, parse_fetch_request
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.replica_manager import Fetched
-from broker.server.apis.context import ApiContext
-from broker.server.fetch_sessions import Asked, Outcome, Results, Wanted
+from broker.server.admission import RULES
+from broker.server.apis.context import ApiContext, refuse_too_many
+from broker.server.fetch_sessions import Asked, FetchContext, Outcome, Results, Wanted
 from broker.utils.file_region import FileRegion
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
+_RULE = RULES[ApiKey.FETCH]
 _TOPIC_IDS_FROM = 13
 # Longer waits are answered after this, with nothing: a reader asks again, and the timer's memory has a bound.
 _LONGEST_WAIT_MS = 300_000
@@ -35,21 +38,56 @@ _LONGEST_WAIT_MS = 300_000
 
 def handle(request: Request, ctx: ApiContext) -> Verdict:
     """Answers with what there is, or waits in the purgatory for ``min_bytes``."""
-    asked = parse_fetch_request(request.body, request.api_version)
-    params = _params(asked, ctx)
+    try:
+        asked = parse_fetch_request(request.body, request.api_version, _RULE.here_elements)
+    except TooManyElements:
+        request.keep()
+        return Verdict.QUEUED if ctx.submit_for(request, lambda: _handle_many(request, ctx)) else Verdict.FULL
+    fetch = _begin(request, asked, ctx)
+    if fetch is None:
+        return Verdict.SERVED
+
+    def read() -> None:
+        _read(request, _params(asked, ctx), fetch, ctx)
+
+    # A session may have more partitions than a request names. Where a batch begins is read from the log too.
+    dear = len(fetch.wanted) > _RULE.here_elements or request.connection.reads_cold
+    if not (dear and ctx.submit_for(request, read)):
+        read()
+    return Verdict.SERVED
+
+
+def _handle_many(request: Request, ctx: ApiContext) -> None:
+    """On a handler's thread."""
+    try:
+        asked = parse_fetch_request(request.body, request.api_version, _RULE.most_elements)
+    except TooManyElements:
+        refuse_too_many(request, _RULE.most_elements)
+        return
+    fetch = _begin(request, asked, ctx)
+    if fetch is not None:
+        _read(request, _params(asked, ctx), fetch, ctx)
+
+
+def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchContext | None:
+    """What is to be read; None where the request is answered with its session's error."""
     fetch = ctx.fetch_sessions.begin(
         Asked(
             asked.session_id,
             asked.session_epoch,
-            list(_wanted(asked, ctx)),
+            _wanted(asked, ctx),
             [(key, partition) for key, partitions in asked.forgotten for partition in partitions],
-            params.from_follower,
+            asked.replica_id >= 0,
             request.api_version >= _TOPIC_IDS_FROM,
         )
     )
-    if fetch.error is not Errors.NONE:
-        request.respond(_frame(request, Outcome(NO_SESSION, fetch.error, [])))
-        return Verdict.SERVED
+    if fetch.error is Errors.NONE:
+        return fetch
+    request.respond(_frame(request, Outcome(NO_SESSION, fetch.error, [])))
+    return None
+
+
+def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiContext) -> None:
     readable: list[Wanted] = []
     refused: Results = []
     for wanted in fetch.wanted:
@@ -67,19 +105,21 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         results = [(wanted, result) for wanted, (_, result) in zip(readable, fetched, strict=True)]
         _answer(request, fetch.finish(results + refused), ctx)
 
-    def read() -> None:
-        waiting = ctx.replica_manager.fetch(params, [wanted.entry for wanted in readable], answer)
-        if waiting is not None:
-            request.on_abandon = waiting.abandon
-
-    # Where a batch begins is read from the log too.
-    if not (request.connection.reads_cold and ctx.submit_for(request, read)):
-        read()
-    return Verdict.SERVED
+    waiting = ctx.replica_manager.fetch(params, [wanted.entry for wanted in readable], answer)
+    if waiting is not None:
+        request.on_abandon = waiting.abandon
 
 
-def _wanted(asked: FetchRequest, ctx: ApiContext) -> Iterator[Wanted]:
-    """Each partition asked for; the topic's name is empty where its id is not known here."""
+def _wanted(asked: FetchRequest, ctx: ApiContext) -> list[Wanted]:
+    """Each partition asked for, once, by its last mention; the topic's name is empty where its id is not known here."""
+    all_ = list(_each_wanted(asked, ctx))
+    if len(all_) == 1:
+        return all_
+    once = {wanted.key: wanted for wanted in all_}
+    return all_ if len(once) == len(all_) else list(once.values())
+
+
+def _each_wanted(asked: FetchRequest, ctx: ApiContext) -> Iterator[Wanted]:
     for key, partitions in asked.topics:
         if isinstance(key, str):
             name, topic_id = key, ZERO_UUID

@@ -13,7 +13,13 @@ from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import TopicPartition
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+_ENDS = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED})
 _NOTHING = (-1, -1, -1)
+
+
+def is_dear(message: Any) -> bool:
+    """Whether files are searched for a time: what an end of the log is, memory knows."""
+    return any(p.timestamp not in _ENDS for topic in message.topics for p in topic.partitions)
 
 
 def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:

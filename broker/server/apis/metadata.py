@@ -8,7 +8,6 @@ from typing import Any
 import structlog
 
 from broker.config.topic_name import topic_name_problem
-from broker.network.processor import Verdict
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID
@@ -50,16 +49,14 @@ class MetadataBodies:
 _bodies = MetadataBodies()
 
 
-def handle(request: Request, ctx: ApiContext) -> Verdict:
+def handle(request: Request, message: Any, ctx: ApiContext) -> None:
     """Answers from the cache of bodies where it can."""
-    message = codec.decode(request.api_key, request.api_version, "request", request.body)
     if _is_settled(ctx):
         _answer(request, message, ctx)
     else:  # starting, or a leader is gone: the controller tells in a moment
         MetadataWait(
             ctx, _FIRST_UPDATE_MS, lambda: _is_settled(ctx), lambda: _answer_late(request, message, ctx)
         ).start()
-    return Verdict.SERVED
 
 
 def _is_settled(ctx: ApiContext) -> bool:

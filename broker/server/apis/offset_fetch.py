@@ -16,6 +16,12 @@ _GROUP_ERROR_FROM: Final = 2
 _GROUPS_FROM: Final = 8
 
 
+def is_dear(message: Any) -> bool:
+    """Whether all the offsets of a group are asked for: thousands of them, for a few bytes."""
+    groups = codec.get(message, "groups")
+    return message.topics is None if groups is None else any(group.topics is None for group in groups)
+
+
 def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
     """Committed offsets from memory: what was acknowledged, -1 where there is none."""
     require_stable = codec.get(message, "require_stable", False)

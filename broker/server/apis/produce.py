@@ -7,7 +7,8 @@ from typing import Final
 
 from broker.network.processor import Verdict
 from broker.network.request_channel import Request
-from broker.protocol.errors import Errors
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import Errors, TooManyElements
 from broker.protocol.produce_messages import (
     PartitionResponse,
     ProduceRequest,
@@ -15,9 +16,11 @@ from broker.protocol.produce_messages import (
     parse_produce_request,
 )
 from broker.record.header import CODEC_MASK, HEADER_BYTES, batch_size_at
+from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, respond_body
 from broker.utils.topic_partition import TopicPartition
 
+_RULE = RULES[ApiKey.PRODUCE]
 _ACKS = frozenset({-1, 0, 1})
 _NULL_RECORDS = PartitionResponse(Errors.INVALID_RECORD, message="no records in the request")
 _NO_TRANSACTIONS = PartitionResponse(
@@ -40,10 +43,12 @@ Responses = Mapping[TopicPartition, PartitionResponse]
 
 def handle(request: Request, ctx: ApiContext) -> Verdict:
     """Appends and answers, or waits in the purgatory; recompression goes to a handler thread."""
-    message = parse_produce_request(request.body, request.api_version)
-    if message.transactional_id is not None or message.acks not in _ACKS:
-        refusal = _BAD_ACKS if message.acks not in _ACKS else _NO_TRANSACTIONS
-        _answer(request, message, dict.fromkeys(_partitions(message), refusal))
+    try:
+        message = parse_produce_request(request.body, request.api_version, _RULE.here_elements)
+    except TooManyElements:
+        request.keep()
+        return Verdict.QUEUED if ctx.submit_for(request, lambda: _handle_many(request, ctx)) else Verdict.FULL
+    if _is_refused(request, message):
         return Verdict.SERVED
     if not _must_recompress(message, ctx):
         _append(request, message, ctx)
@@ -51,6 +56,21 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     request.keep()
     kept = parse_produce_request(request.body, request.api_version)
     return Verdict.QUEUED if ctx.submit_for(request, lambda: _append(request, kept, ctx)) else Verdict.FULL
+
+
+def _handle_many(request: Request, ctx: ApiContext) -> None:
+    """On a handler's thread. Raises :class:`ProtocolError`."""
+    message = parse_produce_request(request.body, request.api_version, _RULE.most_elements)
+    if not _is_refused(request, message):
+        _append(request, message, ctx)
+
+
+def _is_refused(request: Request, message: ProduceRequest) -> bool:
+    if message.transactional_id is not None or message.acks not in _ACKS:
+        refusal = _BAD_ACKS if message.acks not in _ACKS else _NO_TRANSACTIONS
+        _answer(request, message, dict.fromkeys(_partitions(message), refusal))
+        return True
+    return False
 
 
 def _append(request: Request, message: ProduceRequest, ctx: ApiContext) -> None:

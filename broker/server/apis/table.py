@@ -1,9 +1,10 @@
-"""Which API is served by what, and where: the one table, and the dispatch that follows it.
+"""Which API is served by what: the one table, and the dispatch that follows it and :mod:`broker.server.admission`.
 
-*Quick* APIs run to their end on the Processor's thread, for a hand-off between threads costs more than the request.
-*Blocking* ones (ZooKeeper, admin, the controller's word) go through the RequestChannel to the handler threads.
-Nothing leaves :meth:`Apis.dispatch` but a verdict: a request that cannot be served is answered or its connection
-closed, and the operator has one line.
+*Quick* requests run to their end on the Processor's thread, for a hand-off between threads costs more than the
+request. Those that may block (ZooKeeper, admin, the controller's word) or take long go through the RequestChannel to
+the handler threads. What asks for too much is answered INVALID_REQUEST where its answer has a place for that, else its
+connection is closed. Nothing leaves :meth:`Apis.dispatch` but a verdict: a request that cannot be served is answered or
+its connection closed, and the operator has one line.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
-from broker.server.apis.context import ApiContext, respond
+from broker.server.admission import RULES, Place, Rule
+from broker.server.apis.context import ApiContext, refuse_too_many, respond
 
 _log = structlog.get_logger(__name__)
 RawHandler = Callable[[Request, ApiContext], Verdict]
@@ -31,25 +33,27 @@ Handler = Callable[[Request, Any, ApiContext], Mapping[str, Any] | None]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``module`` under this package and the function in it. ``raw`` handlers read the bytes themselves."""
+    """``module`` under this package and the function in it. ``raw`` handlers read the bytes themselves; a ``dear``
+    one's module says by ``is_dear`` which of its small messages take long all the same.
+    """
 
     module: str
-    blocking: bool = False
     raw: bool = False
+    dear: bool = False
     function: str = "handle"
 
 
 ROUTES: Mapping[ApiKey, Route] = {
     ApiKey.PRODUCE: Route("produce", raw=True),
     ApiKey.FETCH: Route("fetch", raw=True),
-    ApiKey.LIST_OFFSETS: Route("list_offsets"),
-    ApiKey.METADATA: Route("metadata", raw=True),
-    ApiKey.LEADER_AND_ISR: Route("inter_broker", blocking=True, function="leader_and_isr"),
-    ApiKey.STOP_REPLICA: Route("inter_broker", blocking=True, function="stop_replica"),
-    ApiKey.UPDATE_METADATA: Route("inter_broker", blocking=True, function="update_metadata"),
-    ApiKey.CONTROLLED_SHUTDOWN: Route("controlled_shutdown", blocking=True),
+    ApiKey.LIST_OFFSETS: Route("list_offsets", dear=True),
+    ApiKey.METADATA: Route("metadata"),
+    ApiKey.LEADER_AND_ISR: Route("inter_broker", function="leader_and_isr"),
+    ApiKey.STOP_REPLICA: Route("inter_broker", function="stop_replica"),
+    ApiKey.UPDATE_METADATA: Route("inter_broker", function="update_metadata"),
+    ApiKey.CONTROLLED_SHUTDOWN: Route("controlled_shutdown"),
     ApiKey.OFFSET_COMMIT: Route("offset_commit"),
-    ApiKey.OFFSET_FETCH: Route("offset_fetch"),
+    ApiKey.OFFSET_FETCH: Route("offset_fetch", dear=True),
     ApiKey.FIND_COORDINATOR: Route("find_coordinator"),
     ApiKey.JOIN_GROUP: Route("join_group"),
     ApiKey.HEARTBEAT: Route("heartbeat"),
@@ -58,21 +62,21 @@ ROUTES: Mapping[ApiKey, Route] = {
     ApiKey.DESCRIBE_GROUPS: Route("describe_groups"),
     ApiKey.LIST_GROUPS: Route("list_groups"),
     ApiKey.API_VERSIONS: Route("api_versions", raw=True),
-    ApiKey.CREATE_TOPICS: Route("create_topics", blocking=True),
-    ApiKey.DELETE_TOPICS: Route("delete_topics", blocking=True),
+    ApiKey.CREATE_TOPICS: Route("create_topics"),
+    ApiKey.DELETE_TOPICS: Route("delete_topics"),
     ApiKey.INIT_PRODUCER_ID: Route("init_producer_id"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Route("offset_for_leader_epoch"),
-    ApiKey.DESCRIBE_CONFIGS: Route("describe_configs", blocking=True),
-    ApiKey.DESCRIBE_LOG_DIRS: Route("describe_log_dirs", blocking=True),
-    ApiKey.CREATE_PARTITIONS: Route("create_partitions", blocking=True),
+    ApiKey.DESCRIBE_CONFIGS: Route("describe_configs"),
+    ApiKey.DESCRIBE_LOG_DIRS: Route("describe_log_dirs"),
+    ApiKey.CREATE_PARTITIONS: Route("create_partitions"),
     ApiKey.DELETE_GROUPS: Route("delete_groups"),
-    ApiKey.ELECT_LEADERS: Route("elect_leaders", blocking=True),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Route("incremental_alter_configs", blocking=True),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route("alter_partition_reassignments", blocking=True),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: Route("list_partition_reassignments", blocking=True),
-    ApiKey.ALTER_PARTITION: Route("alter_partition", blocking=True),
+    ApiKey.ELECT_LEADERS: Route("elect_leaders"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Route("incremental_alter_configs"),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route("alter_partition_reassignments"),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Route("list_partition_reassignments"),
+    ApiKey.ALTER_PARTITION: Route("alter_partition"),
     ApiKey.DESCRIBE_CLUSTER: Route("describe_cluster"),
-    ApiKey.ALLOCATE_PRODUCER_IDS: Route("allocate_producer_ids", blocking=True),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Route("allocate_producer_ids"),
 }
 
 
@@ -117,46 +121,54 @@ class Apis:
         return Verdict.SERVED
 
     def _load(self, api_key: int) -> RawHandler:
-        route = ROUTES[ApiKey(api_key)]
+        key = ApiKey(api_key)
+        route = ROUTES[key]
         module = import_module(f"broker.server.apis.{route.module}")
         function = getattr(module, route.function)
-        if route.raw:
-            handler: RawHandler = function
-        elif route.blocking:
-            handler = self._blocking(module, function)
-        else:
-            handler = self._quick(module, function)
+        handler: RawHandler = function if route.raw else self._admitted(route, RULES[key], module, function)
         self._raw[api_key] = handler
         return handler
 
-    def _quick(self, module: ModuleType, function: Handler) -> RawHandler:
-        def serve(request: Request, _ctx: ApiContext) -> Verdict:
-            self._serve(request, module, function)
+    def _admitted(self, route: Route, rule: Rule, module: ModuleType, function: Handler) -> RawHandler:
+        is_dear: Callable[[Any], bool] = module.is_dear if route.dear else lambda _message: False
+        most = rule.here_elements
+
+        def serve(request: Request, ctx: ApiContext) -> Verdict:
+            key, version, body = request.api_key, request.api_version, request.body
+            if rule.place(len(body), 0) is Place.HANDLER:  # nothing is looked at here
+                return self._queue(request, lambda: self._serve_later(request, rule, module, function), ctx)
+            if codec.count_elements(key, version, body, most) > most:
+                return self._queue(request, lambda: self._serve_later(request, rule, module, function), ctx)
+            message = codec.decode(key, version, "request", body, counted=True)
+            if is_dear(message):
+                return self._queue(request, lambda: self._serve(request, message, module, function), ctx)
+            self._serve(request, message, module, function)
             return Verdict.SERVED
 
         return serve
 
-    def _blocking(self, module: ModuleType, function: Handler) -> RawHandler:
-        def enqueue(request: Request, ctx: ApiContext) -> Verdict:
-            request.keep()
-            return (
-                Verdict.QUEUED
-                if ctx.submit(lambda: self._guarded(request, module, function))
-                else Verdict.FULL
-            )
+    def _queue(self, request: Request, work: Callable[[], None], ctx: ApiContext) -> Verdict:
+        request.keep()
+        return Verdict.QUEUED if ctx.submit(lambda: self._guarded(request, work)) else Verdict.FULL
 
-        return enqueue
-
-    def _guarded(self, request: Request, module: ModuleType, function: Handler) -> None:
+    def _guarded(self, request: Request, work: Callable[[], None]) -> None:
         try:
-            self._serve(request, module, function)
+            work()
         except ProtocolError as error:
             self._refuse(request, str(error))
         except Exception:
             self._fail(request)
 
-    def _serve(self, request: Request, module: ModuleType, function: Handler) -> None:
-        message = codec.decode(request.api_key, request.api_version, "request", request.body)
+    def _serve_later(self, request: Request, rule: Rule, module: ModuleType, function: Handler) -> None:
+        key, version, body = request.api_key, request.api_version, request.body
+        elements = codec.count_elements(key, version, body, rule.most_elements)
+        if rule.place(len(body), elements) is Place.REFUSED:
+            refuse_too_many(request, rule.most_elements)
+            return
+        message = codec.decode(key, version, "request", body, counted=True)
+        self._serve(request, message, module, function)
+
+    def _serve(self, request: Request, message: Any, module: ModuleType, function: Handler) -> None:
         try:
             fields = function(request, message, self._ctx)
         except Exception as error:

@@ -1,0 +1,88 @@
+"""Where a request is served, or that it is not: the one table that decides, before anything is made of its bytes.
+
+A request whose work is small runs on the network thread, for a hand-off between threads costs more than the request
+(ADR 1). What may block, and what is large, goes to a handler thread. What asks for more at once than any client does
+is refused before it is decoded, for one element of a byte can cost a kilobyte of memory and ten microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from broker.protocol.api_keys import ApiKey
+
+
+class Place(Enum):
+    """What becomes of a request."""
+
+    HERE = "served on the network thread"
+    HANDLER = "served by a handler thread"
+    REFUSED = "not decoded"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Bounds of one API: bytes of the body and elements of all its arrays together, those in elements too.
+
+    An element of the dearest APIs takes 12 µs (DescribeGroups, FindCoordinator), so 512 hold the network thread for
+    less than its share of 10 ms for a connection; 100,000 hold a handler for a second.
+    """
+
+    here_bytes: int = 16 * 1024
+    here_elements: int = 512
+    most_elements: int = 100_000
+
+    def place(self, size: int, elements: int) -> Place:
+        """Of a body of ``size`` bytes; ``elements`` may be any number above the bound where there are more."""
+        if elements > self.most_elements:
+            return Place.REFUSED
+        if size > self.here_bytes or elements > self.here_elements:
+            return Place.HANDLER
+        return Place.HERE
+
+
+_ON_HANDLERS: Final = -1  # bytes: no body is as small
+_UNBOUNDED: Final = (1 << 31) - 1
+_HANDLERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0)
+# What brokers tell of all their partitions, each with its replicas: its handler is the bound.
+_BROKERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, most_elements=10_000_000)
+
+RULES: Final[Mapping[ApiKey, Rule]] = {
+    # Records and positions are read where they lie: bytes cost nothing, partitions a few microseconds each.
+    ApiKey.PRODUCE: Rule(here_bytes=_UNBOUNDED, here_elements=1_000),
+    ApiKey.FETCH: Rule(here_bytes=_UNBOUNDED, here_elements=2_000),
+    ApiKey.LIST_OFFSETS: Rule(),
+    ApiKey.METADATA: Rule(),
+    ApiKey.LEADER_AND_ISR: _BROKERS,
+    ApiKey.STOP_REPLICA: _BROKERS,
+    ApiKey.UPDATE_METADATA: _BROKERS,
+    ApiKey.CONTROLLED_SHUTDOWN: _BROKERS,
+    ApiKey.OFFSET_COMMIT: Rule(),
+    ApiKey.OFFSET_FETCH: Rule(),
+    ApiKey.FIND_COORDINATOR: Rule(),
+    ApiKey.JOIN_GROUP: Rule(),
+    ApiKey.HEARTBEAT: Rule(),
+    ApiKey.LEAVE_GROUP: Rule(),
+    ApiKey.SYNC_GROUP: Rule(),
+    ApiKey.DESCRIBE_GROUPS: _HANDLERS,  # one name can ask for megabytes of members
+    ApiKey.LIST_GROUPS: _HANDLERS,  # all groups there are
+    ApiKey.API_VERSIONS: Rule(here_bytes=_UNBOUNDED),
+    ApiKey.CREATE_TOPICS: _HANDLERS,
+    ApiKey.DELETE_TOPICS: _HANDLERS,
+    ApiKey.INIT_PRODUCER_ID: Rule(),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Rule(),
+    ApiKey.DESCRIBE_CONFIGS: _HANDLERS,
+    ApiKey.DESCRIBE_LOG_DIRS: _HANDLERS,
+    ApiKey.CREATE_PARTITIONS: _HANDLERS,
+    ApiKey.DELETE_GROUPS: Rule(),
+    ApiKey.ELECT_LEADERS: _HANDLERS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _HANDLERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _HANDLERS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _HANDLERS,
+    ApiKey.ALTER_PARTITION: _BROKERS,
+    ApiKey.DESCRIBE_CLUSTER: Rule(),
+    ApiKey.ALLOCATE_PRODUCER_IDS: _BROKERS,
+}
