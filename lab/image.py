@@ -144,6 +144,7 @@ def _mmdebstrap(target: Path) -> Generator[str, None, None]:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             process.wait()
+        process.stdout.close()
 
 
 def _remove_leftovers(cache: Path) -> None:
