@@ -1,0 +1,78 @@
+"""Numbered records into a topic for as long as a test does something to its cluster, and what came of them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Self
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+
+class NumberedLoad:
+    """Idempotent, with acks=all, in a thread of its own; ``pause_s`` is the least time between two records."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, pause_s: float = 0.005) -> None:
+        config: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+        }
+        self._producer = Producer(config)
+        self._topic = topic
+        self._partitions = partitions
+        self._pause_s = pause_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.acked: set[int] = set()
+        self.failed: list[str] = []
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            if self._stop.is_set():
+                return
+            partition = number % self._partitions
+            self._producer.produce(self._topic, str(number), partition=partition, on_delivery=self._note)
+            self._producer.poll(self._pause_s)
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acked.add(int(message.value() or b""))
+        else:
+            self.failed.append(str(error))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.flush(120)
+
+
+def numbers_in(bootstrap: str, topic: str, partitions: int) -> set[int]:
+    """The numbers that a consumer finds from the beginning to the end of each partition."""
+    config: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "reader",
+        "enable.auto.commit": False,  # it would make the topic of the offsets
+        "enable.partition.eof": True,
+    }
+    consumer = Consumer(config)
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    found: set[int] = set()
+    ends: set[int | None] = set()
+    try:
+        while len(ends) < partitions:
+            message = consumer.poll(60)
+            assert message is not None, f"{len(found)} records, then nothing; ended: {ends}"
+            error = message.error()
+            if error is None:
+                found.add(int(message.value() or b""))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends.add(message.partition())
+    finally:
+        consumer.close()
+    return found
