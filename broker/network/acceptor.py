@@ -16,6 +16,7 @@ from broker.config.endpoint import Endpoint
 from broker.network.connection_quotas import ConnectionQuotas, TooManyConnectionsError
 from broker.network.processor import Processor
 from broker.network.request_channel import ConnectionInfo
+from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
 _FD_PAUSE_S = 0.5
@@ -90,7 +91,7 @@ class Acceptor:
         try:
             quotas.add(host)
         except TooManyConnectionsError as error:
-            _log.warning("connection_refused", reason=str(error), peer=host)
+            log_refusal("connection_refused", host, str(error))
             sock.close()
             return
         sock.setblocking(False)

@@ -27,6 +27,7 @@ from broker.network.request_channel import ConnectionInfo, Request
 from broker.network.request_times import RequestTimes
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import parse_request_header
+from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
 _SHARED_BUFFER = 256 * 1024
@@ -242,10 +243,10 @@ class Processor:
                     self._put_off[connection] = None  # dear requests: its share of the turn is used up
                     self._mute(connection)
         except ProtocolError as error:
-            _log.warning(
+            log_refusal(
                 "request_refused",
-                reason=str(error),
-                peer=connection.info.client_address,
+                connection.info.client_address,
+                str(error),
                 listener=connection.info.listener_name,
                 action="connection closed; is the peer a Kafka client for this listener?",
             )

@@ -24,7 +24,14 @@ import structlog
 EventDict = MutableMapping[str, Any]
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
-_PLAIN: Final = re.compile(r"[^\s\"=\\\x00-\x1f\x7f]+")
+_PLAIN: Final = re.compile(r"[!#-<>-\[\]-~]+")  # printable ASCII without blank, quote, equals sign, backslash
+# What clients call themselves and what they name is theirs to choose, 32 KiB of control characters if they like.
+_FROM_CLIENTS: Final = frozenset({"client_id", "entity", "group", "member", "path", "topic"})
+_MAX_FROM_CLIENTS: Final = 256
+# The journal splits a line at 48 KiB, and would take what follows for one of its own.
+_MAX_VALUE: Final = 4096
+_MAX_TRACEBACK: Final = 16 * 1024
+_MAX_LINE: Final = 40_000
 
 
 def configure_logging(environment: Mapping[str, str] = os.environ) -> None:
@@ -32,7 +39,7 @@ def configure_logging(environment: Mapping[str, str] = os.environ) -> None:
     level = _LEVELS.get(environment.get("LANDLINE_LOG_LEVEL", "info").lower(), 20)
     render = _render_json if environment.get("LANDLINE_LOG_FORMAT", "").lower() == "json" else render_logfmt
     structlog.configure(
-        processors=[structlog.processors.add_log_level, _add_time, _add_exception, render],
+        processors=[structlog.processors.add_log_level, _add_time, _add_exception, _cut_values, render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=StderrLoggerFactory(journal=_stderr_is_journal(environment)),
         cache_logger_on_first_use=True,
@@ -67,7 +74,7 @@ class StderrLogger:
 
         def write(line: str) -> None:
             try:
-                os.write(2, f"{prefix}{line}\n".encode(errors="backslashreplace"))
+                os.write(2, f"{prefix}{line[:_MAX_LINE]}\n".encode(errors="backslashreplace"))
             except OSError:
                 return
 
@@ -76,7 +83,9 @@ class StderrLogger:
 
 
 def render_logfmt(_: object, __: str, event: EventDict) -> str:
-    """``time level event key=value …``; values with blanks or quotes are JSON strings."""
+    """``time level event key=value …``; values with blanks, quotes or what is not printable
+    ASCII are JSON strings.
+    """
     head = [str(event.pop("timestamp", "")), str(event.pop("level", "info")), _name(event.pop("event", ""))]
     return " ".join(
         [part for part in head if part] + [f"{key}={_value(value)}" for key, value in event.items()]
@@ -84,7 +93,7 @@ def render_logfmt(_: object, __: str, event: EventDict) -> str:
 
 
 def _render_json(_: object, __: str, event: EventDict) -> str:
-    return json.dumps(dict(event), default=str, ensure_ascii=False)
+    return _printable(json.dumps(dict(event), default=str))
 
 
 def _name(event: object) -> str:
@@ -97,7 +106,30 @@ def _value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     text = value if isinstance(value, str) else str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+    return text if _PLAIN.fullmatch(text) else _printable(json.dumps(text))
+
+
+def _printable(escaped: str) -> str:
+    """JSON leaves DEL as it is, the one control character among ASCII's upper half."""
+    return escaped.replace("\x7f", "\\u007f")
+
+
+def _cut_values(_: object, __: str, event: EventDict) -> EventDict:
+    """No value is longer than its kind may be; a cut one says how much is missing."""
+    for key, value in event.items():
+        if isinstance(value, int | float | None):
+            continue
+        text = value if isinstance(value, str) else str(value)
+        most = (
+            _MAX_FROM_CLIENTS
+            if key in _FROM_CLIENTS
+            else _MAX_TRACEBACK
+            if key == "traceback"
+            else _MAX_VALUE
+        )
+        if len(text) > most:
+            event[key] = f"{text[:most]}... ({len(text) - most} more)"
+    return event
 
 
 def _add_time(_: object, __: str, event: EventDict) -> EventDict:

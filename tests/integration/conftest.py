@@ -11,7 +11,7 @@ import pytest
 from tests.support.brokers import HOST
 from tests.support.controller_world import World, embedded_world, zookeeper_world
 from tests.support.landline_broker import LandlineStandalone
-from tests.support.raw_client import RawClient
+from tests.support.raw_client import RawClient, stranger
 from tests.support.zookeeper import ZooKeeperServer
 
 
@@ -46,5 +46,5 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LandlineStandal
 @pytest.fixture
 def client(broker: LandlineStandalone) -> Iterator[RawClient]:
     """A connection to it that sends what it is told, right or wrong."""
-    with RawClient(HOST, broker.port) as raw:
+    with RawClient(HOST, broker.port, from_host=stranger()) as raw:
         yield raw

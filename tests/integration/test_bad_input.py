@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import time
 import urllib.request
 from contextlib import ExitStack
 from itertools import count
@@ -15,7 +16,7 @@ from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors
 from tests.support.brokers import HOST
 from tests.support.landline_broker import LandlineStandalone
-from tests.support.raw_client import RawClient, request_frame
+from tests.support.raw_client import RawClient, request_frame, stranger
 from tests.support.valid_requests import ALL_VERSIONS, World, body, fields, some_records, version_id
 from tests.support.wait import wait_until
 
@@ -87,7 +88,7 @@ def test_garbage_is_answered_by_hanging_up_and_one_line(
     assert client.await_close() == b""
     (line,) = refusals.expect()
     assert "warning" in line
-    assert "peer=127.0.0.1" in line
+    assert "peer=127.77." in line
     assert "connection closed" in line
     assert broker.is_ready()
 
@@ -116,7 +117,7 @@ def test_unsupported_version_is_answered_by_hanging_up_and_one_line(
     api = APIS[key]
     versions = {api.min_version - 1, api.max_version + 1, 32767, -32768}
     for version in versions:
-        with RawClient(HOST, broker.port) as client:
+        with RawClient(HOST, broker.port, from_host=stranger()) as client:
             client.send(struct.pack(">ihhih", 14 + 8, key, version, 1, 4) + b"test" + bytes(8))
             assert client.await_close() == b""
     for line in refusals.expect(len(versions)):
@@ -144,6 +145,21 @@ def test_nothing_behind_a_refused_request_is_looked_at(
     refusals.expect(1)
 
 
+def test_a_peer_that_is_refused_all_the_time_has_one_line_a_second(
+    broker: LandlineStandalone, refusals: Refusals
+) -> None:
+    peer = stranger()
+    unknown = struct.pack(">ihhih", 10 + 32_000, ApiKey.FETCH, 99, 1, 32_000) + b"\1" * 32_000
+    begun = time.monotonic()
+    for _ in range(100):
+        with RawClient(HOST, broker.port, from_host=peer) as client:
+            client.send(unknown)
+            assert client.await_close() == b""
+    lines = refusals.lines()
+    assert 1 <= len(lines) <= 2 + time.monotonic() - begun
+    assert all(len(line) < 3_000 for line in lines)
+
+
 def test_requests_before_a_refused_one_are_answered(client: RawClient, refusals: Refusals) -> None:
     good = request_frame(ApiKey.API_VERSIONS, 0, b"", correlation_id=5)
     bad = struct.pack(">ihhih", 14, ApiKey.FETCH, 99, 1, 4) + b"test"
@@ -162,7 +178,7 @@ def test_truncated_body_is_answered_by_hanging_up_and_one_line(
     whole = body(*pair, World(topic="nothing-of-the-kind"))
     cuts = {0, 1, len(whole) // 3, len(whole) // 2, len(whole) - 1} - {len(whole)}
     for cut in cuts:
-        with RawClient(HOST, broker.port) as client:
+        with RawClient(HOST, broker.port, from_host=stranger()) as client:
             client.send(request_frame(*pair, whole[:cut]))
             assert client.await_close() == b"", f"answered when cut to {cut} of {len(whole)} bytes"
     for line in refusals.expect(len(cuts)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Mapping
+from itertools import count
 from typing import Any, Self
 
 from broker.protocol import codec, framing
@@ -14,6 +15,7 @@ from tests.support.wire import receive_exactly, receive_frame
 
 TIMEOUT_S = 30.0
 CLIENT_ID = "raw"
+_strangers = count()
 
 
 def request_frame(
@@ -23,11 +25,19 @@ def request_frame(
     return framing.request_prefix(api_key, version, correlation_id, client_id, len(body)) + body
 
 
+def stranger() -> str:
+    """An address of this machine that no connection came from yet: each address has its own line in the log."""
+    number = next(_strangers)
+    return f"127.77.{number // 250}.{1 + number % 250}"
+
+
 class RawClient:
     """One connection. To connect and to read take ``timeout_s`` seconds at most, then ``TimeoutError`` is raised."""
 
-    def __init__(self, host: str, port: int, timeout_s: float = TIMEOUT_S) -> None:
-        self._socket = socket.create_connection((host, port), timeout=timeout_s)
+    def __init__(self, host: str, port: int, timeout_s: float = TIMEOUT_S, from_host: str = "") -> None:
+        self._socket = socket.create_connection(
+            (host, port), timeout_s, (from_host, 0) if from_host else None
+        )
         self._correlation_id = 0
 
     def send(self, data: bytes) -> None:

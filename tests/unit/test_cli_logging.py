@@ -66,10 +66,43 @@ def test_the_level_is_the_environments():
         ("a=b", '"a=b"'),
         ('q"', '"q\\""'),
         (1.5, "1.5"),
-        ("é", "é"),
+        ("é", '"\\u00e9"'),
+        ("del\x7f", '"del\\u007f"'),
+        ("c1\x9b31m", '"c1\\u009b31m"'),
+        ("rtl\u202etxt", '"rtl\\u202etxt"'),
+        ("line\u2028x", '"line\\u2028x"'),
         ("\n", '"\\n"'),
         ("\x1b[31m", '"\\u001b[31m"'),
     ],
 )
 def test_a_value_never_breaks_the_line(value, text):
     assert render_logfmt(None, "", {"event": "e", "level": "info", "key": value}) == f"info e key={text}"
+
+
+LONG_VALUES = """
+from broker.utils.logging_setup import configure_logging
+configure_logging()
+import structlog
+log = structlog.get_logger("broker.test")
+log.warning("request_refused", client_id="\\x01" * 32_700, reason="<2>" * 100_000, names=["x" * 30_000] * 100)
+try:
+    raise ValueError("\\x01" * 100_000)
+except ValueError:
+    log.exception("failed", **{f"value_{n}": "\\u202e" * 10_000 for n in range(50)})
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "logfmt"])
+def test_no_peer_makes_a_line_that_the_journal_splits(form):
+    done = subprocess.run(
+        [sys.executable, "-c", LONG_VALUES],
+        env={"PATH": "/bin", "LANDLINE_LOG_FORMAT": form},
+        capture_output=True,
+        check=True,
+    )
+    refused, failed = done.stderr.splitlines()
+    assert len(refused) < 48 * 1024
+    assert len(failed) < 48 * 1024
+    assert refused.count(b"\\u0001") == 256
+    assert b"(32444 more)" in refused
+    assert all(32 <= byte < 127 for byte in refused + failed)

@@ -11,8 +11,6 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 
-import structlog
-
 from broker.log.log import Log
 from broker.network.processor import Verdict
 from broker.network.request_channel import Request
@@ -27,9 +25,9 @@ from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, refuse_too_many
 from broker.server.fetch_sessions import Asked, FetchContext, Outcome, Results, Wanted
 from broker.utils.file_region import FileRegion
+from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import TopicPartition
 
-_log = structlog.get_logger(__name__)
 _RULE = RULES[ApiKey.FETCH]
 _TOPIC_IDS_FROM = 13
 # Longer waits are answered after this, with nothing: a reader asks again, and the timer's memory has a bound.
@@ -200,7 +198,7 @@ def _bring_in_and_respond(
             log.bring_in(region)
     except KafkaError as error:
         # The answer is made and its session has gone on: the reader asks anew, and is told what is wrong.
-        _log.warning("fetch_given_up", reason=str(error), peer=request.connection.client_address)
+        log_refusal("fetch_given_up", request.connection.client_address, str(error))
         request.close_connection()
     else:
         request.respond(payload)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import structlog
-
 from broker.config.topic_name import topic_name_problem
 from broker.network.request_channel import Request
 from broker.protocol import codec
@@ -15,9 +13,9 @@ from broker.protocol.errors import Errors, ProtocolError
 from broker.server.apis.context import ApiContext, respond_body
 from broker.server.apis.metadata_wait import MetadataWait
 from broker.server.metadata_cache import PartitionInfo, Snapshot
+from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 
-_log = structlog.get_logger(__name__)
 _MAX_BODIES = 64
 _FIRST_UPDATE_MS = 5_000
 _BY_ID_FROM = 12  # the fields are there from version 10 on, but its answers cannot name what is unknown
@@ -75,7 +73,7 @@ def _answer_late(request: Request, message: Any, ctx: ApiContext) -> None:
             # Told that there are no brokers, librdkafka 2.11+ drops this one for good; it tries a closed one again.
             request.close_connection()
     except ProtocolError as error:
-        _log.warning("request_refused", reason=str(error), peer=request.connection.client_address)
+        log_refusal("request_refused", request.connection.client_address, str(error))
         request.close_connection()
 
 

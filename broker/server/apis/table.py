@@ -25,6 +25,7 @@ from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
 from broker.server.admission import RULES, Place, Rule
 from broker.server.apis.context import ApiContext, refuse_too_many, respond
+from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
 RawHandler = Callable[[Request, ApiContext], Verdict]
@@ -187,10 +188,10 @@ class Apis:
         return KafkaError(Errors.UNKNOWN_SERVER_ERROR, f"the broker failed: {error!r}; see its log")
 
     def _refuse(self, request: Request, reason: str) -> None:
-        _log.warning(
+        log_refusal(
             "request_refused",
-            reason=reason,
-            peer=request.connection.client_address,
+            request.connection.client_address,
+            reason,
             client_id=request.client_id,
             action="connection closed",
         )
