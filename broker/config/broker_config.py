@@ -13,12 +13,13 @@ from typing import Any
 
 from broker.config.cross_checks import check_together
 from broker.config.endpoint import Endpoint
+from broker.config.key import Use
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS
 from broker.config.listeners import Listeners, resolve_listeners, with_local_name
 from broker.config.log_config import LONG_MAX, LogConfig
 from broker.config.log_dirs import log_dir_paths
 from broker.config.problems import ConfigError, Problem, did_you_mean
-from broker.config.static_check import check_static
+from broker.config.static_check import check_static, why_refused
 from broker.config.topic_config import SYNONYMS, build_log_config
 from broker.config.types import Value
 from broker.config.values import ConfigValues
@@ -196,6 +197,8 @@ def check_dynamic(overrides: Mapping[str, str]) -> tuple[dict[str, Value], list[
         key = BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS.get(name)
         if key is None:
             message = "is no broker config." + did_you_mean(name, [*BROKER_KEYS, *DYNAMIC_ONLY_KEYS])
+        elif key.use is Use.REFUSED:
+            message = why_refused(name)
         elif not key.alterable:
             message = "cannot be changed while the broker runs: set it in server.properties and restart"
         else:

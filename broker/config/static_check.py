@@ -16,6 +16,13 @@ from broker.config.types import Value
 
 # Keys that Kafka leaves to plugins, by name or prefix; we have no such plugins.
 PLUGIN_KEYS: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found", "config.providers"})
+# Values of keys without a row by which nobody is kept out; any other promises what is not done here.
+_NO_PROMISE: Final[Mapping[str, tuple[str, ...]]] = {
+    "super.users": ("",),
+    "allow.everyone.if.no.acl.found": ("", "true"),
+}
+_NO_AUTHORIZATION: Final = "authorization is not supported yet, everybody may do everything: remove it"
+_NO_AUTHENTICATION: Final = "authentication is not supported yet, nobody is asked who they are: remove it"
 PLUGIN_PREFIXES: Final = (
     "config.providers.",
     "metrics.context.",
@@ -37,6 +44,14 @@ _ZOOKEEPER_ONLY: Final = "Landline runs in ZooKeeper mode only: remove it"
 _WHY_REFUSED: Final[Mapping[str, str]] = {
     "node.id": "Landline runs in ZooKeeper mode only: set broker.id instead",
     "authorizer.class.name": "authorization is not supported yet: remove it",
+    "super.users": _NO_AUTHORIZATION,
+    "allow.everyone.if.no.acl.found": _NO_AUTHORIZATION,
+    "principal.builder.class": _NO_AUTHENTICATION,
+    "ssl.client.auth": _NO_AUTHENTICATION,
+    "sasl.jaas.config": _NO_AUTHENTICATION,
+    "sasl.server.callback.handler.class": _NO_AUTHENTICATION,
+    "delegation.token.secret.key": "delegation tokens are not supported yet: remove it",
+    "delegation.token.master.key": "delegation tokens are not supported yet: remove it",
     "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not supported yet: remove it",
     "zookeeper.set.acl": "ACLs on znodes are not supported yet: remove it",
     "remote.log.storage.system.enable": "there is no tiered storage here: remove it",
@@ -53,12 +68,17 @@ class StaticCheck(NamedTuple):
     problems: list[Problem]
 
 
+def why_refused(name: str) -> str:
+    """What to do about a key whose use is REFUSED."""
+    return _WHY_REFUSED.get(name, _ZOOKEEPER_ONLY)
+
+
 def check_static(texts: Mapping[str, str], lines: Mapping[str, int]) -> StaticCheck:
     """Checks every key of ``texts``; ``lines`` says where each stands."""
     result = StaticCheck({}, [], [])
     for name, text in texts.items():
         key = BROKER_KEYS.get(name)
-        complaint = _take(key, text, result) if key else _take_unlisted(name, result)
+        complaint = _take(key, text, result) if key else _take_unlisted(name, text, result)
         if complaint:
             result.problems.append(Problem(name, lines.get(name), complaint))
     return result
@@ -71,26 +91,33 @@ def _take(key: Key, text: str, result: StaticCheck) -> str | None:
         shown = "its value" if key.sensitive else repr(text)
         return f"{shown} is not valid: {error}"
     if key.use is Use.REFUSED and value not in ("", (), key.default):
-        return _WHY_REFUSED.get(key.name, _ZOOKEEPER_ONLY)
+        return why_refused(key.name)
     result.values[key.name] = value
     if key.use is Use.ACCEPTED:
         result.unused.append(key.name)
     return None
 
 
-def _take_unlisted(name: str, result: StaticCheck) -> str | None:
-    if not _is_plugin_key(name):
+def _take_unlisted(name: str, text: str, result: StaticCheck) -> str | None:
+    if name.startswith(LISTENER_PREFIX):
+        key = _listeners_key(name)
+        if key is None:
+            return _unknown(name)
+        if key.use is Use.REFUSED and text.strip() not in ("", str(key.default)):
+            return why_refused(key.name)
+    elif name not in PLUGIN_KEYS and not name.startswith(PLUGIN_PREFIXES):
         return _unknown(name)
+    elif text.strip().lower() not in _NO_PROMISE.get(name, (text.strip().lower(),)):
+        return _WHY_REFUSED[name]
     result.unused.append(name)
     return None
 
 
-def _is_plugin_key(name: str) -> bool:
-    if name.startswith(LISTENER_PREFIX):
-        # listener.name.<listener>.[<mechanism>.]<key>; listener names have no dots of their own in practice.
-        parts = name.removeprefix(LISTENER_PREFIX).split(".")
-        return any(".".join(parts[start:]) in BROKER_KEYS for start in (1, 2))
-    return name in PLUGIN_KEYS or name.startswith(PLUGIN_PREFIXES)
+def _listeners_key(name: str) -> Key | None:
+    """The key of listener.name.<listener>.[<mechanism>.]<key>; listener names have no dots of their own in practice."""
+    parts = name.removeprefix(LISTENER_PREFIX).split(".")
+    found = (BROKER_KEYS.get(".".join(parts[start:])) for start in (1, 2))
+    return next((key for key in found if key is not None), None)
 
 
 def _unknown(name: str) -> str:

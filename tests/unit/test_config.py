@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.broker_config import BrokerConfig
+from broker.config.broker_config import BrokerConfig, check_dynamic
 from broker.config.docs import configuration_page
 from broker.config.endpoint import Endpoint
 from broker.config.key import Use
@@ -235,8 +235,8 @@ def test_keys_that_are_not_used_are_accepted_with_one_warning():
             "log.cleaner.threads": "2",
             "zookeeper.ssl.protocol": "TLSv1.2",
             "listener.name.internal.ssl.keystore.location": "/k",
-            "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": "x",
-            "super.users": "User:a",
+            "listener.name.sasl_ssl.scram-sha-256.sasl.kerberos.service.name": "x",
+            "allow.everyone.if.no.acl.found": "true",
             "rsm.config.x": "1",
         }
     )
@@ -244,6 +244,37 @@ def test_keys_that_are_not_used_are_accepted_with_one_warning():
     assert "log.cleaner.threads" in warning
     assert "listener.name.internal.ssl.keystore.location" in warning
     assert len(config.unused) == 6
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("super.users", "User:a"),
+        ("allow.everyone.if.no.acl.found", "false"),
+        ("ssl.client.auth", "required"),
+        ("listener.name.internal.ssl.client.auth", "requested"),
+        ("sasl.jaas.config", "x"),
+        ("listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config", "x"),
+        ("sasl.server.callback.handler.class", "a.B"),
+        ("principal.builder.class", "a.B"),
+        ("delegation.token.secret.key", "x"),
+    ],
+)
+def test_what_promises_security_that_is_not_there_is_refused(key, text):
+    assert "not supported yet" in problems_of({key: text})[key]
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("super.users", ""),
+        ("ssl.client.auth", "none"),
+        ("listener.name.internal.ssl.client.auth", "none"),
+        ("allow.everyone.if.no.acl.found", "True"),
+    ],
+)
+def test_the_same_keys_are_taken_where_they_promise_nothing(key, text):
+    assert make(props={key: text})
 
 
 def test_a_prefixed_key_with_a_wrong_end_is_refused():
@@ -387,3 +418,10 @@ def test_a_dynamic_config_that_cannot_work_is_refused(overrides, message):
 )  # fmt: skip
 def test_values_are_rendered_as_java_does(value, text):
     assert render(value) == text
+
+
+@pytest.mark.parametrize("key", ["sasl.jaas.config", "ssl.client.auth", "authorizer.class.name"])
+def test_security_that_is_not_there_cannot_be_set_while_the_broker_runs_either(key):
+    _, problems = check_dynamic({key: "x"})
+    assert "not supported yet" in problems[0].message
+    assert problems[0].key == key

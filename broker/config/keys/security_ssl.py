@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.config.key import BOOLEAN, CLASS, LIST, LOW, MEDIUM, PASSWORD, PER_BROKER, STRING, Key
+from broker.config.key import BOOLEAN, CLASS, LIST, LOW, MEDIUM, PASSWORD, PER_BROKER, REFUSED, STRING, Key
 from broker.config.validators import one_of
 
 # fmt: off
@@ -16,8 +16,8 @@ KEYS: Final = (
     Key("ssl.cipher.suites", LIST, (), MEDIUM, mode=PER_BROKER,
         doc="Cipher suites offered."),
     Key("ssl.client.auth", STRING, "none", MEDIUM,
-        valid=one_of("required", "requested", "none"), mode=PER_BROKER,
-        doc="Whether clients must show a certificate."),
+        valid=one_of("required", "requested", "none"), mode=PER_BROKER, use=REFUSED,
+        doc="Whether clients must show a certificate. Refused when set: nobody would be asked for one."),
     Key("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), MEDIUM, mode=PER_BROKER,
         doc="TLS versions offered."),
     Key("ssl.endpoint.identification.algorithm", STRING, "https", LOW, mode=PER_BROKER,

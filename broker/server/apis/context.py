@@ -27,6 +27,7 @@ from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.metadata_cache import MetadataCache
 from broker.server.producer_ids import ProducerIdManager
 from broker.utils.clock import Clock
+from broker.utils.refusal_log import log_refusal
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
 from broker.zookeeper.cluster_store import ClusterStore
@@ -68,10 +69,10 @@ class ApiContext:
             try:
                 work()
             except ProtocolError as error:
-                _log.warning(
+                log_refusal(
                     "request_refused",
-                    reason=str(error),
-                    peer=request.connection.client_address,
+                    request.connection.client_address,
+                    str(error),
                     client_id=request.client_id,
                     action="connection closed",
                 )
@@ -100,10 +101,10 @@ def refuse_too_many(request: Request, bound: int) -> None:
     """
     api = APIS[request.api_key]
     body = codec.encode_error(request.api_key, request.api_version, Errors.INVALID_REQUEST)
-    _log.warning(
+    log_refusal(
         "request_refused",
-        reason=f"{api.name} v{request.api_version} names more than {bound} things at once",
-        peer=request.connection.client_address,
+        request.connection.client_address,
+        f"{api.name} v{request.api_version} names more than {bound} things at once",
         client_id=request.client_id,
         bytes=len(request.body),
         action="connection closed" if body is None else "answered INVALID_REQUEST",
