@@ -26,6 +26,8 @@ CHAOS_ARGS ?=
 COMPARE_ARGS ?=
 # More arguments of pytest, for example TEST_ARGS="-k isr -x".
 TEST_ARGS ?=
+# More arguments of `python -m tests.fuzz`, for example FUZZ_ARGS="--target request".
+FUZZ_ARGS ?=
 # More arguments of `python -m bench.guard`, for example PERF_ARGS="--only fetch-1m".
 PERF_ARGS ?=
 
@@ -174,6 +176,10 @@ docs-test: setup ## Every command of README and docs, as written, on a cluster m
 .PHONY: stress
 stress: setup ## Real threads over the logs, what must hold checked throughout, the order of locks too: SECONDS=60 SEED=(random)
 	@$(PY) -m tests.stress --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
+
+.PHONY: fuzz
+fuzz: setup ## Every decoder fed what nobody would send, guided by what it reaches: SECONDS=60 each (FUZZ_ARGS="--keep")
+	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),60) $(FUZZ_ARGS)
 
 .PHONY: chaos
 chaos: setup ## A random walk of faults under load, every record judged: ROUNDS=50 SEED=(random) LAB=(a new one)
