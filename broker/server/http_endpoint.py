@@ -21,12 +21,12 @@ import structlog
 
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
+from broker.server.http_connections import HttpConnection, HttpConnections
 from broker.utils.lean_import import import_lean
 
 _log = structlog.get_logger(__name__)
-MAX_CONNECTIONS: Final = 16
-# Per read or write: a client that stays silent is let go.
-SOCKET_TIMEOUT_S: Final = 5.0
+# For the whole head of a request, and for the whole of an answer: however a client spreads its bytes, it is let go.
+REQUEST_TIMEOUT_S: Final = 5.0
 # One connection, however busy it keeps itself.
 MAX_REQUESTS_PER_CONNECTION: Final = 1000
 _BACKLOG: Final = 16
@@ -61,7 +61,7 @@ class HttpEndpoint:
         self._is_default_port = is_default_port
         self._socket: socket.socket | None = None
         self._thread: threading.Thread | None = None
-        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._connections = HttpConnections()
         self._exposition: Any = None
         self._loading = threading.Lock()  # lock order 16
         self.port = -1
@@ -176,27 +176,29 @@ class HttpEndpoint:
                 _log.warning("http_accept_failed", error=str(error))
                 threading.Event().wait(0.1)  # out of descriptors, most likely: others must get some first
                 continue
-            if not self._slots.acquire(blocking=False):
+            admitted = self._connections.admit(connection, address[0])
+            if admitted is None:
                 connection.close()
                 continue
             threading.Thread(
-                target=self._serve, args=(connection, address), name="http-connection", daemon=True
+                target=self._serve, args=(admitted, address), name="http-connection", daemon=True
             ).start()
 
-    def _serve(self, connection: socket.socket, address: Any) -> None:
+    def _serve(self, connection: HttpConnection, address: Any) -> None:
         import_lean("http.server")  # nothing else here imports ssl but the exposition, which comes after it
         from broker.server.http_handler import serve_connection
 
         try:
-            connection.settimeout(SOCKET_TIMEOUT_S)
-            serve_connection(connection, address, self._guarded_answer, MAX_REQUESTS_PER_CONNECTION)
+            serve_connection(
+                connection, address, self._guarded_answer, MAX_REQUESTS_PER_CONNECTION, REQUEST_TIMEOUT_S
+            )
         except OSError:
             pass  # the client left or stalled: nothing of ours is lost
         except Exception:
             _log.exception("http_connection_failed", peer=str(address))
         finally:
-            connection.close()
-            self._slots.release()
+            self._connections.leave(connection)
+            connection.socket.close()
 
     def _guarded_answer(self, path: str) -> Answer:
         try:

@@ -6,35 +6,88 @@ pays.
 
 from __future__ import annotations
 
+import io
 import socket
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
-from typing import Any
+from typing import Any, Final
 
+from broker.server.http_connections import HttpConnection
+
+_MAX_HEAD_BYTES: Final = 16 * 1024
 Answer = tuple[int, str, bytes]
 
 
 def serve_connection(
-    connection: socket.socket, address: Any, answer: Callable[[str], Answer], max_requests: int
+    connection: HttpConnection,
+    address: Any,
+    answer: Callable[[str], Answer],
+    max_requests: int,
+    request_timeout_s: float,
 ) -> None:
-    """Answers until the client closes, errs, stalls or has asked ``max_requests`` times."""
+    """Answers until the client closes, errs, takes longer than ``request_timeout_s`` for the head of a request or for
+    its answer, or has asked ``max_requests`` times. Raises OSError.
+    """
 
     class Handler(_Handler):
         requests_left = max_requests
+        timeout_s = request_timeout_s
+        served = connection
 
         def answer_path(self) -> Answer:
             return answer(self.path)
 
-    Handler(connection, address, None)  # type: ignore[arg-type] # it has no use for a server
+    Handler(connection.socket, address, None)  # type: ignore[arg-type] # it has no use for a server
+
+
+class _HeadReader(io.RawIOBase):
+    """Reads a socket within what is left of the time and the bytes that one request's head may take."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._deadline = 0.0
+        self._bytes_left = 0
+
+    def begin(self, timeout_s: float) -> None:
+        """The next request's head begins."""
+        self._deadline = time.monotonic() + timeout_s
+        self._bytes_left = _MAX_HEAD_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the request's head took too long")
+        if self._bytes_left <= 0:
+            raise OSError(f"the request's head is longer than {_MAX_HEAD_BYTES} bytes")
+        self._socket.settimeout(left_s)
+        received = self._socket.recv_into(target)
+        self._bytes_left -= received
+        return received
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """The library bounds the request line and header lines to 64 KiB and the headers to 100."""
+    """The library bounds the headers to 100."""
 
     protocol_version = "HTTP/1.1"
     server_version = "landline"
     sys_version = ""
     requests_left = 0
+    timeout_s = 0.0
+    served: HttpConnection
+
+    def setup(self) -> None:
+        super().setup()
+        self._head = _HeadReader(self.connection)
+        self.rfile = io.BufferedReader(self._head)
+
+    def handle_one_request(self) -> None:
+        self._head.begin(self.timeout_s)
+        super().handle_one_request()
+        self.served.busy = False
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
@@ -44,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body: bool) -> None:
         self.requests_left -= 1
+        self.served.busy = True
+        self.connection.settimeout(self.timeout_s)
         has_body = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         status, content_type, body = self.answer_path()
         self.send_response(status)

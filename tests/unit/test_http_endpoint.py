@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
 from broker.server import http_endpoint
-from broker.server.http_endpoint import MAX_CONNECTIONS, HttpEndpoint
+from broker.server.http_connections import MAX_CONNECTIONS, MAX_PER_ADDRESS, HttpConnections
+from broker.server.http_endpoint import HttpEndpoint
 from tests.support.wait import wait_until
 
 
@@ -143,18 +144,99 @@ def test_a_body_is_not_taken_for_a_request(endpoint):
     ids=["kafka", "long line", "many headers", "long header", "empty line", "nothing"],
 )
 def test_garbage_is_answered_or_dropped_and_harms_nobody(endpoint, monkeypatch, garbage):
-    monkeypatch.setattr(http_endpoint, "SOCKET_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(http_endpoint, "REQUEST_TIMEOUT_S", 0.5)
     received = raw(endpoint, garbage)
     assert b" 200 " not in received
     assert get(endpoint, "/livez")[0] == 200
 
 
 def test_silent_clients_are_let_go_and_cannot_take_all_connections_for_long(endpoint, monkeypatch):
-    monkeypatch.setattr(http_endpoint, "SOCKET_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(http_endpoint, "REQUEST_TIMEOUT_S", 0.5)
     silent = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(MAX_CONNECTIONS + 5)]
     wait_until(lambda: get(endpoint, "/livez")[0] == 200)
     for client in silent:
         client.close()
+
+
+def trickle(client):
+    """A byte at a time, until the endpoint hangs up; how many it took."""
+    client.settimeout(0.05)
+    for sent in range(10_000):
+        try:
+            client.sendall(b"G")
+            if client.recv(1) == b"":
+                return sent
+        except TimeoutError:
+            continue
+        except OSError:
+            return sent
+    return 10_000
+
+
+def test_a_byte_now_and_then_does_not_keep_a_connection(endpoint, monkeypatch):
+    monkeypatch.setattr(http_endpoint, "REQUEST_TIMEOUT_S", 0.5)
+    with socket.create_connection(("127.0.0.1", endpoint.port)) as client:
+        assert trickle(client) < 10_000
+
+
+def test_slow_clients_of_one_address_do_not_keep_others_out(endpoint):
+    slow = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(3 * MAX_CONNECTIONS)]
+    for client in slow:
+        client.sendall(b"G")
+    for _ in range(5):
+        assert get(endpoint, "/livez")[0] == 200
+    for client in slow:
+        client.close()
+
+
+def test_a_new_connection_takes_the_place_of_the_oldest_of_its_address_that_idles():
+    connections = HttpConnections()
+    pairs = [socket.socketpair() for _ in range(MAX_PER_ADDRESS + 2)]
+    try:
+        others = connections.admit(pairs[-1][0], "b")
+        first, second = (connections.admit(ours, "a") for ours, _ in pairs[:2])
+        first.busy = True
+        for ours, _ in pairs[2 : MAX_PER_ADDRESS + 1]:
+            assert connections.admit(ours, "a") is not None
+        assert len(connections) == MAX_PER_ADDRESS + 1
+        assert pairs[1][1].recv(1) == b""  # the second, as the first is busy
+        pairs[0][1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            pairs[0][1].recv(1)
+        connections.leave(second)
+        for connection in (first, others):
+            connections.leave(connection)
+        assert len(connections) == MAX_PER_ADDRESS - 1
+    finally:
+        for pair in pairs:
+            for end in pair:
+                end.close()
+
+
+def test_who_is_being_answered_is_not_put_out():
+    connections = HttpConnections()
+    pairs = [socket.socketpair() for _ in range(MAX_PER_ADDRESS + 1)]
+    try:
+        for ours, _ in pairs[:-1]:
+            connections.admit(ours, "a").busy = True
+        assert connections.admit(pairs[-1][0], "a") is None
+    finally:
+        for pair in pairs:
+            for end in pair:
+                end.close()
+
+
+def test_many_addresses_share_the_connections():
+    connections = HttpConnections()
+    pairs = [socket.socketpair() for _ in range(MAX_CONNECTIONS + 5)]
+    try:
+        for number, (ours, _) in enumerate(pairs):
+            assert connections.admit(ours, f"address-{number}") is not None
+        assert len(connections) == MAX_CONNECTIONS
+    finally:
+        for pair in pairs:
+            for end in pair:
+                end.close()
 
 
 def test_a_port_in_use_is_refused_with_what_to_do(endpoint):

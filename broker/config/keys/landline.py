@@ -11,7 +11,8 @@ from broker.config.validators import at_least, between
 KEYS: Final = (
     Key("landline.http.port", INT, 8092, MEDIUM, valid=between(-1, 65535), use=USED,
         doc="Port of /metrics, /livez, /readyz and /status; 0 takes a free one, -1 turns them off. When it is not set "
-            "and 8092 is in use, a free one is taken and told."),
+            "and 8092 is in use, a free one is taken and told. The head of a request has 5 s and 16 KiB, "
+            "an address 4 connections of 16; a new one takes the place of the oldest that idles."),
     Key("landline.http.host", STRING, "", LOW, use=USED,
         doc="Address the HTTP port is bound to; every interface when empty."),
     Key("landline.log.dir.min.free.bytes", LONG, 1 << 30, MEDIUM, valid=at_least(0), use=USED,

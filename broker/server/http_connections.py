@@ -1,0 +1,66 @@
+"""Which HTTP connections there are: few in all, fewer from one address, and a new one rather than one that idles.
+
+Whoever connects and says nothing, or says it slowly, so costs himself his place and nobody else the answer.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import Final
+
+MAX_CONNECTIONS: Final = 16
+MAX_PER_ADDRESS: Final = 4
+
+
+class HttpConnection:
+    """One accepted connection; ``busy`` from the end of a request's head to the end of its answer."""
+
+    __slots__ = ("address", "busy", "socket")
+
+    def __init__(self, sock: socket.socket, address: str) -> None:
+        self.socket = sock
+        self.address = address
+        self.busy = False
+
+    def put_out(self) -> None:
+        """Wakes the thread that waits for its next request; that thread closes it."""
+        with suppress(OSError):  # the client was first
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
+class HttpConnections:
+    """Thread-safe: the acceptor admits, each connection's thread leaves."""
+
+    def __init__(self) -> None:
+        self._open: list[HttpConnection] = []  # the oldest first
+        self._lock = threading.Lock()  # lock order 76
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, sock: socket.socket, address: str) -> HttpConnection | None:
+        """Makes room by putting out the oldest that idles; None when all that could go are being answered."""
+        made = HttpConnection(sock, address)
+        with self._lock:
+            same = [connection for connection in self._open if connection.address == address]
+            if len(same) >= MAX_PER_ADDRESS:
+                candidates = same
+            elif len(self._open) >= MAX_CONNECTIONS:
+                candidates = self._open
+            else:
+                self._open.append(made)
+                return made
+            oldest = next((connection for connection in candidates if not connection.busy), None)
+            if oldest is None:
+                return None
+            self._open.remove(oldest)
+            self._open.append(made)
+        oldest.put_out()
+        return made
+
+    def leave(self, connection: HttpConnection) -> None:
+        """Harmless for one that was put out."""
+        with self._lock, suppress(ValueError):
+            self._open.remove(connection)
