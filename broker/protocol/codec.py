@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 
 from broker.protocol.api_keys import APIS
 from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.framing import INT32, write_uvarint
 from broker.protocol.lengths import FIXED_BYTES, Check, element_type, length_check
 from broker.protocol.one_body import Addressed
 from broker.protocol.unknown_tags import without_unknown_tags
@@ -90,6 +91,25 @@ def _encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
     return buffer.getvalue()
 
 
+def encode_element(api_key: int, version: int, name: str, values: Fields) -> bytes:
+    """One element of the array ``name`` of a response, for :func:`encode_around`."""
+    entity_type = _element_entity(api_key, version, name)
+    buffer = io.BytesIO()
+    _entity_writer(entity_type)(buffer, _builder(entity_type)(values))
+    return buffer.getvalue()
+
+
+def encode_around(api_key: int, version: int, values: Fields, name: str, elements: Sequence[bytes]) -> bytes:
+    """A response of which the elements of the array ``name``, empty in ``values``, are encoded already. The fields
+    behind the array must be of fixed size. Raises ValueError where they are not.
+    """
+    around = encode(api_key, version, "response", values)
+    behind, flexible = _behind(api_key, version, name)
+    begin = len(around) - behind - (1 if flexible else INT32.size)
+    count = write_uvarint(len(elements) + 1) if flexible else INT32.pack(len(elements))
+    return b"".join((around[:begin], count, *elements, around[len(around) - behind :]))
+
+
 def encode_error(api_key: int, version: int, error: Errors) -> bytes | None:
     """The response that says ``error`` and nothing else; None where the version's has no error for the whole."""
     known = {field.name: field for field in fields(_entity_type(api_key, version, "response"))}
@@ -140,6 +160,32 @@ def _fixed_position(api_key: int, version: int, kind: Kind, name: str) -> int:
             break
         position += FIXED_BYTES[kafka_type]
     raise ValueError(f"{name} has no fixed place in {APIS[api_key].name} v{version} {kind}")
+
+
+@cache
+def _element_entity(api_key: int, version: int, name: str) -> Any:
+    entity_type = _entity_type(api_key, version, "response")
+    return next(element_type(field.type)[0] for field in fields(entity_type) if field.name == name)
+
+
+@cache
+def _behind(api_key: int, version: int, name: str) -> tuple[int, bool]:
+    """The bytes behind the array ``name`` of a response without tagged fields, and whether it is flexible."""
+    entity_type = _entity_type(api_key, version, "response")
+    flexible = bool(entity_type.__flexible__)
+    plain = [field for field in fields(entity_type) if "tag" not in field.metadata]
+    after = plain[next(n for n, field in enumerate(plain) if field.name == name) + 1 :]
+    if any(
+        field.metadata.get("kafka_type") not in FIXED_BYTES or element_type(field.type)[1] for field in after
+    ):
+        raise ValueError(f"what follows {name} in {APIS[api_key].name} v{version} has no fixed size")
+    return sum(FIXED_BYTES[field.metadata["kafka_type"]] for field in after) + flexible, flexible
+
+
+@cache
+def _entity_writer(entity_type: Any) -> Callable[[io.BytesIO, Any], None]:
+    writer: Callable[[io.BytesIO, Any], None] = _kio_serial().entity_writer(entity_type)
+    return writer
 
 
 @cache

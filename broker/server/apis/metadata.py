@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics, leaders. Bodies are kept per snapshot, for encoding a large one takes milliseconds."""
+"""Metadata: brokers, topics, leaders. What was encoded is kept (``metadata_bodies``), for it takes milliseconds."""
 
 from __future__ import annotations
 
@@ -8,43 +8,23 @@ from typing import Any
 from broker.config.topic_name import topic_name_problem
 from broker.network.request_channel import Request
 from broker.protocol import codec
+from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, ProtocolError
 from broker.server.apis.context import ApiContext, respond_body
+from broker.server.apis.metadata_bodies import MetadataBodies, MetadataTopics
 from broker.server.apis.metadata_wait import MetadataWait
 from broker.server.metadata_cache import PartitionInfo, Snapshot
 from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 
-_MAX_BODIES = 64
 _FIRST_UPDATE_MS = 5_000
 _BY_ID_FROM = 12  # the fields are there from version 10 on, but its answers cannot name what is unknown
 _NO_OPERATIONS = -(1 << 31)
-_Key = tuple[int, str, tuple[Any, ...] | None]
-
-
-class MetadataBodies:
-    """Encoded bodies of one snapshot, by version, listener and topics. Used by one thread or by several: a lost entry
-    is only encoded again.
-    """
-
-    def __init__(self) -> None:
-        # One object: no thread sees the bodies of a snapshot as another's, nor adds to them.
-        self._kept: tuple[Snapshot | None, dict[_Key, bytes]] = (None, {})
-
-    def get(self, snapshot: Snapshot, key: _Key) -> bytes | None:
-        kept, bodies = self._kept
-        return bodies.get(key) if kept is snapshot else None
-
-    def put(self, snapshot: Snapshot, key: _Key, body: bytes) -> None:
-        kept, bodies = self._kept
-        if kept is not snapshot or len(bodies) >= _MAX_BODIES:
-            bodies = {}
-            self._kept = (snapshot, bodies)
-        bodies[key] = body
 
 
 _bodies = MetadataBodies()
+_topic_bytes = MetadataTopics()
 
 
 def handle(request: Request, message: Any, ctx: ApiContext) -> None:
@@ -84,9 +64,9 @@ def _answer(request: Request, message: Any, ctx: ApiContext) -> None:
     key = (request.api_version, listener, wanted)
     body = _bodies.get(snapshot, key)
     if body is None:
-        topics, complete = _topics(message, wanted, snapshot, listener, ctx)
-        body = codec.encode(
-            request.api_key, request.api_version, "response", _fields(snapshot, listener, topics, ctx)
+        topics, complete = _topics(message, wanted, snapshot, request, ctx)
+        body = codec.encode_around(
+            request.api_key, request.api_version, _fields(snapshot, listener, ctx), "topics", topics
         )
         if complete:
             _bodies.put(snapshot, key, body)
@@ -106,7 +86,7 @@ def _wanted(message: Any, version: int) -> tuple[Any, ...] | None:
     return tuple(wanted)
 
 
-def _fields(snapshot: Snapshot, listener: str, topics: list[Any], ctx: ApiContext) -> Mapping[str, Any]:
+def _fields(snapshot: Snapshot, listener: str, ctx: ApiContext) -> Mapping[str, Any]:
     brokers = []
     for broker in snapshot.brokers.values():
         endpoint = broker.endpoints.get(listener)
@@ -118,31 +98,32 @@ def _fields(snapshot: Snapshot, listener: str, topics: list[Any], ctx: ApiContex
         "brokers": brokers,
         "cluster_id": ctx.cluster_id,
         "controller_id": ctx.metadata_cache.controller_id,
-        "topics": topics,
+        "topics": (),
         "cluster_authorized_operations": _NO_OPERATIONS,
     }
 
 
 def _topics(
-    message: Any, wanted: tuple[Any, ...] | None, snapshot: Snapshot, listener: str, ctx: ApiContext
-) -> tuple[list[Any], bool]:
-    """The topics' part, and whether every topic was found: only then may the body be kept."""
+    message: Any, wanted: tuple[Any, ...] | None, snapshot: Snapshot, request: Request, ctx: ApiContext
+) -> tuple[list[bytes], bool]:
+    """The topics' bytes, and whether every topic was found: only then may the body be kept."""
+    listener, version = request.connection.listener_name, request.api_version
     if wanted is None:
-        return [_topic(topic, snapshot, listener) for topic in snapshot.topics], True
+        return [_known_topic(topic, snapshot, listener, version) for topic in snapshot.topics], True
     topics = []
     missing: list[str] = []
     complete = True
     for item in wanted:
         name = item if isinstance(item, str) else snapshot.topic_names.get(item)
         if name is not None and name in snapshot.topics:
-            topics.append(_topic(name, snapshot, listener))
+            topics.append(_known_topic(name, snapshot, listener, version))
             continue
         complete = False
         if name is None:
             unknown = {"error_code": Errors.UNKNOWN_TOPIC_ID, "name": None, "topic_id": item}
-            topics.append({**unknown, "is_internal": False, "partitions": []})
+            topics.append(_encode(version, {**unknown, "is_internal": False, "partitions": []}))
             continue
-        topics.append(_missing_topic(name, missing, message, ctx))
+        topics.append(_encode(version, _missing_topic(name, missing, message, ctx)))
     if missing:
         if GROUP_METADATA_TOPIC in missing:
             ctx.auto_topics.ensure_internal()
@@ -165,6 +146,16 @@ def _missing_topic(name: str, missing: list[str], message: Any, ctx: ApiContext)
         "partitions": [],
         "topic_authorized_operations": _NO_OPERATIONS,
     }
+
+
+def _known_topic(name: str, snapshot: Snapshot, listener: str, version: int) -> bytes:
+    return _topic_bytes.get(
+        snapshot, (version, listener, name), lambda: _encode(version, _topic(name, snapshot, listener))
+    )
+
+
+def _encode(version: int, topic: Mapping[str, Any]) -> bytes:
+    return codec.encode_element(ApiKey.METADATA, version, "topics", topic)
 
 
 def _topic(name: str, snapshot: Snapshot, listener: str) -> Mapping[str, Any]:

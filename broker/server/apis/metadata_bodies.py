@@ -1,0 +1,80 @@
+"""Metadata's encoded bytes, kept: whole answers by what was asked, and topics one by one.
+
+Encoding a topic of thousands of partitions takes milliseconds. A whole answer is kept only where all that was asked for
+exists; one with an unknown name in it is put together from the topics' bytes, so that the name costs its own alone.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from broker.server.metadata_cache import BrokerInfo, PartitionInfo, Snapshot
+
+_MAX_BODIES: Final = 64
+_MAX_TOPIC_BYTES: Final = 32 << 20
+BodyKey = tuple[int, str, tuple[Any, ...] | None]
+TopicKey = tuple[int, str, str]
+
+
+class MetadataBodies:
+    """Encoded bodies of one snapshot, by version, listener and topics. Used by one thread or by several: a lost entry
+    is only encoded again.
+    """
+
+    def __init__(self) -> None:
+        # One object: no thread sees the bodies of a snapshot as another's, nor adds to them.
+        self._kept: tuple[Snapshot | None, dict[BodyKey, bytes]] = (None, {})
+
+    def get(self, snapshot: Snapshot, key: BodyKey) -> bytes | None:
+        kept, bodies = self._kept
+        return bodies.get(key) if kept is snapshot else None
+
+    def put(self, snapshot: Snapshot, key: BodyKey, body: bytes) -> None:
+        kept, bodies = self._kept
+        if kept is not snapshot or len(bodies) >= _MAX_BODIES:
+            bodies = {}
+            self._kept = (snapshot, bodies)
+        bodies[key] = body
+
+
+class _KeptTopic(NamedTuple):
+    """A topic's bytes, and what they say."""
+
+    partitions: Mapping[int, PartitionInfo]
+    topic_id: uuid.UUID | None
+    body: bytes
+
+
+class MetadataTopics:
+    """Encoded topics by version, listener and name, as long as no broker comes or goes. A topic that did not change is
+    known again in the next snapshot, which shares its partitions. Threads as in :class:`MetadataBodies`.
+    """
+
+    def __init__(self) -> None:
+        self._kept: tuple[Mapping[int, BrokerInfo], dict[TopicKey, _KeptTopic]] = ({}, {})
+        self._bytes = 0
+
+    def get(self, snapshot: Snapshot, key: TopicKey, encode: Callable[[], bytes]) -> bytes:
+        """The bytes of the topic of ``key``, which the snapshot has; made by ``encode`` where they are not known."""
+        brokers, topics = self._kept
+        if brokers is not snapshot.brokers and brokers != snapshot.brokers:
+            topics = self._begin_anew(snapshot)
+        partitions, topic_id = snapshot.topics[key[2]], snapshot.topic_ids.get(key[2])
+        kept = topics.get(key)
+        if kept is not None and kept.partitions is partitions and kept.topic_id == topic_id:
+            return kept.body
+        body = encode()
+        self._bytes += len(body)
+        if self._bytes > _MAX_TOPIC_BYTES:
+            topics = self._begin_anew(snapshot)
+            self._bytes = len(body)
+        topics[key] = _KeptTopic(partitions, topic_id, body)
+        return body
+
+    def _begin_anew(self, snapshot: Snapshot) -> dict[TopicKey, _KeptTopic]:
+        topics: dict[TopicKey, _KeptTopic] = {}
+        self._kept = (snapshot.brokers, topics)
+        self._bytes = 0
+        return topics
