@@ -74,7 +74,7 @@ class Log(LocalLog):
     def update_config(self, config: LogConfig) -> None:
         """Takes a changed topic config; what is on disk already stays as it is."""
         super().update_config(config)
-        self._rules = rules_of(config)
+        self.rules = rules_of(config)
 
     # -- appending ---------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class Log(LocalLog):
         """Whether appending ``records`` means work on the records themselves: for a handler thread, not
         inline.
         """
-        rules = self._rules
+        rules = self.rules
         if rules.target_codec is None and not rules.looks_inside:
             return False
         headers = list(iter_batches(records))
@@ -104,7 +104,7 @@ class Log(LocalLog):
         """
         if origin is AppendOrigin.CLIENT and self.health.refusal is not None:
             raise KafkaError(Errors.KAFKA_STORAGE_ERROR, self.health.refusal)
-        rules = self._rules
+        rules = self.rules
         now_ms = self._clock.wall_ms()
         headers = validator.check_batches(records, rules, origin, now_ms, self.topic_partition)
         if rules.target_codec is not None and validator.needs_recompression(headers, rules):
@@ -306,7 +306,7 @@ class Log(LocalLog):
     def _duplicate_info(
         self, headers: Sequence[BatchHeader], first_offset: int, last_offset: int, timestamp: int
     ) -> AppendInfo:
-        append_time = timestamp if self._rules.log_append_time else -1
+        append_time = timestamp if self.rules.log_append_time else -1
         epoch = self.leader_epochs.epoch_for_offset(last_offset)
         count = sum(header.record_count for header in headers)
         return AppendInfo(

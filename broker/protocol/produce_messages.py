@@ -38,7 +38,8 @@ class ProduceRequest:
 @dataclass(frozen=True, slots=True)
 class PartitionResponse:
     """One partition's outcome. Offsets and times are -1 when there is none; ``leader`` is (id, epoch) for version 10
-    and later when ``error`` says that the leader is elsewhere.
+    and later when ``error`` says that the leader is elsewhere. ``record_errors`` names the records to blame by their
+    index in the batch (version 8 and later, KIP-467).
     """
 
     error: Errors
@@ -47,6 +48,7 @@ class PartitionResponse:
     log_start_offset: int = -1
     message: str | None = None
     leader: tuple[int, int] | None = None
+    record_errors: Sequence[tuple[int, str | None]] = ()
 
 
 def parse_produce_request(body: memoryview, version: int, most: int = sys.maxsize) -> ProduceRequest:
@@ -107,7 +109,9 @@ def encode_produce_response(
             )
             parts.append(partition_struct.pack(*values[: 5 if version >= 5 else 4]))
             if version >= 8:
-                parts.append(_INT32.pack(0))
+                parts.append(_INT32.pack(len(outcome.record_errors)))
+                for at, text in outcome.record_errors:
+                    parts += (_INT32.pack(at), _legacy_string(text))
                 parts.append(_legacy_string(outcome.message))
     parts.append(_INT32.pack(throttle_ms))
     return b"".join(parts)
@@ -130,7 +134,9 @@ def _encode_flexible(
                     outcome.log_start_offset,
                 )
             )
-            parts.append(b"\x01")  # no record errors
+            parts.append(write_uvarint(len(outcome.record_errors) + 1))
+            for at, text in outcome.record_errors:
+                parts += (_INT32.pack(at), _compact_string(text), b"\0")
             parts.append(_compact_string(outcome.message))
             parts.append(b"\0" if version < 10 or outcome.leader is None else leader_tag(0, *outcome.leader))
         parts.append(b"\0")

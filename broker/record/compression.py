@@ -1,32 +1,45 @@
 """Compressing and decompressing the records of a batch: none, gzip, snappy, lz4, zstd.
 
-The libraries are imported when first used. Decompression is bounded: the output never grows past
-``max_bytes``, whatever the peer's bytes claim. Formats are Kafka's: gzip (RFC 1952), snappy in Xerial's
-framing (raw snappy is read too, as some clients send it), LZ4 frames with independent blocks, zstd frames.
+The libraries are imported when first used. Decompression goes in pieces and is bounded: the output never grows
+past ``max_bytes``, and no size that the peer's bytes claim is believed. Formats are Kafka's: gzip (RFC 1952),
+snappy in Xerial's framing (raw snappy is read too, as some clients send it), LZ4 frames with independent blocks,
+zstd frames.
 """
 
 from __future__ import annotations
 
 import struct
+import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_IDS = {name: codec_id for codec_id, name in enumerate(CODEC_NAMES)} | {"uncompressed": 0}
+ZSTD = CODEC_IDS["zstd"]
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _READ_BYTES = 256 * 1024
-_ZSTD_INPUT_BYTES = 256
+_INPUT_BYTES = 64 * 1024
+# One block of an LZ4 frame is 4 MiB at most, but Kafka's clients make blocks of 64 KiB.
+_LZ4_PIECE_BYTES = 128 * 1024
+_ZSTD_INPUT_BYTES = 128
+# Snappy's densest element is three bytes that stand for 64: a larger claim is a lie.
+_SNAPPY_MOST = 22
 _INT32 = struct.Struct(">i")
 
 Bytes = bytes | bytearray | memoryview
+_of_thread = threading.local()
 
 
 class CompressionError(ValueError):
     """The bytes are not what the codec says, or decompress to more than allowed."""
+
+
+class TooLargeInsideError(CompressionError):
+    """They decompress to more than allowed."""
 
 
 def compress(codec_id: int, data: Bytes, level: int | None = None) -> bytes:
@@ -44,12 +57,25 @@ def decompress(codec_id: int, data: Bytes, max_bytes: int = DEFAULT_MAX_BYTES) -
     """``data`` decompressed (codec 0: ``data`` itself). Raises CompressionError."""
     if codec_id == 0:
         return data
+    pieces = list(decompressed_pieces(codec_id, data, max_bytes))
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def decompressed_pieces(codec_id: int, data: Bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[bytes]:
+    """``data`` decompressed bit by bit, for who need not hold all of it. Raises CompressionError on the way: no
+    piece is good before the last one has come.
+    """
     try:
         function = _DECOMPRESSORS[codec_id]
     except KeyError:
         raise CompressionError(f"unknown compression codec {codec_id}") from None
+    total = 0
     try:
-        return function(data, max_bytes)
+        for piece in function(data, max_bytes):
+            total += len(piece)
+            if total > max_bytes:
+                raise _too_large(max_bytes)
+            yield piece
     except CompressionError:
         raise
     # Each library has an error class of its own, and importing all to name them would cost start-up time.
@@ -57,8 +83,32 @@ def decompress(codec_id: int, data: Bytes, max_bytes: int = DEFAULT_MAX_BYTES) -
         raise CompressionError(f"{CODEC_NAMES[codec_id]} data is corrupt: {error}") from error
 
 
+def decompress_small(codec_id: int, data: Bytes, max_bytes: int) -> Bytes | None:
+    """``data`` decompressed in one go when that is quick: None for what becomes more than ``max_bytes``, is wrong,
+    or needs more looks. Of several zstd frames only the first is seen.
+    """
+    if codec_id != ZSTD:
+        try:
+            return decompress(codec_id, data, max_bytes)
+        except CompressionError:
+            return None
+    import zstandard
+
+    try:
+        decompressor = _of_thread.zstd
+    except AttributeError:  # making one costs more than a small batch
+        decompressor = _of_thread.zstd = zstandard.ZstdDecompressor()
+    try:
+        if zstandard.frame_content_size(data) > max_bytes:
+            return None  # the library would allocate what is claimed
+        found: bytes = decompressor.decompress(data, max_output_size=max_bytes)
+    except zstandard.ZstdError:
+        return None
+    return found
+
+
 def _too_large(max_bytes: int) -> CompressionError:
-    return CompressionError(f"records decompress to more than {max_bytes} bytes")
+    return TooLargeInsideError(f"records decompress to more than {max_bytes} bytes")
 
 
 def _gzip(data: Bytes, level: int | None) -> bytes:
@@ -66,21 +116,21 @@ def _gzip(data: Bytes, level: int | None) -> bytes:
     return compressor.compress(data) + compressor.flush()
 
 
-def _gunzip(data: Bytes, max_bytes: int) -> bytes:
-    out = bytearray()
-    rest: Bytes = data
+def _gunzip(data: Bytes, _max_bytes: int) -> Iterator[bytes]:
+    rest = memoryview(data)
     while rest:  # a gzip file may have several members
         member = zlib.decompressobj(31)
         while not member.eof:
-            chunk = member.decompress(rest, _READ_BYTES)
-            out += chunk
-            if len(out) > max_bytes:
-                raise _too_large(max_bytes)
-            rest = member.unconsumed_tail
-            if not chunk and not rest and not member.eof:
+            if not rest:
                 raise CompressionError("gzip data ends early")
-        rest = member.unused_data
-    return bytes(out)
+            # The library copies what it was given and has not used yet, so that is little.
+            given: Bytes = rest[:_INPUT_BYTES]
+            rest = rest[_INPUT_BYTES:]
+            while given and not member.eof:
+                yield member.decompress(given, _READ_BYTES)
+                given = member.unconsumed_tail
+        if member.unused_data:
+            rest = memoryview(data)[len(data) - len(rest) - len(member.unused_data) :]
 
 
 def _snappy(data: Bytes, _level: int | None) -> bytes:
@@ -94,26 +144,28 @@ def _snappy(data: Bytes, _level: int | None) -> bytes:
     return bytes(out)
 
 
-def _unsnappy(data: Bytes, max_bytes: int) -> bytes:
+def _unsnappy(data: Bytes, max_bytes: int) -> Iterator[bytes]:
     view = memoryview(data)
     if bytes(view[:8]) != _XERIAL_MAGIC:
-        return _unsnappy_block(view, max_bytes)
-    out = bytearray()
+        yield _unsnappy_block(view, max_bytes)
+        return
     position = len(_XERIAL_HEADER)
     while position < len(view):
         (size,) = _INT32.unpack_from(view, position)
         position += 4
         if size < 0 or size > len(view) - position:
             raise CompressionError(f"snappy block claims {size} bytes, {len(view) - position} are left")
-        out += _unsnappy_block(view[position : position + size], max_bytes - len(out))
+        yield _unsnappy_block(view[position : position + size], max_bytes)
         position += size
-    return bytes(out)
 
 
 def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
     from cramjam import snappy
 
-    if snappy.decompress_raw_len(block) > max_bytes:
+    claimed = snappy.decompress_raw_len(block)
+    if claimed > _SNAPPY_MOST * len(block):
+        raise CompressionError(f"snappy block of {len(block)} bytes claims to hold {claimed}")
+    if claimed > max_bytes:
         raise _too_large(max_bytes)
     return bytes(snappy.decompress_raw(block))
 
@@ -131,16 +183,21 @@ def _lz4(data: Bytes, level: int | None) -> bytes:
     return compressed
 
 
-def _unlz4(data: Bytes, max_bytes: int) -> bytes:
+def _unlz4(data: Bytes, _max_bytes: int) -> Iterator[bytes]:
     import lz4.frame
 
+    # The library allocates the most that a call may give before it gives anything, and what the frame claims to hold
+    # when it is told no bound: so each call has a small one, and no more input than the library keeps a copy of.
     decompressor = lz4.frame.LZ4FrameDecompressor()
-    out: bytes = decompressor.decompress(data, max_length=max_bytes + 1)
-    if len(out) > max_bytes:
-        raise _too_large(max_bytes)
-    if not decompressor.eof:
-        raise CompressionError("lz4 frame ends early")
-    return out
+    rest = memoryview(data)
+    while not decompressor.eof:
+        if decompressor.needs_input:
+            if not rest:
+                raise CompressionError("lz4 frame ends early")
+            piece, rest = rest[:_INPUT_BYTES], rest[_INPUT_BYTES:]
+        else:
+            piece = rest[:0]
+        yield decompressor.decompress(piece, max_length=_LZ4_PIECE_BYTES)
 
 
 def _zstd(data: Bytes, level: int | None) -> bytes:
@@ -149,11 +206,10 @@ def _zstd(data: Bytes, level: int | None) -> bytes:
     return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
 
 
-def _unzstd(data: Bytes, max_bytes: int) -> bytes:
+def _unzstd(data: Bytes, _max_bytes: int) -> Iterator[bytes]:
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor()
-    out = bytearray()
     rest = memoryview(data)
     while rest:  # there may be several frames
         frame = decompressor.decompressobj()
@@ -162,16 +218,14 @@ def _unzstd(data: Bytes, max_bytes: int) -> bytes:
                 raise CompressionError("zstd frame ends early")
             # A few bytes may stand for a whole block of 128 KiB, so the input is given in small pieces.
             piece, rest = rest[:_ZSTD_INPUT_BYTES], rest[_ZSTD_INPUT_BYTES:]
-            out += frame.decompress(piece)
-            if len(out) > max_bytes:
-                raise _too_large(max_bytes)
+            if output := frame.decompress(piece):
+                yield output
             if frame.unused_data:
                 rest = memoryview(data)[len(data) - len(rest) - len(frame.unused_data) :]
-    return bytes(out)
 
 
 _COMPRESSORS: dict[int, Callable[[Bytes, int | None], bytes]] = {1: _gzip, 2: _snappy, 3: _lz4, 4: _zstd}
-_DECOMPRESSORS: dict[int, Callable[[Bytes, int], bytes]] = {
+_DECOMPRESSORS: dict[int, Callable[[Bytes, int], Iterator[bytes]]] = {
     1: _gunzip,
     2: _unsnappy,
     3: _unlz4,

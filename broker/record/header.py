@@ -153,6 +153,14 @@ def set_offset_and_epoch(view: memoryview, position: int, base_offset: int, leng
     _OFFSET_LENGTH_EPOCH.pack_into(view, position, base_offset, length, epoch)
 
 
+def set_max_timestamp(view: memoryview, position: int, header: BatchHeader, timestamp: int) -> BatchHeader:
+    """Sets the highest timestamp (ms) of the batch, renews the CRC, and returns the header as it now is."""
+    _INT64.pack_into(view, position + 35, timestamp)
+    crc = compute_crc(view, position, header.size_bytes)
+    _CRC_ATTRIBUTES.pack_into(view, position + 17, crc, header.attributes)
+    return header._replace(max_timestamp=timestamp, crc=crc)
+
+
 def set_log_append_time(view: memoryview, position: int, header: BatchHeader, now_ms: int) -> BatchHeader:
     """Stamps the batch with the broker's time, renews the CRC, and returns the header as it now is."""
     attributes = header.attributes | LOG_APPEND_TIME_FLAG

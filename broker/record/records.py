@@ -1,7 +1,7 @@
 """The records inside a batch: varints, keys, values, headers. Only for who must look inside.
 
-Coordinators, the cleaner, time look-ups and tests use it; the produce and fetch paths never do. Every length
-that the bytes claim is checked against what is there before it is used.
+Coordinators, the cleaner, time look-ups and tests read records by it, a leader looks at what clients send. Every
+length that the bytes claim is checked against what is there before it is used.
 """
 
 from __future__ import annotations
@@ -10,6 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 Bytes = bytes | bytearray | memoryview
+LEAST_LENGTH = 6  # of a record, behind its length: attributes, two deltas, two lengths, the number of headers
+LONG_MAX = (1 << 63) - 1
+NO_TIMESTAMP = -1
+NULL_LENGTH = 1  # -1 as a varint
+_MORE = 0x80  # from here on another byte of the varint follows
 
 
 class RecordFormatError(ValueError):
@@ -90,25 +95,156 @@ def decode_records(
         raise RecordFormatError(f"{len(body) - position} bytes follow the {count} records of the batch")
 
 
-def scan_keys(body: Bytes, count: int) -> Iterator[tuple[int, int, int]]:
-    """``(offset delta, timestamp delta, key length or -1)`` of each record, without copying any of it."""
-    position = 0
+class Walk(NamedTuple):
+    """What a look at all records of a batch has found. Timestamps are absolute, in ms; a record without one (-1)
+    counts as neither. ``without_key`` is the index of the first record that has none, -1 when all have.
+    """
+
+    latest_timestamp: int
+    earliest_timestamp: int
+    earliest_index: int
+    without_key: int
+
+
+def walk(body: Bytes, count: int, base_timestamp: int) -> Walk:  # noqa: PLR0912, PLR0915 - see below
+    """Looks at every length and offset of the ``count`` records of a decompressed body: offsets rise by one from 0,
+    and fields and records fill the body to the byte. Raises RecordFormatError.
+
+    It is written out, for it is what a request costs where all records are looked at.
+    """
+    # The index of a memoryview takes longer, a copy of a few large records longer still.
+    data = bytes(body) if len(body) < count << 10 else body
+    latest, earliest, earliest_index, without_key = NO_TIMESTAMP, LONG_MAX, -1, -1
+    position = index = 0
+    try:
+        for index in range(count):
+            byte = data[position]
+            if byte < _MORE:
+                length = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            else:
+                length, position = decode_varint(data, position)
+            end = position + length
+            byte = data[position + 1]  # behind the attributes
+            if byte < _MORE:
+                timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
+                position += 2
+            else:
+                delta, position = decode_varint(data, position + 1)
+                timestamp = base_timestamp + delta
+            byte = data[position]
+            if byte < _MORE:
+                delta = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            else:
+                delta, position = decode_varint(data, position)
+            if delta != index:
+                raise RecordFormatError(f"record {index} has the offset delta {delta}")
+            byte = data[position]
+            if byte < _MORE:
+                size = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            else:
+                size, position = decode_varint(data, position)
+            if size > 0:
+                position += size
+            elif size < 0 and without_key < 0:
+                without_key = index
+            byte = data[position]
+            if byte < _MORE:
+                size = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            else:
+                size, position = decode_varint(data, position)
+            if size > 0:
+                position += size
+            position = _skip_headers(data, position, end) if data[position] else position + 1
+            if position != end:
+                raise RecordFormatError(f"record {index} ends at {position}, not at {end} as its length says")
+            latest = max(latest, timestamp)
+            if timestamp < earliest and timestamp != NO_TIMESTAMP:
+                earliest, earliest_index = timestamp, index
+    except IndexError:
+        raise RecordFormatError(f"record {index} goes on past the {len(data)} bytes of the records") from None
+    if position != len(data):
+        raise RecordFormatError(f"{len(data) - position} bytes follow the {count} records of the batch")
+    if latest > LONG_MAX or earliest < -LONG_MAX:
+        raise RecordFormatError("a record's timestamp is out of range")
+    return Walk(latest, earliest, earliest_index, without_key)
+
+
+def first_timestamp(head: Bytes, total: int, base_timestamp: int) -> int:
+    """Looks at the first record of a body of ``total`` bytes, of which ``head`` are the first, some hundreds or all;
+    its timestamp (ms).
+
+    Of a record that ends behind ``head`` only the length, the offset and the key's length. Raises RecordFormatError.
+    """
+    length, position = decode_varint(head, 0)
+    end = position + length
+    if length < LEAST_LENGTH or end > total:
+        raise RecordFormatError(f"record 0 claims {length} bytes, {total - position} are left")
+    timestamp_delta, position = decode_varint(head, position + 1)
+    offset_delta, position = decode_varint(head, position)
+    if offset_delta:
+        raise RecordFormatError(f"record 0 has the offset delta {offset_delta}")
+    size, position = decode_varint(head, position)
+    if size > end - position:
+        raise RecordFormatError(f"key claims {size} bytes, {end - position} are left")
+    if end <= len(head):
+        size, position = decode_varint(head, position + max(size, 0))
+        position = _skip_headers(head, position + max(size, 0), end)
+        if position != end:
+            raise RecordFormatError(f"record 0 ends at {position}, not at {end} as its length says")
+    return base_timestamp + timestamp_delta
+
+
+def is_usual(data: Bytes, position: int) -> bool:
+    """Whether at ``position`` stands a first record of the shape that nearly all have: shorter than 8 KiB, at the
+    batch's offset and time, a key of less than 64 bytes or none, no headers. Such a one is sound; of others nothing
+    is said. It is what every request of plain records costs.
+    """
+    try:
+        byte = data[position]
+        if byte < _MORE:
+            end = position + 1 + (byte >> 1)
+        else:
+            position += 1
+            high = data[position]
+            if high >= _MORE:
+                return False
+            end = position + 1 + ((byte & 0x7F | high << 7) >> 1)
+        if byte & 1 or data[position + 2] or data[position + 3] or data[end - 1] or end > len(data):
+            return False
+        size = data[position + 4]
+        if size != NULL_LENGTH:
+            if size & 1 or size >= _MORE:
+                return False
+            position += size >> 1
+        size = data[position + 5]
+        if size >= _MORE:
+            high = data[position + 6]
+            return high < _MORE and not size & 1 and position + 8 + ((size & 0x7F | high << 7) >> 1) == end
+        return position + 7 + (size >> 1) == end and (size == NULL_LENGTH or not size & 1)
+    except IndexError:
+        return False
+
+
+def _skip_headers(data: Bytes, position: int, end: int) -> int:
+    count, position = decode_varint(data, position)
+    if count < 0 or count > end - position:
+        raise RecordFormatError(f"record claims {count} headers in {end - position} bytes")
     for _ in range(count):
-        start, end = _record_bounds(body, position)
-        timestamp_delta, position = decode_varint(body, start + 1)
-        offset_delta, position = decode_varint(body, position)
-        key_length, position = decode_varint(body, position)
-        if key_length > end - position:
-            raise RecordFormatError(f"key claims {key_length} bytes, {end - position} are left")
-        yield offset_delta, timestamp_delta, key_length
-        position = end
-    if position != len(body):
-        raise RecordFormatError(f"{len(body) - position} bytes follow the {count} records of the batch")
+        size, position = decode_varint(data, position)
+        if size < 0:
+            raise RecordFormatError("a record header has no key")
+        size, position = decode_varint(data, position + size)
+        position += max(size, 0)
+    return position
 
 
 def _record_bounds(body: Bytes, position: int) -> tuple[int, int]:
     length, start = decode_varint(body, position)
-    if length < 6 or length > len(body) - start:
+    if length < LEAST_LENGTH or length > len(body) - start:
         raise RecordFormatError(f"record claims {length} bytes, {len(body) - start} are left")
     return start, start + length
 

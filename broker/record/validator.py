@@ -1,8 +1,8 @@
-"""What a leader accepts: the checks of Kafka's LogValidator, made on batch headers and checksums alone.
+"""What a leader accepts: the checks of Kafka's LogValidator, made on batch headers and checksums.
 
-The records inside are looked at only where a config demands it: keys on a compacted topic, a lower bound of
-timestamps, another codec than the producer's. Knows no files and no producers' sequences (see
-``log.producer_state``).
+The records inside are all looked at where a config demands it: keys on a compacted topic, a lower bound of
+timestamps, another codec than the producer's. How far else is :mod:`.inspection`'s. Knows no files and no producers'
+sequences (see ``log.producer_state``).
 """
 
 from __future__ import annotations
@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from crc32c import crc32c
 
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import records_body, replace_body
-from broker.record.compression import CODEC_IDS, CODEC_NAMES
+from broker.record.compression import (
+    CODEC_IDS,
+    CODEC_NAMES,
+    CompressionError,
+    TooLargeInsideError,
+    decompress,
+)
 from broker.record.header import (
     CONTROL_FLAG,
     CRC_START,
@@ -31,14 +38,31 @@ from broker.record.header import (
     iter_batches,
     read_header,
     set_log_append_time,
+    set_max_timestamp,
 )
-from broker.record.records import RecordFormatError, scan_keys
+from broker.record.records import LONG_MAX, RecordFormatError, walk
 
-LONG_MAX = (1 << 63) - 1
 # What a batch may become where its records are looked into: far more than clients put into one, far less than memory.
 LEAST_INSIDE_BYTES = 32 * 1024 * 1024
 INSIDE_FACTOR = 8
+# To look at so many takes a second or two; clients' own limits are below it.
+MOST_RECORDS = 1_000_000
 _HIGHEST_CODEC = len(CODEC_NAMES) - 1
+
+
+class RecordError(NamedTuple):
+    """Which record of a batch is to blame, by its number from 0, and for what: Kafka's BatchIndexAndErrorMessage."""
+
+    number: int
+    message: str
+
+
+class RecordRefusedError(KafkaError):
+    """A batch that is refused for one of its records."""
+
+    def __init__(self, error_code: Errors, where: object, index: int, problem: str) -> None:
+        super().__init__(error_code, f"{where}: record {index}: {problem}")
+        self.record_errors = (RecordError(index, problem),)
 
 
 class AppendOrigin(Enum):
@@ -64,6 +88,10 @@ class BatchRules:
     @property
     def looks_inside(self) -> bool:
         return self.keys_required or self.before_max_ms < LONG_MAX
+
+    def walks(self, codec_id: int) -> bool:
+        """Whether every record of a batch with this codec is looked at for the config's sake."""
+        return self.looks_inside or self.target_codec not in (None, codec_id)
 
     @property
     def max_inside_bytes(self) -> int:
@@ -96,14 +124,14 @@ def check_batches(
                 Errors.INVALID_TIMESTAMP,
                 f"{where}: a producer must not set the timestamp type LogAppendTime on a CreateTime topic",
             )
+        if origin is not AppendOrigin.COORDINATOR and rules.walks(header.attributes & 0x07):
+            header = _check_inside(records, position, header, rules, now_ms, where)
         if header.max_timestamp > now_ms + rules.after_max_ms and not rules.log_append_time:
             raise KafkaError(
                 Errors.INVALID_TIMESTAMP,
                 f"{where}: timestamp {header.max_timestamp} is later than now ({now_ms}) by more than "
                 f"message.timestamp.after.max.ms={rules.after_max_ms}",
             )
-        if rules.looks_inside and origin is not AppendOrigin.COORDINATOR:
-            _check_inside(records, position, header, rules, now_ms, where)
         headers.append(header)
         position += header.length + LOG_OVERHEAD_BYTES
     if not headers:
@@ -175,25 +203,53 @@ def _check_client_batch(header: BatchHeader, where: object) -> None:
 
 def _check_inside(
     records: memoryview, position: int, header: BatchHeader, rules: BatchRules, now_ms: int, where: object
-) -> None:
-    body = records_body(records, header, position, rules.max_inside_bytes)
-    earliest = now_ms - rules.before_max_ms
+) -> BatchHeader:
+    """Looks at all records; the header with the highest timestamp that they have, in ``records`` as well."""
+    check_count(header, rules)
+    body = records[position + HEADER_BYTES : position + header.size_bytes]
     try:
-        for offset_delta, timestamp_delta, key_length in scan_keys(body, header.record_count):
-            if rules.keys_required and key_length < 0:
-                raise KafkaError(
-                    Errors.INVALID_RECORD,
-                    f"{where}: a compacted topic cannot accept a message without key (record {offset_delta})",
-                )
-            timestamp = header.base_timestamp + timestamp_delta
-            if timestamp < earliest and timestamp >= 0 and not rules.log_append_time:
-                raise KafkaError(
-                    Errors.INVALID_TIMESTAMP,
-                    f"{where}: timestamp {timestamp} of record {offset_delta} is earlier than now ({now_ms}) "
-                    f"by more than message.timestamp.before.max.ms={rules.before_max_ms}",
-                )
-    except RecordFormatError as error:
+        inside = decompress(header.codec_id, body, rules.max_inside_bytes)
+        found = walk(inside, header.record_count, header.base_timestamp)
+    except TooLargeInsideError as error:
+        raise KafkaError(Errors.MESSAGE_TOO_LARGE, f"{where}: {error}") from error
+    except (CompressionError, RecordFormatError) as error:
         raise KafkaError(Errors.INVALID_RECORD, f"{where}: {error}") from error
+    if rules.keys_required and found.without_key >= 0:
+        raise RecordRefusedError(
+            Errors.INVALID_RECORD,
+            where,
+            found.without_key,
+            "a compacted topic cannot accept a message without key",
+        )
+    if rules.log_append_time:
+        return header
+    if found.earliest_timestamp < now_ms - rules.before_max_ms:
+        raise RecordRefusedError(
+            Errors.INVALID_TIMESTAMP,
+            where,
+            found.earliest_index,
+            f"timestamp {found.earliest_timestamp} is earlier than now ({now_ms}) by more than "
+            f"message.timestamp.before.max.ms={rules.before_max_ms}",
+        )
+    if found.latest_timestamp == header.max_timestamp or records.readonly:
+        return header
+    return set_max_timestamp(records, position, header, found.latest_timestamp)
+
+
+def check_count(header: BatchHeader, rules: BatchRules) -> None:
+    """Refuses more records than may be inside, before any is looked for: INVALID_RECORD when their bytes could not be,
+    MESSAGE_TOO_LARGE, upon which a producer sends them in smaller batches, when it would take a thread for seconds.
+    """
+    count = header.record_count
+    if count * MIN_RECORD_BYTES > rules.max_inside_bytes:
+        raise KafkaError(
+            Errors.INVALID_RECORD,
+            f"{count} records cannot fit in {rules.max_inside_bytes} bytes, the most that a batch may hold",
+        )
+    if count > MOST_RECORDS:
+        raise KafkaError(
+            Errors.MESSAGE_TOO_LARGE, f"{count} records are more than the {MOST_RECORDS} of a batch"
+        )
 
 
 def check_fetched(records: memoryview, where: object) -> list[BatchHeader]:

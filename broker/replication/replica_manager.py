@@ -22,6 +22,7 @@ from broker.log.log_manager import LogManager
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.produce_messages import PartitionResponse
+from broker.record.validator import RecordRefusedError
 from broker.replication.cluster_view import ClusterView
 from broker.replication.delayed_fetch import DelayedFetch, FetchEntry, FetchParams
 from broker.replication.delayed_produce import DelayedProduce
@@ -185,7 +186,7 @@ class ReplicaManager:
         def synced(failures: Failures) -> None:
             for topic_partition in pending.keys() & failures.keys():
                 del pending[topic_partition]
-                responses[topic_partition] = self._append_failed(topic_partition, failures[topic_partition])
+                responses[topic_partition] = self.append_refused(topic_partition, failures[topic_partition])
             await_replicas()
 
         if unsynced and required_acks != 0:
@@ -216,7 +217,7 @@ class ReplicaManager:
                 records, required_acks=required_acks, origin=origin
             )
         except KafkaError as error:
-            return self._append_failed(topic_partition, error)
+            return self.append_refused(topic_partition, error)
         if not info.duplicate:
             self.traffic.messages_in += info.record_count
             self.traffic.bytes_in += info.size_bytes
@@ -230,7 +231,8 @@ class ReplicaManager:
         if partition.advance_high_watermark():
             self.wake(partition.topic_partition)
 
-    def _append_failed(self, topic_partition: TopicPartition, error: KafkaError) -> PartitionResponse:
+    def append_refused(self, topic_partition: TopicPartition, error: KafkaError) -> PartitionResponse:
+        """The answer for records that are not appended, counted, and told in the log."""
         self.traffic.failed_produces += 1
         leader = None
         if error.error_code is Errors.NOT_LEADER_OR_FOLLOWER:
@@ -239,7 +241,10 @@ class ReplicaManager:
                 leader = (partition.leader_id, partition.leader_epoch)
         else:
             self._log_refusal(topic_partition, error)
-        return PartitionResponse(error.error_code, message=error.message or None, leader=leader)
+        record_errors = error.record_errors if isinstance(error, RecordRefusedError) else ()
+        return PartitionResponse(
+            error.error_code, message=error.message or None, leader=leader, record_errors=record_errors
+        )
 
     def _log_refusal(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         """One line a second at most: a producer may repeat its mistake as fast as it can."""

@@ -30,6 +30,7 @@ from broker.log.load_progress import LoadProgress
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
 from broker.network.request_channel import RequestChannel
+from broker.record.inspection import Depth
 from broker.replication.log_dir_failures import LogDirFailureHandler
 from broker.server import assembly, last_log_dir
 from broker.server.apis.context import ApiContext
@@ -339,6 +340,7 @@ class BrokerServer:
             producer_ids=producer_ids,
             broker_epoch=self._membership.epoch_of_requests,
             submit=self._pool.submit,
+            depth=Depth(self.config.str("landline.produce.validation")),
         )
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.config.key import BOOLEAN, CLUSTER_WIDE, INT, LONG, LONG_MAX, LOW, MEDIUM, STRING, USED, Key
-from broker.config.validators import at_least, between
+from broker.config.validators import at_least, between, one_of
 
 # fmt: off
 KEYS: Final = (
@@ -20,6 +20,11 @@ KEYS: Final = (
         "floor is the smaller of this and landline.log.dir.min.free.percent; 0 turns it off."),
     Key("landline.log.dir.min.free.percent", INT, 5, MEDIUM, valid=between(0, 100), use=USED,
         doc="The same floor as a share of the file system, so that it fits small disks too; 0 turns it off."),
+    Key("landline.produce.validation", STRING, "first", MEDIUM, valid=one_of("first", "all", "none"), use=USED,
+        doc="How far clients' record batches are looked into before they are appended: `first` the first record, and "
+            "compressed ones are decompressed; `all` every record, as Kafka does, for 1 to 2 µs each; `none` trusts "
+            "the header. What each finds: replication.md. What goes to compacted topics, or to those with a codec or "
+            "time bounds of their own, is always looked at whole."),
     Key("landline.standalone", BOOLEAN, False, LOW, use=USED,
         doc="Metadata kept in this process instead of ZooKeeper. `landline standalone` sets it."),
     Key("landline.internal.topics.raise.replication.enable", BOOLEAN, True, LOW, use=USED,

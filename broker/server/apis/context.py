@@ -18,6 +18,7 @@ from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.framing import response_prefix
+from broker.record.inspection import Depth
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership
 from broker.replication.replica_manager import ReplicaManager
@@ -38,7 +39,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class ApiContext:
-    """Read by every handler; ``submit`` hands work that may block to the RequestHandlerPool (False: it is full)."""
+    """Read by every handler; ``submit`` hands work that may block to the RequestHandlerPool (False: it is full).
+    ``depth``: how far clients' batches are looked into.
+    """
 
     config: BrokerConfig
     broker_id: int
@@ -61,6 +64,7 @@ class ApiContext:
     producer_ids: ProducerIdManager
     broker_epoch: Callable[[], int]
     submit: Callable[[Callable[[], None]], bool]
+    depth: Depth = Depth.FIRST
 
     def submit_for(self, request: Request, work: Callable[[], None]) -> bool:
         """As ``submit``, for work that answers ``request``; should it fail, the connection is closed."""

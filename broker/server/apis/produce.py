@@ -8,7 +8,7 @@ from typing import Final
 from broker.network.processor import Verdict
 from broker.network.request_channel import Request
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.errors import Errors, TooManyElements
+from broker.protocol.errors import Errors, KafkaError, TooManyElements
 from broker.protocol.produce_messages import (
     PartitionResponse,
     ProduceRequest,
@@ -16,6 +16,7 @@ from broker.protocol.produce_messages import (
     parse_produce_request,
 )
 from broker.record.header import CODEC_MASK, HEADER_BYTES, batch_size_at
+from broker.record.inspection import inspect
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, respond_body
 from broker.utils.topic_partition import TopicPartition
@@ -42,7 +43,9 @@ Responses = Mapping[TopicPartition, PartitionResponse]
 
 
 def handle(request: Request, ctx: ApiContext) -> Verdict:
-    """Appends and answers, or waits in the purgatory; recompression goes to a handler thread."""
+    """Appends and answers, or waits in the purgatory; recompression and long looks into batches go to a handler
+    thread.
+    """
     try:
         message = parse_produce_request(request.body, request.api_version, _RULE.here_elements)
     except TooManyElements:
@@ -50,19 +53,20 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         return Verdict.QUEUED if ctx.submit_for(request, lambda: _handle_many(request, ctx)) else Verdict.FULL
     if _is_refused(request, message):
         return Verdict.SERVED
-    if not _must_recompress(message, ctx):
-        _append(request, message, ctx)
+    if not _must_recompress(message, ctx) and _append(request, message, ctx, inline=True):
         return Verdict.SERVED
     request.keep()
-    kept = parse_produce_request(request.body, request.api_version)
-    return Verdict.QUEUED if ctx.submit_for(request, lambda: _append(request, kept, ctx)) else Verdict.FULL
+    kept = parse_produce_request(request.body, request.api_version, _RULE.here_elements)
+    return (
+        Verdict.QUEUED if ctx.submit_for(request, lambda: _append_here(request, kept, ctx)) else Verdict.FULL
+    )
 
 
 def _handle_many(request: Request, ctx: ApiContext) -> None:
     """On a handler's thread. Raises :class:`ProtocolError`."""
     message = parse_produce_request(request.body, request.api_version, _RULE.most_elements)
     if not _is_refused(request, message):
-        _append(request, message, ctx)
+        _append(request, message, ctx, inline=False)
 
 
 def _is_refused(request: Request, message: ProduceRequest) -> bool:
@@ -73,7 +77,12 @@ def _is_refused(request: Request, message: ProduceRequest) -> bool:
     return False
 
 
-def _append(request: Request, message: ProduceRequest, ctx: ApiContext) -> None:
+def _append_here(request: Request, message: ProduceRequest, ctx: ApiContext) -> None:
+    _append(request, message, ctx, inline=False)
+
+
+def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inline: bool) -> bool:
+    """Whether it was done: not when something is to be looked at for which ``inline`` leaves no time."""
     entries: dict[TopicPartition, memoryview] = {}
     refused: dict[TopicPartition, PartitionResponse] = {}
     for topic, partitions in message.topics:
@@ -85,10 +94,16 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext) -> None:
                 refused[topic_partition] = _TWICE
             elif (refusal := _refusal(records, request.api_version)) is not None:
                 refused[topic_partition] = refusal
-            elif ctx.replica_manager.partition(topic_partition) is None:
+            elif (partition := ctx.replica_manager.partition(topic_partition)) is None:
                 refused[topic_partition] = PartitionResponse(_not_here(topic_partition, ctx))
             elif records is not None:
-                entries[topic_partition] = records
+                try:
+                    if not inspect(records, ctx.depth, partition.log.rules, topic_partition, inline=inline):
+                        return False
+                except KafkaError as error:
+                    refused[topic_partition] = ctx.replica_manager.append_refused(topic_partition, error)
+                else:
+                    entries[topic_partition] = records
     request.body = memoryview(b"")
 
     def answer(responses: Responses) -> None:
@@ -97,6 +112,7 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext) -> None:
     ctx.replica_manager.append_records(
         timeout_ms=message.timeout_ms, required_acks=message.acks, entries=entries, callback=answer
     )
+    return True
 
 
 def _refusal(records: memoryview | None, version: int) -> PartitionResponse | None:
