@@ -171,11 +171,18 @@ class Partition:
         Raises :class:`KafkaError` and appends nothing: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS for acks=all, or
         what the log finds wrong with the records.
         """
+        # First without the lock: a follower's is held while its log is truncated, and whoever comes with stale metadata
+        # must not wait for that. Nor shall others wait while records are looked into, or compressed anew.
+        leads = self.is_leader
+        if not leads:
+            raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
+        checked = self.log.check(records, origin)
         with self.lock:
-            self.require_leader()
+            if not self.is_leader:
+                raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
             if required_acks == -1 and (shortage := self.shortage()) is not None:
                 raise NotEnoughReplicasError(self.topic_partition, shortage)
-            info = self.log.append_as_leader(records, self.leader_epoch, origin=origin)
+            info = self.log.append_checked(checked, self.leader_epoch)
             advanced = self._advance_high_watermark(self._clock.monotonic_ms())
             return Appended(info, advanced, Awaited(info.last_offset + 1, self._term))
 
@@ -266,6 +273,7 @@ class Partition:
         A diverging fetch acknowledges nothing. Raises :class:`KafkaError`: not leader, wrong epoch, offset out of
         range, or UNKNOWN_LEADER_EPOCH for a broker that is no replica here (its metadata is ahead of ours).
         """
+        self.require_leader(current_leader_epoch)  # also without the lock: see append_as_leader
         with self.lock:
             self.require_leader(current_leader_epoch)
             follower = self.followers.get(broker_id)
@@ -290,6 +298,9 @@ class Partition:
 
     def has_reached(self, awaited: Awaited) -> Errors | None:
         """Whether an append is committed: NONE, an error, or None for not yet (acks=all)."""
+        leads = self.is_leader  # also without the lock: see append_as_leader
+        if not leads:
+            return Errors.NOT_LEADER_OR_FOLLOWER
         with self.lock:
             if not self.is_leader or awaited.term != self._term:
                 return Errors.NOT_LEADER_OR_FOLLOWER
@@ -323,6 +334,9 @@ class Partition:
         """The change that drops members which fell behind or are no replicas any more, if there are any and no change
         is under way.
         """
+        leads = self.is_leader  # also without the lock: a truncating follower holds it long
+        if not leads:
+            return None
         with self.lock:
             if not self.is_leader or self.isr.is_pending:
                 return None
@@ -406,6 +420,9 @@ class Partition:
 
     def advance_high_watermark(self) -> bool:
         """Recomputes the mark, after time or configs have changed; True when it advanced."""
+        leads = self.is_leader  # also without the lock: see maybe_shrink_isr
+        if not leads:
+            return False
         with self.lock:
             return self.is_leader and self._advance_high_watermark(self._clock.monotonic_ms())
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -63,6 +64,16 @@ def rules_of(config: LogConfig) -> BatchRules:
     )
 
 
+class CheckedBatches(NamedTuple):
+    """Batches that the log takes, as :meth:`Log.check` found them at ``now_ms`` (wall clock); writable."""
+
+    records: memoryview
+    headers: list[BatchHeader]
+    origin: AppendOrigin
+    log_append_time: bool
+    now_ms: int
+
+
 class Log(LocalLog):
     """Kafka's UnifiedLog. Made by :func:`broker.log.loader.load_log`; its invariants are
     :class:`broker.log.log_files.LogFiles`'.
@@ -102,6 +113,14 @@ class Log(LocalLog):
         OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR. A retried batch is not written again: ``duplicate``
         is set. The sync that ``flush.messages`` may ask for is the caller's to see to (``flush_due``).
         """
+        return self.append_checked(self.check(records, origin), leader_epoch)
+
+    def check(self, records: memoryview, origin: AppendOrigin = AppendOrigin.CLIENT) -> CheckedBatches:
+        """What of :meth:`append_as_leader` needs no lock and may take long: all that is asked of the batches
+        themselves, and their recompression.
+
+        Raises KafkaError as there, but for what depends on the log and its producers.
+        """
         if origin is AppendOrigin.CLIENT and self.health.refusal is not None:
             raise KafkaError(Errors.KAFKA_STORAGE_ERROR, self.health.refusal)
         rules = self.rules
@@ -111,15 +130,21 @@ class Log(LocalLog):
             records, headers = validator.recompress(records, headers, rules)
         elif records.readonly:
             records = memoryview(bytearray(records))
-        if rules.log_append_time:
-            headers = validator.stamp_append_time(records, headers, now_ms)
         if len(records) > self.config.segment_bytes:
             raise KafkaError(
                 Errors.RECORD_LIST_TOO_LARGE,
                 f"{self.topic_partition}: {len(records)} bytes exceed "
                 f"segment.bytes={self.config.segment_bytes}",
             )
+        return CheckedBatches(records, headers, origin, rules.log_append_time, now_ms)
+
+    def append_checked(self, checked: CheckedBatches, leader_epoch: int) -> AppendInfo:
+        """Appends what :meth:`check` gave, once. Raises as :meth:`append_as_leader`."""
+        records, headers, origin, log_append_time, now_ms = checked
         with self.lock:
+            if log_append_time:  # here, for append times rise with the offsets
+                now_ms = self._clock.wall_ms()
+                headers = validator.stamp_append_time(records, headers, now_ms)
             has_producer = headers[0].producer_id >= 0 if len(headers) == 1 else _has_producer(headers)
             if has_producer:
                 known = self.producer_state.check(headers, origin)
@@ -143,9 +168,7 @@ class Log(LocalLog):
             if has_producer:
                 self._note_producers(records, headers, batches)
             self._want_sync(offset)
-        return self._info(
-            headers, batches, leader_epoch, now_ms if rules.log_append_time else -1, len(records)
-        )
+        return self._info(headers, batches, leader_epoch, now_ms if log_append_time else -1, len(records))
 
     def append_as_follower(self, records: memoryview, leader_epoch: int = INT32_MAX) -> AppendInfo:
         """Appends what a leader of ``leader_epoch`` sent, as it is, up to the first batch that is incomplete or wrong.
