@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -41,6 +42,9 @@ class LogDir:
         self.recovery_points = OffsetCheckpoint(self.path, RECOVERY_POINT_CHECKPOINT)
         self.high_watermarks = OffsetCheckpoint(self.path, HIGH_WATERMARK_CHECKPOINT)
         self.log_starts = OffsetCheckpoint(self.path, LOG_START_CHECKPOINT)
+        # Held from the look at the logs to the end of the write: what was seen before a truncation must not replace
+        # what the truncation wrote, and each file has but one ``.tmp``.
+        self.checkpointing = threading.Lock()  # lock order 50
 
     def __repr__(self) -> str:
         return f"<LogDir {self.path}{' locked' if self._lock_fd >= 0 else ''}>"

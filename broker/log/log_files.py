@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -63,9 +63,9 @@ class LogFiles:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
-        # Called when truncation takes the recovery point back, which must reach the checkpoint (see
-        # LogManager).
-        self.on_recovery_point_lowered: Callable[[LogFiles], None] | None = None
+        # Called where truncation takes recovery points back to these, which must reach the checkpoint first; it sets
+        # them too (see LogRegistry).
+        self.on_recovery_points_lowered: Callable[[Mapping[LogFiles, int]], None] | None = None
         # Up to where appends have asked for a sync; never past the log's end. Whoever raises it has a sync made.
         self._sync_wanted = 0
         self.last_flush_ms = clock.wall_ms()
@@ -307,8 +307,8 @@ class LogFiles:
     def _lower_recovery_point(self, offset: int) -> None:
         if self.recovery_point > offset:
             self.recovery_point = offset
-            if self.on_recovery_point_lowered is not None:
-                self.on_recovery_point_lowered(self)
+            if self.on_recovery_points_lowered is not None:
+                self.on_recovery_points_lowered({self: offset})
 
     def _segments_between(self, first_offset: int, end_offset: int) -> list[Segment]:
         """Also the one that ends at ``first_offset``: it may have been synced before rolling trimmed its indexes."""
@@ -336,3 +336,16 @@ class LogFiles:
             Errors.KAFKA_STORAGE_ERROR,
             f"cannot {what} {self.topic_partition} in {self.dir}: {error.strerror or error}",
         )
+
+
+def lower_recovery_points(offsets: Mapping[LogFiles, int]) -> None:
+    """For who is about to truncate many logs, each to its offset: the checkpoints are written once for all of them,
+    where else each truncation writes a directory's anew. A log that is not truncated after all only has more to verify
+    after a crash.
+    """
+    lowered: dict[Callable[[Mapping[LogFiles, int]], None], dict[LogFiles, int]] = {}
+    for log, offset in offsets.items():
+        if log.recovery_point > offset and log.on_recovery_points_lowered is not None:
+            lowered.setdefault(log.on_recovery_points_lowered, {})[log] = offset
+    for tell, points in lowered.items():
+        tell(points)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from types import MappingProxyType
 
+from broker.config.log_config import LONG_MAX
 from broker.log.checkpoints import OffsetCheckpoint
 from broker.log.log import Log
 from broker.log.log_dir import LogDir
@@ -24,9 +26,6 @@ class LogRegistry:
         self._logs: dict[TopicPartition, Log] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
         self._lock = threading.Lock()  # lock order 44
-        # Held from the look at the logs to the end of the write: what was seen before a truncation must not replace
-        # what the truncation wrote, and each file has but one ``.tmp``.
-        self._checkpointing = threading.Lock()  # lock order 50
         self._loaded_dirs: set[LogDir] = set()
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
@@ -47,7 +46,7 @@ class LogRegistry:
         return [log for log in self.all_logs() if self._dir_of.get(log.topic_partition) is log_dir]
 
     def _adopt(self, log: Log, log_dir: LogDir) -> None:
-        log.on_recovery_point_lowered = self._recovery_point_lowered
+        log.on_recovery_points_lowered = self._recovery_points_lowered
         self._dir_of[log.topic_partition] = log_dir
         self._logs[log.topic_partition] = log
 
@@ -74,7 +73,7 @@ class LogRegistry:
             self._write_log_starts(log_dir)
 
     def _write_log_starts(self, log_dir: LogDir) -> None:
-        with self._checkpointing:
+        with log_dir.checkpointing:
             starts = {
                 log.topic_partition: log.log_start_offset
                 for log in self._logs_in(log_dir)
@@ -86,7 +85,7 @@ class LogRegistry:
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Writes the partitions' high watermarks, those not told as they last were."""
         for log_dir in self.dirs:
-            with self._checkpointing:
+            with log_dir.checkpointing:
                 known = log_dir.read_checkpoint(log_dir.high_watermarks)
                 offsets = {tp: offset for tp, offset in known.items() if self._dir_of.get(tp) is log_dir}
                 offsets |= {tp: hw for tp, hw in high_watermarks.items() if self._dir_of.get(tp) is log_dir}
@@ -99,11 +98,22 @@ class LogRegistry:
             offsets |= log_dir.read_checkpoint(log_dir.high_watermarks)
         return offsets
 
-    def _write_recovery_points(self, log_dir: LogDir, *, lowered: bool = False) -> None:
+    def _write_recovery_points(
+        self, log_dir: LogDir, lowered: Mapping[LogFiles, int] = MappingProxyType({})
+    ) -> None:
         write = log_dir.lower_checkpoint if lowered else log_dir.write_checkpoint
-        with self._checkpointing:
-            points = {log.topic_partition: log.recovery_point for log in self._logs_in(log_dir)}
+        with log_dir.checkpointing:
+            points = {}
+            changed = []
+            for log in self._logs_in(log_dir):
+                point = points[log.topic_partition] = min(log.recovery_point, lowered.get(log, LONG_MAX))
+                if log in lowered:
+                    changed.append((log, point))
             write(log_dir.recovery_points, self._with_unloaded(log_dir, log_dir.recovery_points, points))
+            # After the write: who truncates meanwhile must see the old point, and write too. A flush may undo it; then
+            # the truncation finds out, and writes.
+            for log, point in changed:
+                log.recovery_point = min(log.recovery_point, point)
 
     def _with_unloaded(
         self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offsets: dict[TopicPartition, int]
@@ -119,7 +129,7 @@ class LogRegistry:
         self._write_recovery_points(log_dir)
         self._write_log_starts(log_dir)
 
-    def _recovery_point_lowered(self, log: LogFiles) -> None:
-        log_dir = self._dir_of.get(log.topic_partition)
-        if log_dir is not None:
-            self._write_recovery_points(log_dir, lowered=True)
+    def _recovery_points_lowered(self, offsets: Mapping[LogFiles, int]) -> None:
+        for log_dir in {self._dir_of.get(log.topic_partition) for log in offsets}:
+            if log_dir is not None:
+                self._write_recovery_points(log_dir, offsets)

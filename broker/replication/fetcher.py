@@ -18,6 +18,8 @@ from functools import partial
 import structlog
 
 from broker.config.log_config import LONG_MAX
+from broker.log.log import Log
+from broker.log.log_files import LogFiles, lower_recovery_points
 from broker.network.processor import Guest
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
@@ -306,6 +308,7 @@ class ReplicaFetcher:
             return
         if response.error:
             raise ChannelError(f"leader answered the fetch with {Errors(response.error).name}")
+        self._foresee_truncations(response)
         for received in response.partitions:
             followed = self._fetch.meant(received, self._followed)
             if followed is not None:
@@ -373,15 +376,27 @@ class ReplicaFetcher:
                 until_ms = self._clock.monotonic_ms() + delay_ms
                 self._followed[followed.key] = replace(followed, not_before_ms=until_ms)
 
+    def _foresee_truncations(self, response: ReceivedFetch) -> None:
+        """Where many logs part from the leader's, as after its change, their recovery points are lowered together."""
+        offsets: dict[LogFiles, int] = {}
+        for received in response.partitions:
+            if received.error or received.diverging is None:
+                continue
+            followed = self._followed.get((received.topic_id, received.index))
+            if followed is not None and not followed.partition.is_leader:
+                log = followed.partition.log
+                offsets[log] = _truncation_offset(log, *received.diverging)
+        if len(offsets) > 1:
+            lower_recovery_points(offsets)
+
     def _truncate(self, followed: Followed, leader_epoch: int, leader_end_offset: int) -> None:
         partition = followed.partition
         with partition.lock:
             if partition.is_leader or partition.leader_epoch != followed.leader_epoch:
                 return
             log = partition.log
-            own_epoch, own_epoch_end = log.end_offset_for_epoch(leader_epoch)
             before = log.log_end_offset
-            offset = truncation_offset(leader_epoch, leader_end_offset, own_epoch, own_epoch_end, before)
+            offset = _truncation_offset(log, leader_epoch, leader_end_offset)
             _log.info(
                 "follower_truncates",
                 partition=str(partition.topic_partition),
@@ -463,6 +478,11 @@ class ReplicaFetcher:
         if answer.error_code:
             raise KafkaError(Errors(int(answer.error_code)), "the leader's offsets cannot be had")
         return int(answer.offset)
+
+
+def _truncation_offset(log: Log, leader_epoch: int, leader_end_offset: int) -> int:
+    own_epoch, own_epoch_end = log.end_offset_for_epoch(leader_epoch)
+    return truncation_offset(leader_epoch, leader_end_offset, own_epoch, own_epoch_end, log.log_end_offset)
 
 
 def _is_trouble(response: ReceivedFetch) -> bool:

@@ -73,7 +73,7 @@ def test_truncation_takes_recovery_point_and_high_watermark_back_and_says_so(tmp
     log.flush()
     log.high_watermark = 5
     told = []
-    log.on_recovery_point_lowered = lambda one: told.append(one.recovery_point)
+    log.on_recovery_points_lowered = lambda offsets: told.append(offsets[log])
     log.truncate_to(3)
     assert (log.recovery_point, log.high_watermark, told) == (3, 3, [3])
 

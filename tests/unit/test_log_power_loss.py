@@ -124,8 +124,8 @@ def test_the_recovery_point_is_lowered_before_a_truncation_touches_a_file(tmp_pa
     log = log_of(tmp_path, 0, 0, 0)
     log.flush()
     seen = []
-    log.on_recovery_point_lowered = lambda one: seen.append(
-        (one.recovery_point, len(list(one.dir.glob("*.log"))))
+    log.on_recovery_points_lowered = lambda offsets: seen.append(
+        (offsets[log], len(list(log.dir.glob("*.log"))))
     )
     log.truncate_to(2)
     assert seen == [(2, 3)]

@@ -6,12 +6,13 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from broker.cluster.partition import Partition
+from broker.cluster.partition import Awaited, Partition
 from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log import checkpoints, leader_epochs, log_files
@@ -19,6 +20,7 @@ from broker.log.log import Log
 from broker.log.log_manager import LogManager
 from broker.log.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
+from broker.record import validator
 from broker.record.batch import Record, build_batch
 from broker.record.validator import AppendOrigin
 from broker.replication.replica_manager import ReplicaManager
@@ -316,6 +318,113 @@ def test_who_write_the_same_checkpoint_do_not_disturb_one_another(tmp_path: Path
     for writer in writers:
         writer.join()
     assert failures == []
+
+
+def test_recovery_points_that_fall_together_are_one_write_of_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = managed(tmp_path)
+    logs = [manager.get_or_create(TopicPartition("t", n), None) for n in range(20)]
+    for log in logs:
+        for _ in range(3):
+            log.append_as_leader(batch(b"a"), 0)
+        log.flush()
+    written: list[Path] = []
+    real = checkpoints.replace_file
+    monkeypatch.setattr(
+        checkpoints,
+        "replace_file",
+        lambda path, *args, **options: (written.append(path), real(path, *args, **options)),
+    )
+    log_files.lower_recovery_points(dict.fromkeys(logs[:-1], 1))
+    points = next(iter(manager.dirs)).recovery_points
+    assert points.read() == {log.topic_partition: 1 for log in logs[:-1]} | {logs[-1].topic_partition: 3}
+    for log in logs[:-1]:
+        log.truncate_to(1)
+    assert written == [points.path]
+    assert {log.recovery_point for log in logs[:-1]} == {1}
+
+
+def test_a_flush_after_recovery_points_fell_is_taken_back_by_the_truncation(tmp_path: Path) -> None:
+    manager = managed(tmp_path)
+    log = manager.get_or_create(TP, None)
+    for _ in range(3):
+        log.append_as_leader(batch(b"a"), 0)
+    log.flush()
+    log_files.lower_recovery_points({log: 1})
+    log.flush()
+    manager.checkpoint_recovery_points()
+    log.truncate_to(1)
+    assert next(iter(manager.dirs)).recovery_points.read() == {TP: 1}
+
+
+def test_the_checkpoint_of_a_slow_directory_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = LogManager([str(tmp_path / "one"), str(tmp_path / "two")], LogConfig())
+    manager.startup()
+    logs = [manager.get_or_create(TopicPartition("t", n), None) for n in range(2)]
+    assert len({log.dir.parent for log in logs}) == 2
+    for log in logs:
+        for _ in range(2):
+            log.append_as_leader(batch(b"a"), 0)
+        log.flush()
+    gate = Gate(monkeypatch, checkpoints, "replace_file")
+    with gate.held_by(lambda: logs[0].truncate_to(1)):
+        other = threading.Thread(target=lambda: logs[1].truncate_to(1), daemon=True)
+        other.start()
+        other.join(WAIT_S / 2)
+        assert logs[1].log_end_offset == 1
+
+
+# -- who need not wait for a partition ---------------------------------------------------------------------------------
+
+
+def test_who_takes_a_follower_for_the_leader_is_told_so_while_it_truncates(tmp_path: Path) -> None:
+    partition = partition_of(open_log(tmp_path))
+    with ThreadPoolExecutor(1) as another, partition.lock:  # as while segments are unlinked
+        append = another.submit(
+            partition.append_as_leader, batch(b"a"), required_acks=-1, origin=AppendOrigin.CLIENT
+        )
+        assert refusal_of(append) is Errors.NOT_LEADER_OR_FOLLOWER
+        fetch = another.submit(partition.fetch_as_follower, 2, 1, 0, 0, 1000, 0, -1, min_one=True)
+        assert refusal_of(fetch) is Errors.NOT_LEADER_OR_FOLLOWER
+        reached = another.submit(partition.has_reached, Awaited(1, 0))
+        assert reached.result(WAIT_S) is Errors.NOT_LEADER_OR_FOLLOWER
+        assert another.submit(partition.maybe_shrink_isr).result(WAIT_S) is None
+        assert another.submit(partition.advance_high_watermark).result(WAIT_S) is False
+
+
+def refusal_of(future: Future[object]) -> Errors:
+    error = future.exception(WAIT_S)
+    assert isinstance(error, KafkaError)
+    return error.error_code
+
+
+def test_nobody_waits_while_records_are_compressed_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = partition_of(open_log(tmp_path, LogConfig(compression_type="gzip")), leads=True)
+    gate = Gate(monkeypatch, validator, "recompress")
+    with gate.held_by(lambda: append_to(partition)):
+        for lock in (partition.lock, partition.log.lock):
+            assert lock.acquire(timeout=WAIT_S)
+            lock.release()
+    assert partition.log.log_end_offset == 1
+
+
+def test_records_whose_partition_lost_its_leader_meanwhile_are_not_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = partition_of(open_log(tmp_path, LogConfig(compression_type="gzip")), leads=True)
+    gate = Gate(monkeypatch, validator, "recompress")
+    with pytest.raises(KafkaError), gate.held_by(lambda: append_to(partition)):
+        partition.make_follower(PartitionState(TP, None, 1, 2, 1, (1, 2), 0, (1, 2)))
+    assert partition.log.log_end_offset == 0
+
+
+def append_to(partition: Partition) -> None:
+    partition.append_as_leader(batch(b"a"), required_acks=1, origin=AppendOrigin.CLIENT)
 
 
 # -- a partition that goes ---------------------------------------------------------------------------------------------
