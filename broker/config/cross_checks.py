@@ -58,6 +58,7 @@ def check_together(get: Get, given: Mapping[str, Value], complain: Complain) -> 
     _check_numbers(get, complain)
     _check_protocol_version(get, complain)
     _check_connection_overrides(get, complain)
+    _check_request_memory(get, complain)
 
 
 def _check_identity(get: Get, complain: Complain) -> None:
@@ -120,3 +121,12 @@ def _check_connection_overrides(get: Get, complain: Complain) -> None:
     for entry in (part.strip() for part in get(key).split(",") if part.strip()):
         if not re.fullmatch(r".+:\d+", entry):
             complain(key, f"{entry!r} is not address:count")
+
+
+def _check_request_memory(get: Get, complain: Complain) -> None:
+    budget, largest = get("queued.max.request.bytes"), get("socket.request.max.bytes")
+    if 0 < budget < largest:
+        complain(
+            "queued.max.request.bytes",
+            f"{budget} is less than socket.request.max.bytes {largest}: raise it, or give -1 for no limit",
+        )

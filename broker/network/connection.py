@@ -14,12 +14,17 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from broker.network.request_channel import ConnectionInfo, Payload, Request
+from broker.network.request_memory import RequestMemory
 from broker.network.request_times import RequestTimes
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import INT32
 from broker.utils.file_region import FileRegion
 
-_FIRST_BUFFER = 64 * 1024
+_FIRST_BUFFER = 4 * 1024
+# A smaller one is given back with each whole frame: the shared buffer takes more requests at once.
+_WORTH_KEEPING = 64 * 1024
+# What is read at once for who has no buffer yet while memory is short: all that is left of it must be kept.
+_SHORT_READ = 16 * 1024
 _MAX_IOV = 64
 # A reader that is as fast as sendfile could have all of fetch.max.bytes in one turn, while the others wait.
 _MOST_AT_ONCE = 2 * 1024 * 1024
@@ -47,24 +52,35 @@ class Connection:
     """
 
     __slots__ = (
+        "begun_ms",
         "buffer",
         "closing",
         "dirty",
         "events",
         "fd",
         "filled",
+        "held",
         "in_flight",
         "info",
         "last_active_ms",
         "max_frame_bytes",
+        "memory",
         "muted",
         "on_answer",
         "out",
         "socket",
         "start",
+        "starved",
     )
 
-    def __init__(self, sock: socket.socket, info: ConnectionInfo, max_frame_bytes: int, now_ms: int) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        info: ConnectionInfo,
+        max_frame_bytes: int,
+        now_ms: int,
+        memory: RequestMemory | None = None,
+    ) -> None:
         self.socket = sock
         self.fd = sock.fileno()
         self.info = info
@@ -74,6 +90,10 @@ class Connection:
         self.filled = 0  # end of the bytes received in ``buffer``
         self.in_flight: deque[Request] = deque()
         self.out: deque[bytes | memoryview | FileRegion] = deque()
+        self.memory = memory or RequestMemory()
+        self.held = 0  # bytes of the own buffer, as ``memory`` counts them
+        self.begun_ms = 0  # when the frame that has come in part began; 0 when there is none
+        self.starved = False  # nothing is read until there is memory
         self.muted = False
         self.closing = False
         self.dirty = False
@@ -89,7 +109,7 @@ class Connection:
         """Receives once; False when the peer has closed. Raises BlockingIOError when nothing is there."""
         buffer = self.buffer
         if buffer is None:
-            count = self.socket.recv_into(shared)
+            count = self.socket.recv_into(shared, _SHORT_READ if self.memory.over else 0)
             if count:
                 self.buffer, self.start, self.filled = shared, 0, count
             return count > 0
@@ -98,6 +118,10 @@ class Connection:
         count = self.socket.recv_into(memoryview(buffer)[self.filled :])
         self.filled += count
         return count > 0
+
+    def wants_room(self) -> bool:
+        """Whether to receive more takes a larger buffer."""
+        return self.buffer is not None and self.filled == len(self.buffer)
 
     def frames(self) -> Iterator[memoryview]:
         """The complete frames received, without their lengths. Raises :class:`ProtocolError` for a bad length."""
@@ -119,11 +143,16 @@ class Connection:
         if buffer is None:
             return
         left = self.filled - self.start
+        if self.start or not self.begun_ms:
+            self.begun_ms = self.last_active_ms if left else 0
         if buffer is shared:
             self.buffer = None
             if left:
-                self.buffer = bytearray(_room_for_rest(memoryview(shared)[self.start : self.filled]))
-                self.buffer[:left] = memoryview(shared)[self.start : self.filled]
+                own = bytearray(_room_for_rest(memoryview(shared)[self.start : self.filled]))
+                self._own(own)
+                own[:left] = memoryview(shared)[self.start : self.filled]
+        elif not left and (len(buffer) < _WORTH_KEEPING or self.memory.over):
+            self._own(None)
         elif left and self.start:
             buffer[:left] = memoryview(buffer)[self.start : self.filled]
         self.start, self.filled = 0, left
@@ -131,13 +160,25 @@ class Connection:
     def release_idle_buffer(self) -> None:
         """Gives the own buffer back when it holds nothing."""
         if self.filled == self.start:
-            self.buffer, self.start, self.filled = None, 0, 0
+            self.drop_buffer()
+
+    def drop_buffer(self) -> None:
+        """Gives the own buffer back, whatever it holds."""
+        self._own(None)
+        self.start, self.filled, self.begun_ms = 0, 0, 0
+
+    def _own(self, buffer: bytearray | None) -> None:
+        self.buffer = buffer
+        size = 0 if buffer is None else len(buffer)
+        if size != self.held:
+            self.memory.change(size - self.held)
+            self.held = size
 
     def _make_room(self, buffer: bytearray) -> bytearray:
         """It is full and starts with the frame at hand."""
         grown = bytearray(_room_for_rest(buffer))
         grown[: self.filled] = buffer
-        self.buffer = grown
+        self._own(grown)
         return grown
 
     def collect_answers(self, times: RequestTimes) -> bool:

@@ -24,6 +24,7 @@ import structlog
 from broker.network.connection import Connection
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.request_channel import ConnectionInfo, Request
+from broker.network.request_memory import LONGEST_FRAME_MS, Rations, RequestMemory
 from broker.network.request_times import RequestTimes
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import parse_request_header
@@ -79,6 +80,7 @@ class Processor:
         max_frame_bytes: int,
         idle_ms: int,
         quotas: ConnectionQuotas,
+        memory: RequestMemory | None = None,
     ) -> None:
         self.index = index
         self.loop_ns = time.monotonic_ns()  # last turn of the loop, for the watchdog
@@ -101,6 +103,8 @@ class Processor:
         self._answered: deque[Connection] = deque()
         self._stalled: deque[tuple[Connection, Request]] = deque()
         self._put_off: dict[Connection, None] = {}  # with requests for the next turn, in their order
+        self._memory = memory or RequestMemory()
+        self._rations: Rations[Connection] = Rations(self._memory)
         self._stopping = self._ended = False
         self._next_sweep_ms = 0
         self._thread_id = 0
@@ -189,6 +193,9 @@ class Processor:
             self._retry_stalled()
         if self._put_off:
             self._go_on()
+        if self._rations.waiting:
+            for connection in self._rations.fed():
+                self._watch(connection)
         self._settle()
         if self._answered:
             self._flush_answered()
@@ -199,6 +206,11 @@ class Processor:
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         connection.last_active_ms = now_ms
         if mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR) and not connection.muted:
+            if connection.wants_room() and not self._rations.may_grow(connection):
+                self._watch(connection)
+                if mask & (select.EPOLLHUP | select.EPOLLERR):
+                    self._close(connection)
+                return
             try:
                 open_ = connection.receive(self._shared)
             except BlockingIOError:
@@ -326,7 +338,8 @@ class Processor:
         """Asks epoll for what the connection can do now: read unless muted or answers pile up, write if any wait."""
         if connection.out and not connection.muted:
             connection.muted = True  # the peer reads slower than it asks
-        events = (select.EPOLLOUT if connection.out else 0) | (0 if connection.muted else select.EPOLLIN)
+        deaf = connection.muted or connection.starved
+        events = (select.EPOLLOUT if connection.out else 0) | (0 if deaf else select.EPOLLIN)
         if events != connection.events and connection.fd >= 0:
             connection.events = events
             self._epoll.modify(connection.fd, events)
@@ -334,7 +347,7 @@ class Processor:
     def _register_arrived(self, now_ms: int) -> None:
         while self._arrived:
             sock, info = self._arrived.popleft()
-            connection = Connection(sock, info, self._max_frame_bytes, now_ms)
+            connection = Connection(sock, info, self._max_frame_bytes, now_ms, self._memory)
             connection.on_answer = partial(self._on_answer, connection)
             connection.events = select.EPOLLIN
             self._connections[connection.fd] = connection
@@ -375,7 +388,8 @@ class Processor:
         connection.socket.close()
         connection.muted = True
         connection.out.clear()
-        connection.buffer = None
+        connection.drop_buffer()
+        self._rations.forget(connection)
         for request in connection.in_flight:
             abandon = request.on_abandon  # another thread may be answering it
             if abandon is not None:
@@ -388,8 +402,21 @@ class Processor:
         self._next_sweep_ms = now_ms + 1_000
         for connection in list(self._connections.values()):
             idle_ms = now_ms - connection.last_active_ms
-            if idle_ms > _BUFFER_IDLE_MS and connection.buffer is not None:
+            if connection.buffer is not None and (idle_ms > _BUFFER_IDLE_MS or self._memory.over):
                 connection.release_idle_buffer()
+            if self._memory.over and self._is_overdue(connection, now_ms):
+                log_refusal(
+                    "unfinished_request_dropped",
+                    connection.info.client_address,
+                    f"queued.max.request.bytes={self._memory.limit} is used up, and this one has not come to its end",
+                    bytes=connection.filled,
+                )
+                self._close(connection)
+                continue
             if 0 <= self._idle_ms < idle_ms and not connection.in_flight:
                 _log.info("idle_connection_closed", peer=connection.info.client_address, idle_ms=idle_ms)
                 self._close(connection)
+
+    def _is_overdue(self, connection: Connection, now_ms: int) -> bool:
+        begun_ms = connection.begun_ms
+        return 0 < begun_ms < now_ms - LONGEST_FRAME_MS and not connection.muted

@@ -13,6 +13,7 @@ from broker.config.endpoint import Endpoint
 from broker.network.acceptor import Acceptor
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.processor import Dispatch, Guest, Processor
+from broker.network.request_memory import RequestMemory
 from broker.network.request_times import total_times
 
 
@@ -30,6 +31,7 @@ class SocketServer:
         receive_buffer: int,
         backlog: int,
         quotas: ConnectionQuotas,
+        max_request_memory: int = -1,
     ) -> None:
         self._endpoints = endpoints
         self._num_processors = num_processors
@@ -38,6 +40,7 @@ class SocketServer:
         self._buffers = (send_buffer, receive_buffer)
         self._backlog = backlog
         self.quotas = quotas
+        self.memory = RequestMemory(max_request_memory)
         self._acceptors: list[Acceptor] = []
         self._processors: list[Processor] = []
         self._started_ns = 0
@@ -74,6 +77,7 @@ class SocketServer:
                 max_frame_bytes=self._max_frame_bytes,
                 idle_ms=self._idle_ms,
                 quotas=self.quotas,
+                memory=self.memory,
             )
             self._processors.append(processor)
             processor.start()

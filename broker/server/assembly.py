@@ -46,6 +46,7 @@ def make_socket_server(config: BrokerConfig) -> SocketServer:
         receive_buffer=config.int("socket.receive.buffer.bytes"),
         backlog=config.int("socket.listen.backlog.size"),
         quotas=quotas,
+        max_request_memory=config.int("queued.max.request.bytes"),
     )
 
 
