@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import os
+import signal
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +28,7 @@ def load(path):
 unit_state = load(ROOT / "module_utils" / "unit_state.py")
 health = load(ROOT / "library" / "broker_health.py")
 instances = load(ROOT / "library" / "broker_instances_info.py")
+attended = load(ROOT / "library" / "attended_command.py")
 zookeeper_health = load(ROOT / "library" / "zookeeper_health.py")
 
 
@@ -139,3 +142,23 @@ def test_brokers_that_nobody_wants_are_found_by_their_files():
 def test_zookeepers_mode_is_read_from_srvr():
     assert zookeeper_health.mode_in("Zxid: 0x5\nMode: leader\nNode count: 5\n") == "leader"
     assert zookeeper_health.mode_in("This ZooKeeper instance is not currently serving requests\n") == ""
+
+
+@pytest.fixture
+def ends():
+    """Where a module's answer is read, and where it is written."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "wb") as writer:
+        yield reader, writer
+
+
+def test_a_command_reads_and_answers_while_somebody_waits_for_it(ends):
+    done = attended.attend(["sh", "-c", "cat; echo why >&2; exit 75"], "a line\n", ends[1].fileno())
+    assert done == {"rc": 75, "stdout": "a line", "stderr": "why"}
+
+
+def test_a_command_that_nobody_waits_for_any_more_is_interrupted(ends):
+    reader, writer = ends
+    reader.close()
+    done = attended.attend(["sleep", "1000"], "", writer.fileno())
+    assert done["rc"] == -signal.SIGINT

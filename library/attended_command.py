@@ -1,0 +1,101 @@
+#!/usr/bin/python
+"""Runs a command for as long as somebody waits for its answer.
+
+ansible.builtin.command goes on when the play that asked was killed: what waits for its turn would get it, for nobody.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import subprocess
+from contextlib import suppress
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: attended_command
+short_description: Run a command that ends when nobody waits for it any more
+options:
+  argv:
+    description: The command and its arguments.
+    type: list
+    elements: str
+    required: true
+  stdin:
+    description: What it reads.
+    type: str
+    default: ""
+"""
+EXAMPLES = """
+- name: Wait for a turn
+  attended_command:
+    argv: [landline, may-stop, /etc/landline/broker-1.properties]
+"""
+RETURN = """
+rc:
+  description: The command's exit code.
+  type: int
+  returned: always
+stdout:
+  description: What it wrote.
+  type: str
+  returned: always
+stderr:
+  description: What it complained of.
+  type: str
+  returned: always
+"""
+
+# Our own output: sshd holds the other end, and closes it when the connection, or the play's channel in it, is gone.
+ANSWER_FD = 1
+LOOK_S = 1.0
+END_S = 10.0
+
+
+def is_gone(descriptor: int) -> bool:
+    """Whether nobody can read any more what is written there."""
+    poller = select.poll()
+    poller.register(descriptor, 0)  # errors and hang-ups are told unasked
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poller.poll(0))
+
+
+def attend(argv: list[str], stdin: str, answer: int = ANSWER_FD) -> dict[str, Any]:
+    """Returns what the command ended with; ends it when nobody can be told."""
+    process = subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    text: str | None = stdin
+    while True:
+        try:
+            stdout, stderr = process.communicate(text, timeout=LOOK_S)
+        except subprocess.TimeoutExpired:
+            text = None  # it was given; communicate goes on where it was
+            if is_gone(answer):
+                process.send_signal(signal.SIGINT)  # as by ^C: it may have something to give back
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(END_S)
+                process.kill()
+            continue
+        return {"rc": process.returncode, "stdout": stdout.strip(), "stderr": stderr.strip()}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        {
+            "argv": {"type": "list", "elements": "str", "required": True},
+            "stdin": {"type": "str", "default": ""},
+        }
+    )
+    try:
+        done = attend(module.params["argv"], module.params["stdin"])
+    except OSError as error:
+        module.fail_json(msg=f"{module.params['argv'][0]}: {error}", rc=127, stdout="", stderr=str(error))
+    if done["rc"]:
+        module.fail_json(msg=done["stderr"] or f"exit code {done['rc']}", **done)
+    module.exit_json(changed=False, **done)
+
+
+if __name__ == "__main__":
+    main()
