@@ -6,21 +6,23 @@ build/dist has release.json and the archive it names, build/wheelhouse-shipper t
 shipper of each host uses. The closure of the broker's dependencies comes from the environment that
 `make setup` made; versions and hashes come from requirements.lock, and pip checks them. Nothing is built or
 fetched whose inputs did not change. The release's name carries a hash of its content: other code is another
-directory on the hosts.
+directory on the hosts. Builds go one after another, and what a deploy may be reading is replaced whole, by a rename.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -93,13 +95,18 @@ def fetch(directory: Path, requirements: str) -> None:
     if is_fresh(stamp, key):
         return
     click.secho(f"wheelhouse: fetching {directory.relative_to(ROOT)}", fg="cyan", err=True)
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    listed = directory / "requirements.txt"
-    listed.write_text(requirements)
-    run("pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
-        "--only-binary=:all:", f"--dest={directory}", f"--requirement={listed}")  # fmt: skip
-    stamp.write_text(key)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{directory.name}.", dir=directory.parent) as made:
+        fresh = Path(made) / "wheels"
+        fresh.mkdir()
+        listed = fresh / "requirements.txt"
+        listed.write_text(requirements)
+        run("pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
+            "--only-binary=:all:", f"--dest={fresh}", f"--requirement={listed}")  # fmt: skip
+        (fresh / ".key").write_text(key)
+        if directory.exists():
+            directory.rename(Path(made) / "old")
+        fresh.rename(directory)
 
 
 def source_files() -> list[Path]:
@@ -116,11 +123,13 @@ def pack(version: str, wheel: Path, requirements: str) -> dict[str, str]:
     contents["requirements.txt"] = (requirements + pin).encode()
     release = f"{version}-{digest(contents.items())[:10]}"
     archive = DIST / f"landline-{release}.tar"
-    with tarfile.open(archive, "w") as tar:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
         for name, content in sorted(contents.items()):
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(content), 0o644
             tar.addfile(entry, io.BytesIO(content))
+    replace(archive, packed.getvalue())
     return {"release": release, "version": version, "archive": archive.name}
 
 
@@ -135,16 +144,31 @@ def build(project: dict[str, Any], requirements: str) -> None:
         )
         return
     DIST.mkdir(parents=True, exist_ok=True)
-    for old in DIST.glob("*.whl"):
-        old.unlink()
-    run("hatchling", "build", "-t", "wheel", "-d", str(DIST))
-    (wheel,) = DIST.glob("*.whl")
-    described = pack(str(project["version"]), wheel, requirements)
-    (DIST / "release.json").write_text(json.dumps(described, indent=2) + "\n")
+    with tempfile.TemporaryDirectory() as made:
+        run("hatchling", "build", "-t", "wheel", "-d", made)
+        (wheel,) = Path(made).glob("*.whl")
+        described = pack(str(project["version"]), wheel, requirements)
+    replace(DIST / "release.json", (json.dumps(described, indent=2) + "\n").encode())
     stamp.write_text(key)
     for old in sorted(DIST.glob("landline-*.tar"), key=lambda path: path.stat().st_mtime)[:-KEPT_ARCHIVES]:
         old.unlink()
     click.secho(f"wheelhouse: built {described['release']}", fg="green", err=True)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Writes a file that somebody may be reading: they get the old one or the new one, whole."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_bytes(content)
+    fresh.replace(path)
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """While no other build of this checkout goes on."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 def run(module: str, *arguments: str) -> None:
@@ -160,9 +184,10 @@ def main() -> None:
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lock = (ROOT / "requirements.lock").read_text()
     requirements = requirements_of((Requirement(line).name for line in project["dependencies"]), lock)
-    fetch(WHEELHOUSE, requirements)
-    fetch(SHIPPER_WHEELHOUSE, requirements_of([SHIPPER_CLIENT], lock))
-    build(project, requirements)
+    with alone(ROOT / "build" / ".wheelhouse.lock"):
+        fetch(WHEELHOUSE, requirements)
+        fetch(SHIPPER_WHEELHOUSE, requirements_of([SHIPPER_CLIENT], lock))
+        build(project, requirements)
 
 
 if __name__ == "__main__":
