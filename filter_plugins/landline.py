@@ -57,6 +57,24 @@ def broker_urls(hosts: Iterable[Mapping[str, Any]], http_port: int, port_step: i
     ]
 
 
+def broker_id_clashes(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns, in words, the ids that more than one broker would have; takes the hosts' inventory variables.
+
+    Where `broker_first_id` is not set it is the role's default: the host's place in the group, times its brokers.
+    """
+    owners: dict[int, list[str]] = {}
+    for place, host in enumerate(hosts):
+        count = int(host.get("broker_count", host.get("brokers_per_host", 1)))
+        first = int(host.get("broker_first_id", place * count + 1))
+        for broker_id in range(first, first + count):
+            owners.setdefault(broker_id, []).append(str(host["inventory_hostname"]))
+    return [
+        f"broker {broker_id} on {' and '.join(names)}"
+        for broker_id, names in sorted(owners.items())
+        if len(names) > 1
+    ]
+
+
 def zookeeper_connect(hosts: Iterable[Mapping[str, Any]], port: int, chroot: str = "") -> str:
     """Returns Kafka's zookeeper.connect for these servers; takes the hosts' inventory variables."""
     return ",".join(f"{host.get('zookeeper_address') or address(host)}:{port}" for host in hosts) + chroot
@@ -83,5 +101,6 @@ class FilterModule:
         return {
             "broker_instances": broker_instances,
             "broker_urls": broker_urls,
+            "broker_id_clashes": broker_id_clashes,
             "zookeeper_connect": zookeeper_connect,
         }

@@ -116,3 +116,31 @@ def test_the_clusters_addresses_follow_each_hosts_own_settings():
 def test_zookeepers_servers_are_joined_with_the_chroot_at_the_end():
     hosts = [{"inventory_hostname": "a", "ansible_host": "192.0.2.1"}, {"inventory_hostname": "b"}]
     assert filters.zookeeper_connect(hosts, 2181, "/landline") == "192.0.2.1:2181,b:2181/landline"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "clashes"),
+    [
+        ([{}, {}, {}], []),
+        ([{"brokers_per_host": 3}, {"brokers_per_host": 3}], []),
+        (
+            [{"brokers_per_host": 2, "broker_first_id": first} for first in (1, 2, 3)],
+            ["broker 2 on h0 and h1", "broker 3 on h1 and h2"],
+        ),
+        (
+            [{"brokers_per_host": count} for count in (3, 1, 1)],
+            ["broker 2 on h0 and h1", "broker 3 on h0 and h2"],
+        ),
+        (
+            [
+                {"broker_first_id": "1"},
+                {"broker_first_id": "11", "broker_count": "10"},
+                {"broker_first_id": 21},
+            ],
+            [],
+        ),
+    ],
+)
+def test_ids_that_two_brokers_would_have_are_named_with_their_hosts(hosts, clashes):
+    named = [{"inventory_hostname": f"h{place}", **host} for place, host in enumerate(hosts)]
+    assert filters.broker_id_clashes(named) == clashes
