@@ -98,6 +98,14 @@ deploy: setup wheelhouse ## Run deploy.yml on the lab, or on INVENTORY's hosts; 
 restart: setup ## Restart all brokers one at a time, with the ISRs watched
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/restart.yml $(ANSIBLE_ARGS)
 
+.PHONY: backup
+backup: setup ## The metadata tree into a file here, with its ACLs; the cluster runs meanwhile: FILE=(build/backup/…)
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/backup.yml $(if $(FILE),-e 'broker_metadata_file=$(abspath $(FILE))') $(ANSIBLE_ARGS)
+
+.PHONY: restore
+restore: setup ## Bring it back to a ZooKeeper that lost it, and start all brokers: FILE=backup
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/restore.yml -e 'broker_metadata_file=$(abspath $(or $(FILE),$(error give FILE=backup)))' $(ANSIBLE_ARGS)
+
 .PHONY: status
 status: setup ## Show hosts, brokers, controller, listeners and start-up times
 	@$(WITH_INVENTORY) $(INSIDE) $(PY) tools/cluster_status.py

@@ -33,7 +33,7 @@ commands:
   deregister FILE    after a crash: end the dead broker's ZooKeeper session, so that its partitions fail over at once
   may-stop FILE      before a restart or reboot: take the cluster's stop permit, once it bears that this broker stops
   await-return FILE  after it: wait until the broker is back in every ISR that it was in, and give the permit back
-  metadata VERB …    backup, restore: ZooKeeper's metadata tree to a file, and back to an empty ensemble
+  metadata VERB …    backup, verify, restore: ZooKeeper's metadata tree to a file, and back to an empty ensemble
   check-config FILE  say whether `start FILE` would accept the file, and what is wrong with it
 
 `landline COMMAND --help` has the options of a command. Metrics and state are served over HTTP on
@@ -156,9 +156,12 @@ def _parser() -> Any:
 def _add_metadata(commands: Any) -> None:
     text = "The cluster's metadata tree in ZooKeeper: taken into a file, brought back to an ensemble that lost it."
     metadata = commands.add_parser("metadata", prog="landline metadata", description=text, allow_abbrev=False)
-    verbs = metadata.add_subparsers(dest="verb", metavar="VERB", required=True, help="backup or restore")
+    verbs = metadata.add_subparsers(
+        dest="verb", metavar="VERB", required=True, help="backup, verify or restore"
+    )
     for verb, what in (
         ("backup", "Writes all persistent nodes with their ACLs to FILE; the cluster may run meanwhile."),
+        ("verify", "Says whether FILE is whole and of the broker's cluster; asks no ZooKeeper."),
         (
             "restore",
             "Makes the tree of FILE in an ensemble that has none; no broker may run. Then start all brokers.",

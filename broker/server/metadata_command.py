@@ -1,4 +1,4 @@
-"""`landline metadata backup` and `restore`: the metadata tree to a file, and back to an empty ensemble.
+"""`landline metadata backup`, `verify` and `restore`: the metadata tree to a file, and back to an empty ensemble.
 
 What a backup is: `zookeeper.tree_backup`. How it is read and written: `zookeeper.tree_copy`.
 """
@@ -33,7 +33,7 @@ Complain = Callable[[str], None]
 def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
     """``options`` are the command's, ``properties`` the broker's file, empty with ``--zookeeper``."""
     connect = options.zookeeper or properties.get("zookeeper.connect", "")
-    work = _backup if options.verb == "backup" else _restore
+    work = {"backup": _backup, "verify": _verify, "restore": _restore}[options.verb]
     if not connect:
         complain(f"{options.config} has no zookeeper.connect: there is no metadata tree")
         return EXIT_FAILED
@@ -73,9 +73,20 @@ def _backup(file: str, connect: str, own_id: str | None) -> str:
     return f"{file}: {len(nodes)} nodes of cluster {cluster_id}, {len(content)} bytes"
 
 
-def _restore(file: str, connect: str, own_id: str | None) -> str:
+def _verify(file: str, _connect: str, own_id: str | None) -> str:
+    """Judges the file as a restore would; asks no ZooKeeper."""
+    backup = _read(file, own_id)
+    return f"{file}: whole, {len(backup.nodes)} nodes of cluster {backup.cluster_id}, as of {backup.made_at}"
+
+
+def _read(file: str, own_id: str | None) -> Backup:
     backup = decode(Path(file).read_bytes())
     _refuse_another("it is of", backup.cluster_id, own_id)
+    return backup
+
+
+def _restore(file: str, connect: str, own_id: str | None) -> str:
+    backup = _read(file, own_id)
     store = _connected(connect)
     try:
         write_tree(store, backup.nodes)

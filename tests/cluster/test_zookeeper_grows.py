@@ -1,6 +1,7 @@
-"""A ZooKeeper ensemble grows and shrinks on five hosts of this module's own, and keeps its tree.
+"""A ZooKeeper ensemble grows and shrinks below brokers, is lost and restored, on five hosts of this module's own.
 
-Directories and the address of clients are not the default ones, so that these settings are seen to work as well.
+Two of the hosts have brokers, and somebody writes all the while. Directories and the address of clients are not the
+default ones, so that these settings are seen to work as well.
 """
 
 import json
@@ -11,15 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
+from kazoo.security import ACL, Id
 
 from lab import Lab
-from tests.support.deploying import ROOT, changed
-from tests.support.lab_cluster import LAB_ENV
+from tests.support.deploying import ROOT, changed, make
+from tests.support.lab_cluster import BROKER_PORT, LAB_ENV
 from tests.support.labs import lab_session
+from tests.support.numbered_load import NumberedLoad, numbers_in
+from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
 
+BROKERS = ("h2", "h3")
 HOSTS = ("h1", "h2", "h3", "h4", "h5")
 # Those that stay when five become three: the leader is among the others by then, for the first server, whose
 # tree it was, restarts last.
@@ -31,6 +37,14 @@ SETTINGS = {
     "zookeeper_client_address": "{{ ansible_host }}",
 }
 NODES = 50
+TOPIC, PARTITIONS = "kept", 2
+GUARDED = "/topics"
+# Who takes a backup has to see whose passwords these are.
+GUARD = [
+    ACL(1, Id("world", "anyone")),
+    ACL(31, Id("digest", "keeper:0ZSZ9mZ5Fs7Wz6iGvrE8pdV9Ebk=")),
+    ACL(31, Id("ip", "10.89.0.0/24")),
+]
 
 
 @dataclass
@@ -41,14 +55,17 @@ class Ensemble:
     variables: dict
     directory: Path
 
-    def play(self, *members):
-        """Runs the playbook with these hosts in the group; all five are in the inventory."""
+    def play(self, *members, book="deploy.yml", more=("--tags=zookeeper,broker",), fails=False):
+        """Runs a playbook with these hosts in the group zookeeper; all five are in the inventory."""
         hosts = {name: self.variables[name] for name in HOSTS}
-        groups = {"zookeeper": {"hosts": {name: {"zookeeper_id": int(name[1:])} for name in members}}}
+        groups = {
+            "zookeeper": {"hosts": {name: {"zookeeper_id": int(name[1:])} for name in members}},
+            "brokers": {"hosts": {name: {} for name in BROKERS}},
+        }
         inventory = self.directory / "hosts.json"
         inventory.write_text(json.dumps({"all": {"hosts": hosts, "children": groups, "vars": SETTINGS}}))
         program = str(ROOT / ".venv" / "bin" / "ansible-playbook")
-        argv = [program, "-i", str(inventory), "playbooks/zookeeper.yml"]
+        argv = [program, "-i", str(inventory), book, *more]
         done = subprocess.run(
             self.lab.enter_argv(argv),
             cwd=ROOT,
@@ -58,8 +75,12 @@ class Ensemble:
             check=False,
         )
         print(done.stdout)
-        assert done.returncode == 0, done.stdout[-4000:]
+        assert (done.returncode != 0) is fails, done.stdout[-4000:]
         return done
+
+    def ensemble_becomes(self, *members):
+        """ZooKeeper alone: brokers roll when the test says so."""
+        return self.play(*members, book="playbooks/zookeeper.yml", more=())
 
     def connected(self, host):
         address = next(each.address for each in self.lab.hosts if each.name == host)
@@ -68,10 +89,15 @@ class Ensemble:
         return client
 
     def tree(self, host):
-        """What this one server has below /cluster and /topics."""
+        """What this one server has of the cluster's id, topics, and of nodes that no broker knows."""
         client = self.connected(host)
         try:
-            return client.get("/cluster/id")[0], len(client.get_children("/topics"))
+            return (
+                client.get("/cluster/id")[0],
+                sorted(client.get_children("/brokers/topics")),
+                len(client.get_children(GUARDED)),
+                client.get_acls(GUARDED)[0],
+            )
         finally:
             client.stop()
             client.close()
@@ -85,6 +111,7 @@ class Ensemble:
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory):
+    make("wheelhouse")
     with lab_session("zk", hosts=5) as lab:
         listing = subprocess.run(
             [sys.executable, "inventory/lab.py", "--list"],
@@ -101,28 +128,80 @@ def ensemble(tmp_path_factory):
             yield Ensemble(lab, variables, tmp_path_factory.mktemp("inventory"))
 
 
-def assert_has_the_tree(ensemble, *members):
-    assert ensemble.running() == set(members)
-    for host in members:
-        assert ensemble.tree(host) == (b"the first", NODES), host
+@pytest.fixture(scope="module")
+def bootstrap(ensemble):
+    return ",".join(f"{host.address}:{BROKER_PORT}" for host in ensemble.lab.hosts if host.name in BROKERS)
 
 
-def test_one_server_becomes_three_and_five_and_three_again_with_the_tree_on_each(ensemble):
+def broker_pids(ensemble):
+    return [ensemble.says(host, "systemctl show -p MainPID --value 'landline-broker@*'") for host in BROKERS]
+
+
+def properties(ensemble):
+    return {ensemble.says(host, "grep ^zookeeper.connect= /etc/landline/*.properties") for host in BROKERS}
+
+
+def test_one_server_becomes_three_and_five_and_three_again_below_brokers_that_lose_nothing(
+    ensemble, bootstrap
+):
     ensemble.play("h1")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 2)], operation_timeout=30)[TOPIC].result(60)
     client = ensemble.connected("h1")
-    client.create("/cluster/id", b"the first", makepath=True)
     for number in range(NODES):
-        client.create(f"/topics/t{number}", b"x", makepath=True)
+        client.create(f"{GUARDED}/t{number}", b"x", makepath=True)
+    client.set_acls(GUARDED, GUARD)
     client.stop()
     client.close()
-    ensemble.play("h1", "h2", "h3")
-    assert_has_the_tree(ensemble, "h1", "h2", "h3")
-    again = ensemble.play("h1", "h2", "h3")
-    assert set(changed(again.stdout).values()) == {0}
-    ensemble.play(*HOSTS)
-    assert_has_the_tree(ensemble, *HOSTS)
-    ensemble.play(*STAY)
-    assert_has_the_tree(ensemble, *STAY)
+    tree = ensemble.tree("h1")
+    assert TOPIC in tree[1]
+    assert tree[2:] == (NODES, GUARD)
+
+    def assert_on(*members):
+        assert ensemble.running() == set(members)
+        for host in members:
+            assert ensemble.tree(host) == tree, host
+
+    with NumberedLoad(bootstrap, TOPIC, PARTITIONS, pause_s=0.05) as load:
+        ensemble.play("h1", "h2", "h3")
+        assert_on("h1", "h2", "h3")
+        assert all(line.count(":2181") == 3 for line in properties(ensemble))
+        again = ensemble.play("h1", "h2", "h3")
+        assert set(changed(again.stdout).values()) == {0}
+        ensemble.ensemble_becomes(*HOSTS)
+        assert_on(*HOSTS)
+        ensemble.play(*STAY)
+        assert_on(*STAY)
+    assert load.failed == []
+    assert len(load.acked) > 100
+    assert load.acked <= numbers_in(bootstrap, TOPIC, PARTITIONS)
     for host in sorted(set(HOSTS) - set(STAY)):
         assert ensemble.says(host, "systemctl is-enabled zookeeper") == "disabled"
         assert "version-2.left-" in ensemble.says(host, f"ls {DATA}")
+
+
+def test_a_tree_that_all_servers_lost_is_restored_with_its_acls_and_the_brokers_take_it(
+    ensemble, bootstrap, tmp_path
+):
+    file = tmp_path / "landline.tree"
+    by_file = ("-e", f"broker_metadata_file={file}")
+    ensemble.play(*STAY, book="playbooks/backup.yml", more=by_file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    tree, kept, pids = ensemble.tree("h1"), numbers_in(bootstrap, TOPIC, PARTITIONS), broker_pids(ensemble)
+
+    refused = ensemble.play(*STAY, book="playbooks/restore.yml", more=by_file, fails=True)
+    assert "This cluster has its metadata, and nothing is touched" in " ".join(refused.stdout.split())
+    assert broker_pids(ensemble) == pids
+
+    for host in STAY:
+        ensemble.lab.run(host, "systemctl stop zookeeper")
+    for host in STAY:
+        ensemble.lab.run(host, f"rm -rf {DATA}/* {LOGS}/*")
+    ensemble.play(*STAY, book="playbooks/restore.yml", more=by_file)
+    for host in STAY:
+        assert ensemble.tree(host) == tree, host
+    assert not set(broker_pids(ensemble)) & set(pids)
+    assert numbers_in(bootstrap, TOPIC, PARTITIONS) == kept
+    with NumberedLoad(bootstrap, TOPIC, PARTITIONS) as load:
+        wait_until(lambda: len(load.acked) > 10, 120)
+    assert load.failed == []

@@ -102,6 +102,12 @@ def test_a_broker_starts_on_its_old_data_with_a_restored_tree(tmp_path: Path) ->
 
         broker.stop()
         zookeeper.stop()
+        code, words = metadata("verify", file, properties)
+        assert (code, "whole" in words) == (0, True), words
+        damaged = tmp_path / "damaged"
+        damaged.write_bytes(file.read_bytes().replace(b'"made_at":"2', b'"made_at":"1'))
+        code, words = metadata("verify", damaged, properties)
+        assert (code, "it is damaged" in words) == (1, True), words
         shutil.rmtree(zookeeper.data_dir / "data")
         zookeeper.start()
         code, words = metadata("restore", file, properties)

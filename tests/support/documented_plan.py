@@ -44,6 +44,7 @@ VERBS: Final = {
     "cluster-up": Verb("made the cluster that the others are run on"),
     "cluster-down": Verb("ends the cluster that the others are run on"),
     "restart": Verb("rolls for minutes; tests/cluster/test_cluster_up.py does"),
+    "restore": Verb("needs an ensemble that lost its tree; tests/cluster/test_zookeeper_grows.py does it"),
     "perf-check": Verb(PART, ".venv/bin/python -m bench.guard --help"),
     "perf-baseline": Verb("writes a committed file"),
     "bench": Verb(HOURS, ".venv/bin/python -m bench --help"),
@@ -83,6 +84,9 @@ INSTEAD: Final = {
     "make deploy INVENTORY=inventory/production/hosts.yml": Instead(
         "is README's, which is run, with another name", "make -n deploy INVENTORY={scratch}/mine/hosts.yml"
     ),
+    "make backup INVENTORY=inventory/production/hosts.yml FILE=/srv/backup/landline.tree": Instead(
+        "is for an inventory of the reader's own", "make backup FILE={scratch}/landline.tree"
+    ),
     "/opt/landline/current/venv/bin/landline check-config /etc/kafka/server.properties": Instead(
         ELSEWHERE, f"{LAB} /opt/landline/current/venv/bin/landline check-config /etc/landline/broker-1.properties"
     ),
@@ -93,16 +97,6 @@ INSTEAD: Final = {
     ),
     "/opt/landline/current/venv/bin/landline await-return /etc/landline/broker-3.properties": Instead(
         ELSEWHERE, f"{LAB} /opt/landline/current/venv/bin/landline await-return --help", is_help=True
-    ),
-    "runuser -u landline -- /opt/landline/current/venv/bin/landline metadata backup /var/tmp/landline.tree"
-    " /etc/landline/broker-1.properties": Instead(
-        ELSEWHERE,
-        f"{LAB} runuser -u landline -- /opt/landline/current/venv/bin/landline metadata backup /var/tmp/landline.tree"
-        " /etc/landline/broker-1.properties",
-    ),
-    "runuser -u landline -- /opt/landline/current/venv/bin/landline metadata restore /var/tmp/landline.tree"
-    " /etc/landline/broker-1.properties": Instead(
-        "needs an ensemble that lost its tree", f"{LAB} /opt/landline/current/venv/bin/landline metadata restore --help"
     ),
     "journalctl -u 'landline-broker@*' -f": Instead(ELSEWHERE, f"{LAB} journalctl -u 'landline-broker@*' -n 1"),
     "journalctl -u landline-broker@1 --grep isr_shrunk": Instead(
