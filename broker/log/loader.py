@@ -27,7 +27,7 @@ from broker.log.partition_metadata import FILE_NAME as METADATA_FILE_NAME
 from broker.log.partition_metadata import read_topic_id
 from broker.log.producer_replay import remove_snapshots, thin_out_snapshots
 from broker.log.producer_snapshot import snapshot_offsets, snapshots_among
-from broker.log.producer_state import ProducerStateManager
+from broker.log.producer_state import MAX_PRODUCERS, ProducerStateManager
 from broker.log.recovery import RecoveryResult, recover_segment, refuse_legacy, remove_segments
 from broker.log.sealed_file import TEMPORARY_SUFFIX
 from broker.log.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, Segment, set_limits
@@ -54,6 +54,7 @@ class LoadParameters:
     cancel: threading.Event | None = None
     health: LogDirHealth | None = None
     on_verified: Callable[[int], None] = lambda _segments: None
+    max_producers: int = MAX_PRODUCERS
 
     @property
     def durable_offset(self) -> int:
@@ -104,7 +105,7 @@ def load_log(
         recovery_point=log_end_offset if parameters.clean else min(parameters.recovery_point, log_end_offset),
         topic_id=_topic_id(directory) if METADATA_FILE_NAME in names else None,
         leader_epochs=epochs,
-        producer_state=ProducerStateManager(parameters.producer_expiration_ms),
+        producer_state=ProducerStateManager(parameters.producer_expiration_ms, parameters.max_producers),
         clock=parameters.clock,
         scheduler=parameters.scheduler,
         health=parameters.health,

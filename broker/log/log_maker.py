@@ -23,6 +23,7 @@ from broker.log.log_dir_health import LogDirHealth
 from broker.log.log_dirs import LogDirs
 from broker.log.log_registry import LogRegistry
 from broker.log.partition_metadata import prepare_topic_id, take_up_topic_id
+from broker.log.producer_state import MAX_PRODUCERS
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
@@ -53,12 +54,14 @@ class LogMaker(LogRegistry):
         scheduler: KafkaScheduler | None,
         clock: Clock,
         producer_expiration_ms: int,
+        max_producers: int = MAX_PRODUCERS,
     ) -> None:
         super().__init__(dirs)
         self._topic_configs = topic_configs
         self._scheduler = scheduler
         self._clock = clock
         self._producer_expiration_ms = producer_expiration_ms
+        self._max_producers = max_producers
 
     def get_or_create(
         self, topic_partition: TopicPartition, topic_id: UUID | None = None, *, is_new: bool = True
@@ -175,6 +178,7 @@ class LogMaker(LogRegistry):
             clock=self._clock,
             scheduler=self._scheduler,
             health=log_dir.health,
+            max_producers=self._max_producers,
         )
         try:
             log = load_log(path, topic_partition, config, parameters)

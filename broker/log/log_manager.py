@@ -28,6 +28,7 @@ from broker.log.log_dir_health import LogDirHealth
 from broker.log.log_dirs import LogDirs
 from broker.log.log_maker import LogMaker
 from broker.log.parallel import run_parallel
+from broker.log.producer_state import MAX_PRODUCERS
 from broker.protocol.errors import KafkaError
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.scheduler import KafkaScheduler
@@ -43,6 +44,7 @@ class LogManagerSettings:
     """The broker configs of the log layer, with Kafka 3.9's names (dots to underscores) and defaults."""
 
     producer_id_expiration_ms: int = 86_400_000
+    landline_producer_id_max_count: int = MAX_PRODUCERS
     log_flush_scheduler_interval_ms: int = LONG_MAX
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_flush_start_offset_checkpoint_interval_ms: int = 60_000
@@ -75,6 +77,7 @@ class LogManager(LogMaker):
             scheduler,
             clock,
             self._settings.producer_id_expiration_ms,
+            self._settings.landline_producer_id_max_count,
         )
         self._recovery_threads = max(recovery_threads, 1)
         self._started_loading: set[LogDir] = set()
@@ -203,6 +206,7 @@ class LogManager(LogMaker):
                 cancel=parameters.cancel,
                 health=parameters.health,
                 on_verified=meter.segments_verified,
+                max_producers=self._max_producers,
             ),
         )
 

@@ -6,6 +6,7 @@ memory; :mod:`.producer_snapshot` keeps it on disk and the log says when. Sequen
 
 from __future__ import annotations
 
+import heapq
 import struct
 from collections import deque
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from broker.record.header import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader, in
 from broker.record.validator import AppendOrigin
 
 BATCHES_KEPT = 5
+MAX_PRODUCERS = 10_000
 _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
 _ABORT, _COMMIT = 0, 1
@@ -107,10 +109,16 @@ def read_marker(view: memoryview, position: int, header: BatchHeader) -> Transac
 
 
 class ProducerStateManager:
-    """Kafka's ProducerStateManager. Belongs to the log and its lock."""
+    """Kafka's ProducerStateManager. Belongs to the log and its lock.
 
-    def __init__(self, expiration_ms: int) -> None:
+    Ids need no InitProducerId: whoever may produce can make them up, a kilobyte of memory each. Above ``max_producers``
+    those that wrote the longest ago are forgotten: what comes of them next is taken as it is, like a new producer's.
+    """
+
+    def __init__(self, expiration_ms: int, max_producers: int = MAX_PRODUCERS) -> None:
         self.expiration_ms = expiration_ms
+        self.max_producers = max_producers
+        self._look_from = max_producers  # how many there must be for the next search
         self.producers: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}
         self._unreplicated: list[AbortedTransaction] = []
@@ -209,6 +217,8 @@ class ProducerStateManager:
     def _entry(self, header: BatchHeader) -> ProducerEntry:
         entry = self.producers.get(header.producer_id)
         if entry is None:
+            if len(self.producers) >= self._look_from:
+                self._forget_oldest()
             entry = self.producers[header.producer_id] = ProducerEntry(
                 header.producer_id, header.producer_epoch
             )
@@ -247,8 +257,21 @@ class ProducerStateManager:
             del self.producers[producer_id]
         return len(expired)
 
+    def _forget_oldest(self) -> None:
+        """Makes room for a tenth of them, so that who makes up ids pays for the search and not each of the requests.
+
+        By offsets, for timestamps are the producers' to choose. Who has an open transaction is kept: its end must
+        find it.
+        """
+        share = max(self.max_producers // 10, 1)
+        idle = [entry for entry in self.producers.values() if entry.current_txn_first_offset is None]
+        for entry in heapq.nsmallest(share, idle, key=_last_offset):
+            del self.producers[entry.producer_id]
+        self._look_from = max(self.max_producers, len(self.producers) + share)
+
     def clear(self) -> None:
         """Forgets all."""
+        self._look_from = self.max_producers
         self.producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
@@ -257,7 +280,13 @@ class ProducerStateManager:
         """Starts again from a snapshot's entries, but for the expired."""
         self.clear()
         for entry in entries:
+            if len(self.producers) >= self._look_from:
+                self._forget_oldest()
             self.producers[entry.producer_id] = entry
             if entry.current_txn_first_offset is not None:
                 self._ongoing[entry.current_txn_first_offset] = entry.producer_id
         self.remove_expired(now_ms)
+
+
+def _last_offset(entry: ProducerEntry) -> int:
+    return entry.batches[-1].last_offset if entry.batches else -1

@@ -7,6 +7,7 @@ from pathlib import Path
 from broker.config.log_config import LogConfig
 from broker.log.loader import LoadParameters, load_log
 from broker.log.log import Log
+from broker.log.producer_state import MAX_PRODUCERS
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.utils.topic_partition import TopicPartition
 
@@ -43,6 +44,7 @@ def open_log(
     log_start_offset: int = 0,
     clock: ManualClock | None = None,
     producer_expiration_ms: int = 86_400_000,
+    max_producers: int = MAX_PRODUCERS,
 ) -> Log:
     """The log in ``directory``/t-0."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -52,6 +54,7 @@ def open_log(
         log_start_offset=log_start_offset,
         producer_expiration_ms=producer_expiration_ms,
         clock=clock or ManualClock(),
+        max_producers=max_producers,
     )
     return load_log(directory / "t-0", TP, config or LogConfig(), parameters)
 

@@ -228,3 +228,41 @@ def test_open_and_unreplicated_transactions_hold_back_the_last_stable_offset(tmp
     assert log.aborted_transactions(0, 2) == []
     again = open_log(tmp_path, clean=False)
     assert [tuple(t) for t in again.aborted_transactions(0, 5)] == [(3, 2, 4, 5)]
+
+
+def test_ids_that_nobody_gave_out_have_no_more_memory_than_is_told(tmp_path):
+    log = open_log(tmp_path, max_producers=100)
+    for pid in range(1000):
+        send(log, 0, pid=pid)
+    known = log.producer_state.producers
+    assert 90 <= len(known) <= 100
+    assert min(known) >= 900
+
+
+def test_who_writes_is_not_forgotten_for_those_who_only_come(tmp_path):
+    log = open_log(tmp_path, max_producers=20)
+    for n in range(200):
+        send(log, n, pid=7)
+        send(log, 0, pid=1000 + n)
+    assert send(log, 199, pid=7).duplicate
+    assert refusal(log, 205, pid=7) is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_who_was_forgotten_goes_on_like_a_new_producer(tmp_path):
+    log = open_log(tmp_path, max_producers=10)
+    for n in range(5):
+        send(log, n, pid=7)
+    for pid in range(1000, 1020):
+        send(log, 0, pid=pid)
+    assert 7 not in log.producer_state.producers
+    assert not send(log, 5, pid=7).duplicate
+
+
+def test_a_snapshot_of_more_ids_than_are_kept_is_read_up_to_the_bound(tmp_path):
+    log = open_log(tmp_path)
+    for pid in range(300):
+        send(log, 0, pid=pid)
+    log.close()
+    known = open_log(tmp_path, max_producers=100).producer_state.producers
+    assert len(known) <= 100
+    assert max(known) == 299

@@ -25,6 +25,9 @@ KEYS: Final = (
             "compressed ones are decompressed; `all` every record, as Kafka does, for 1 to 2 µs each; `none` trusts "
             "the header. What each finds: replication.md. What goes to compacted topics, or to those with a codec or "
             "time bounds of their own, is always looked at whole."),
+    Key("landline.producer.id.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
+        doc="Producer ids that a partition remembers, a kilobyte each and written at each roll of a segment. Above it "
+            "the ones that wrote the longest ago are forgotten, as by producer.id.expiration.ms."),
     Key("landline.standalone", BOOLEAN, False, LOW, use=USED,
         doc="Metadata kept in this process instead of ZooKeeper. `landline standalone` sets it."),
     Key("landline.internal.topics.raise.replication.enable", BOOLEAN, True, LOW, use=USED,
