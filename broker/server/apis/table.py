@@ -131,17 +131,18 @@ class Apis:
         return handler
 
     def _admitted(self, route: Route, rule: Rule, module: ModuleType, function: Handler) -> RawHandler:
-        is_dear: Callable[[Any], bool] = module.is_dear if route.dear else lambda _message: False
-        most = rule.here_elements
+        is_dear: Callable[[Any], bool] | None = module.is_dear if route.dear else None
+        here_bytes, most = rule.here_bytes, rule.here_elements
 
         def serve(request: Request, ctx: ApiContext) -> Verdict:
             key, version, body = request.api_key, request.api_version, request.body
-            if rule.place(len(body), 0) is Place.HANDLER:  # nothing is looked at here
+            size = len(body)
+            # What is large is not even looked at here. No element is smaller than a byte: few bytes need no count.
+            counted = size > most
+            if size > here_bytes or (counted and codec.count_elements(key, version, body, most) > most):
                 return self._queue(request, lambda: self._serve_later(request, rule, module, function), ctx)
-            if codec.count_elements(key, version, body, most) > most:
-                return self._queue(request, lambda: self._serve_later(request, rule, module, function), ctx)
-            message = codec.decode(key, version, "request", body, counted=True)
-            if is_dear(message):
+            message = codec.decode(key, version, "request", body, counted=counted)
+            if is_dear is not None and is_dear(message):
                 return self._queue(request, lambda: self._serve(request, message, module, function), ctx)
             self._serve(request, message, module, function)
             return Verdict.SERVED
