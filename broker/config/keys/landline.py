@@ -28,6 +28,15 @@ KEYS: Final = (
     Key("landline.producer.id.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
         doc="Producer ids that a partition remembers, a kilobyte each and written at each roll of a segment. Above it "
             "the ones that wrote the longest ago are forgotten, as by producer.id.expiration.ms."),
+    Key("landline.group.max.count", INT, 100_000, LOW, valid=at_least(1), use=USED,
+        doc="Groups that this broker coordinates, 2.6 KB each. A member or an offset that would make another one is "
+            "refused with GROUP_MAX_SIZE_REACHED."),
+    Key("landline.group.member.max.bytes", INT, 1 << 20, LOW, valid=at_least(1), use=USED,
+        doc="What a member may say of itself in JoinGroup: names and metadata of all its protocols. More is refused "
+            "with INVALID_REQUEST. It is kept while the session lasts, up to group.max.session.timeout.ms."),
+    Key("landline.group.pending.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
+        doc="Members of a group that were given an id and did not come back with it yet (KIP-394). The next one is "
+            "refused with GROUP_MAX_SIZE_REACHED."),
     Key("landline.standalone", BOOLEAN, False, LOW, use=USED,
         doc="Metadata kept in this process instead of ZooKeeper. `landline standalone` sets it."),
     Key("landline.internal.topics.raise.replication.enable", BOOLEAN, True, LOW, use=USED,

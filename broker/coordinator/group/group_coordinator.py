@@ -75,7 +75,7 @@ class GroupCoordinator:
         self._scheduler = scheduler
         self._clock = clock
         self._store = OffsetsLog(appender, self._settings.commit_timeout_ms, clock)
-        self._registry = GroupRegistry(self.partition_for)
+        self._registry = GroupRegistry(self.partition_for, self._limits.max_groups)
         self._ownership = Ownership(self._registry, log_of, self._make_cell, scheduler, clock, self._limits)
         self._active = False
         if metrics is not None:
@@ -241,6 +241,9 @@ class GroupCoordinator:
         limits = self._limits
         if not limits.min_session_timeout_ms <= request.session_timeout_ms <= limits.max_session_timeout_ms:
             return Errors.INVALID_SESSION_TIMEOUT
+        said = sum(len(name) + len(metadata) for name, metadata in request.protocols)
+        if said + len(request.client_id) > limits.max_member_bytes:
+            return Errors.INVALID_REQUEST
         names = [request.protocol_type, request.group_instance_id or "", *(n for n, _ in request.protocols)]
         return None if all(map(_fits, names)) else Errors.INVALID_REQUEST  # it could not be stored
 

@@ -69,6 +69,8 @@ def _join_new(group: Group, request: JoinRequest, now: Moment, limits: GroupLimi
         if holder is not None:
             return _replace_static(group, holder, request, now, limits)
     elif request.require_known_member_id:
+        if len(group.pending_members) >= limits.max_pending_members:
+            return _refuse(request, Errors.GROUP_MAX_SIZE_REACHED)
         group.add_pending_member(member_id, now.monotonic_ms + request.session_timeout_ms)
         return [Reply(request.respond, JoinResult(member_id, Errors.MEMBER_ID_REQUIRED))]
     return _add(group, member_id, request, now, limits)

@@ -26,12 +26,15 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """The broker's ``group.*`` settings that decide about members."""
+    """The broker's ``group.*`` and ``landline.group.*`` settings that decide about members and groups."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2_147_483_647
     initial_rebalance_delay_ms: int = 3_000
+    max_member_bytes: int = 1 << 20
+    max_groups: int = 100_000
+    max_pending_members: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)

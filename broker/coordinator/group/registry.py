@@ -21,8 +21,9 @@ class GroupRegistry:
     Invariant: a cell is found here only while its partition is owned; ``loading`` and ``owned`` are disjoint.
     """
 
-    def __init__(self, partition_for: Callable[[str], int]) -> None:
+    def __init__(self, partition_for: Callable[[str], int], max_groups: int) -> None:
         self._partition_for = partition_for
+        self._max_groups = max_groups
         self._lock = threading.Lock()  # lock order 34
         self._cells: dict[str, GroupCell] = {}
         self._epochs: dict[int, int] = {}
@@ -47,7 +48,9 @@ class GroupRegistry:
         return self._refusal_for(self._partition_for(group_id))
 
     def get_or_create(self, group_id: str, make: Callable[[str, int], GroupCell]) -> GroupCell | Errors:
-        """The group's cell, a new one when there is none; an error when it is not for this broker."""
+        """The group's cell, a new one when there is none; an error when it is not for this broker, or there are as many
+        as there may be.
+        """
         partition = self._partition_for(group_id)
         with self._lock:
             refusal = self._refusal_for(partition)
@@ -55,6 +58,8 @@ class GroupRegistry:
                 return refusal
             cell = self._cells.get(group_id)
             if cell is None:
+                if len(self._cells) >= self._max_groups:
+                    return Errors.GROUP_MAX_SIZE_REACHED
                 cell = self._cells[group_id] = make(group_id, partition)
             return cell
 
