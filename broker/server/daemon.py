@@ -13,6 +13,7 @@ import gc
 import os
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,6 +86,11 @@ class StartupErrors:
     failed: type[Exception]
 
 
+# A thread that computes gives the interpreter up after so long when another wants it; Python's 5 ms, once for each busy
+# handler, would be the network thread's wait at every system call.
+SWITCH_INTERVAL_S: Final = 0.0005
+
+
 class Daemon:
     """``make_server`` is called on the start-up thread with the function that takes status lines."""
 
@@ -111,6 +117,7 @@ class Daemon:
         """Blocks until the broker has stopped; the process's exit code. Main thread only, signals blocked."""
         faulthandler.enable()  # systemd's watchdog kills by SIGABRT: say where every thread stood
         raise_open_file_limit()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         threading.Thread(target=self._start, name="startup", daemon=True).start()
         while self._state is not State.STOPPED:
             number = signal.sigwait(WAITED_SIGNALS)
