@@ -116,8 +116,15 @@ class _Session:
 class FetchSessionCache:
     """Thread-safe: a session may be used from several connections, though its epoch lets only one go on."""
 
-    def __init__(self, slots: Callable[[], int], clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        slots: Callable[[], int],
+        clock: Clock,
+        metrics: Metrics,
+        most_partitions: int = _MOST_PARTITIONS,
+    ) -> None:
         self._slots = slots
+        self._most_partitions = most_partitions
         self._clock = clock
         self._lock = threading.Lock()  # lock order 67
         self._sessions: dict[int, _Session] = {}
@@ -156,6 +163,11 @@ class FetchSessionCache:
         if session.by_topic_id != asked.by_topic_id:
             return FetchContext((), Errors.FETCH_SESSION_TOPIC_ID_ERROR)
         told = session.told
+        new = len({wanted.key for wanted in asked.wanted} - told.keys())
+        if new and self._partitions + new > self._most_partitions:
+            # The reader begins anew with a full request, and is declined a session.
+            self._remove(session.id)
+            return FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
         before = len(told)
         for wanted in asked.wanted:
             known = told.get(wanted.key)
@@ -220,7 +232,7 @@ class FetchSessionCache:
 
     def _make_room(self, rank: tuple[bool, int], now_ms: int) -> bool:
         slots = self._slots()
-        if slots <= 0 or self._partitions + rank[1] > _MOST_PARTITIONS:
+        if slots <= 0 or self._partitions + rank[1] > self._most_partitions:
             return False
         while len(self._sessions) >= slots:
             victim = self._victim(rank, now_ms)

@@ -30,10 +30,10 @@ def nothing_new(index: int, mark: int = 5) -> FetchedPartition:
 class Site:
     """A cache of ``slots``, and requests as a reader sends them."""
 
-    def __init__(self, slots: int = 2) -> None:
+    def __init__(self, slots: int = 2, most_partitions: int = 500_000) -> None:
         self.clock = ManualClock()
         self.metrics = Metrics()
-        self.cache = FetchSessionCache(lambda: slots, self.clock, self.metrics)
+        self.cache = FetchSessionCache(lambda: slots, self.clock, self.metrics, most_partitions)
 
     def ask(
         self, session_id=0, epoch=0, wanted=(), forgotten=(), *, follower=False, by_id=False, results=None
@@ -184,3 +184,19 @@ def test_sessions_hold_a_bounded_number_of_partitions() -> None:
 
 def test_epoch_one_follows_on_the_last() -> None:
     assert next_epoch((1 << 31) - 1) == 1
+
+
+def test_session_does_not_grow_past_what_all_may_hold() -> None:
+    site = Site(most_partitions=10)
+    session = site.full(partitions=4)
+    outcome = site.ask(session, 1, wanted=[want(index) for index in range(4, 10)])
+    assert outcome.error is Errors.NONE
+    outcome = site.ask(session, 2, wanted=[want(9), want(10)])
+    assert outcome.error is Errors.FETCH_SESSION_ID_NOT_FOUND
+    assert site.gauge("numincrementalfetchpartitionscached") == 0
+
+
+def test_session_that_asks_for_what_it_has_goes_on_where_there_is_no_room() -> None:
+    site = Site(most_partitions=4)
+    session = site.full(partitions=4)
+    assert site.ask(session, 1, wanted=[want(0, offset=5)]).error is Errors.NONE

@@ -22,6 +22,8 @@ from broker.server.apis.context import ApiContext, respond_body
 from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.PRODUCE]
+# Longer waits end after this all the same: the timer keeps a slot for every 10 ms that somebody waited for.
+_LONGEST_WAIT_MS: Final = 300_000
 _ACKS = frozenset({-1, 0, 1})
 _NULL_RECORDS = PartitionResponse(Errors.INVALID_RECORD, message="no records in the request")
 _NO_TRANSACTIONS = PartitionResponse(
@@ -110,7 +112,10 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
         _answer(request, message, {**responses, **refused} if refused else responses)
 
     ctx.replica_manager.append_records(
-        timeout_ms=message.timeout_ms, required_acks=message.acks, entries=entries, callback=answer
+        timeout_ms=min(message.timeout_ms, _LONGEST_WAIT_MS),
+        required_acks=message.acks,
+        entries=entries,
+        callback=answer,
     )
     return True
 
