@@ -356,6 +356,20 @@ class Log(LocalLog):
                     return result
         return self._read_locked(offset, max_bytes, end_offset, min_one_batch)
 
+    def place_of(self, offset: int) -> tuple[int, int] | None:
+        """Where the first batch begins that holds ``offset`` or what comes after: its segment's base offset, and the
+        position in that segment's file. Memory knows it of what was written last, a look into the index of the rest.
+        None where that cannot be told.
+        """
+        segment, recent = self._tail
+        position = recent.get(offset)
+        if position is not None:
+            return segment.base_offset, position
+        try:
+            return reader.place_of(self._segments, offset)
+        except (OSError, struct.error, IndexError, DamagedError):
+            return None  # a read says what is wrong
+
     def _read_locked(self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool) -> LogRead:
         with self.lock:
             try:
@@ -433,20 +447,35 @@ class Log(LocalLog):
         -2 earliest, -4 earliest local, -1 the log's end, -3 the record with the highest timestamp. None: no
         such. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
-        with self.lock:
-            if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-                return self._position_only(self.log_start_offset)
-            if timestamp == LATEST_TIMESTAMP:
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            return self._position_only(self.log_start_offset)
+        if timestamp == LATEST_TIMESTAMP:
+            with self.lock:
                 return TimestampOffset(-1, self.log_end_offset, self.leader_epochs.latest_epoch)
+        generation = self._generation
+        if not generation & 1:
             try:
-                if timestamp == MAX_TIMESTAMP:
-                    return reader.offset_of_max_timestamp(self._segments)
-                return reader.offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+                found = self._search(timestamp)
+            except (OSError, struct.error, IndexError, DamagedError, KafkaError):
+                pass  # again, and told of, with nothing going on beside it
+            else:
+                if generation == self._generation:
+                    return found
+        with self.lock:
+            try:
+                return self._search(timestamp)
             except DamagedError as damage:
                 self._tell_damage(damage)
                 raise
             except OSError as error:
                 raise self._storage_error("look for a timestamp in", error) from error
+
+    def _search(self, timestamp: int) -> TimestampOffset | None:
+        """Takes the lock for looks into the indexes alone: records are searched without it."""
+        segments = list(self._segments)
+        if timestamp == MAX_TIMESTAMP:
+            return reader.offset_of_max_timestamp(segments, self.lock)
+        return reader.offset_for_timestamp(segments, timestamp, self.log_start_offset, self.lock)
 
     def _position_only(self, offset: int) -> TimestampOffset:
         return TimestampOffset(-1, offset, self.leader_epochs.epoch_for_offset(offset))

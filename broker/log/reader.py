@@ -10,16 +10,20 @@ import errno
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 
 from broker.log.batch_walk import DamagedError
 from broker.log.results import AbortedTransaction, LogRead, TimestampOffset
 from broker.log.segment import Segment
-from broker.record.batch import iter_records
+from broker.protocol.errors import Errors, KafkaError
+from broker.record.batch import records_body
 from broker.record.header import LOG_OVERHEAD_BYTES, BatchHeader, batch_size_at
+from broker.record.records import RecordFormatError, scan_keys
 from broker.utils.file_region import FileRegion
 
 Segments = Sequence[Segment]
+Lock = AbstractContextManager[object]
 
 
 def floor_index(segments: Segments, offset: int) -> int:
@@ -44,6 +48,13 @@ def read_scanning(
             return slice_of(segment, header.base_offset, position, end, max_bytes, min_one_batch, header)
         number += 1
     return LogRead(None, offset, 0)
+
+
+def place_of(segments: Segments, offset: int) -> tuple[int, int]:
+    """The segment's base offset and the position in it of the batch that holds ``offset``, or of the next."""
+    segment = segments[max(floor_index(segments, offset), 0)]
+    found = segment.find(offset)
+    return segment.base_offset, segment.size if found is None else found[0]
 
 
 def end_position(segment: Segment, following: Segment | None, end_offset: int) -> int:
@@ -128,14 +139,17 @@ def _nowhere() -> int:
     return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
-def offset_for_timestamp(segments: Segments, timestamp: int, start_offset: int) -> TimestampOffset | None:
+def offset_for_timestamp(
+    segments: Segments, timestamp: int, start_offset: int, lock: Lock
+) -> TimestampOffset | None:
     """The first record at or after ``start_offset`` that is as late as ``timestamp`` (ms); None without
-    one.
+    one. ``lock`` is the log's: appends change what the indexes say.
     """
     for segment in segments:
-        if segment.size == 0 or segment.largest_noted_timestamp < timestamp:
-            continue
-        first = max(segment.first_offset_for(timestamp), start_offset)
+        with lock:
+            if segment.size == 0 or segment.largest_noted_timestamp < timestamp:
+                continue
+            first = max(segment.first_offset_for(timestamp), start_offset)
         for position, header in segment.headers_for(first):
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
                 found = _record_at(segment, position, header, timestamp, start_offset)
@@ -144,12 +158,15 @@ def offset_for_timestamp(segments: Segments, timestamp: int, start_offset: int) 
     return None
 
 
-def offset_of_max_timestamp(segments: Segments) -> TimestampOffset | None:
+def offset_of_max_timestamp(segments: Segments, lock: Lock) -> TimestampOffset | None:
     """The first record with the highest timestamp of all; None when no record has one."""
-    best = max(segments, key=lambda segment: segment.largest_noted_timestamp, default=None)
-    if best is None or best.largest_noted_timestamp < 0:
-        return None
-    return offset_for_timestamp([best], best.largest_noted_timestamp, best.base_offset)
+    best, latest = None, -1
+    for segment in segments:
+        with lock:
+            noted = segment.largest_noted_timestamp
+        if noted > latest:
+            best, latest = segment, noted
+    return None if best is None else offset_for_timestamp([best], latest, best.base_offset, lock)
 
 
 def _record_at(
@@ -159,10 +176,14 @@ def _record_at(
         return TimestampOffset(
             header.max_timestamp, max(header.base_offset, start_offset), header.leader_epoch
         )
-    view = segment.whole_batch(position, header)
-    for record in iter_records(view, header):
-        if record.timestamp >= timestamp and record.offset >= start_offset:
-            return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
+    body = records_body(segment.whole_batch(position, header), header)
+    try:
+        for offset_delta, timestamp_delta, _ in scan_keys(body, header.record_count):
+            found, offset = header.base_timestamp + timestamp_delta, header.base_offset + offset_delta
+            if found >= timestamp and offset >= start_offset:
+                return TimestampOffset(found, offset, header.leader_epoch)
+    except RecordFormatError as error:
+        raise KafkaError(Errors.CORRUPT_MESSAGE, f"batch at offset {header.base_offset}: {error}") from error
     return None
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from broker.utils.file_region import FileRegion
+from broker.utils.purgatory import DelayedOperation
 
 Payload = Sequence[bytes | FileRegion]
 
@@ -18,7 +19,8 @@ Payload = Sequence[bytes | FileRegion]
 @dataclass(slots=True)
 class ConnectionInfo:
     """Who asks. ``connection_id`` is Kafka's ``local:port-remote:port-index``. ``reads_cold``: what the peer fetched
-    last was not in the page cache, so what it fetches next will not be either.
+    last was not in the page cache, so what it fetches next will not be either. ``waiting``: its fetch that waits for
+    data, one at a time.
     """
 
     connection_id: str
@@ -27,6 +29,7 @@ class ConnectionInfo:
     security_protocol: str = "PLAINTEXT"
     principal: str = "User:ANONYMOUS"
     reads_cold: bool = False
+    waiting: DelayedOperation | None = None
 
 
 class Request:

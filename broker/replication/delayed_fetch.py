@@ -43,6 +43,9 @@ class FetchParams:
 class DelayedFetch(DelayedOperation):
     """Completes when ``min_bytes`` can be read, or a partition is no longer led here in the reader's epoch. What is
     ``held_back`` by a throttle does not count.
+
+    It is tried at every append to what it waits for, so nothing is read: the bytes to be had are a difference of two
+    positions in one segment, and who waits in a segment that has been rolled is answered at once. Kafka's rule.
     """
 
     def __init__(
@@ -59,23 +62,30 @@ class DelayedFetch(DelayedOperation):
         self._entries = entries
         self._partition_of = partition_of
         self._answer = answer
+        # Where in the log each entry begins, once there is something behind it.
+        self._starts: list[tuple[int, int] | None] = [None] * len(entries)
 
     def try_complete(self) -> bool:
         available = 0
-        for entry in self._entries:
+        for number, entry in enumerate(self._entries):
             partition = self._partition_of(entry.topic_partition)
             if partition is None:
                 return self.force_complete()
             try:
-                available += self._available(partition, entry)
+                found = self._available(partition, entry, number)
             except KafkaError:
                 return self.force_complete()
+            if found is None:
+                return self.force_complete()
+            available += found
             if available >= self._params.min_bytes:
                 return self.force_complete()
         return False
 
-    def _available(self, partition: Partition, entry: FetchEntry) -> int:
-        """Bytes to be had from a partition; 0 while none are. Raises :class:`KafkaError` for an error."""
+    def _available(self, partition: Partition, entry: FetchEntry, number: int) -> int | None:
+        """Bytes to be had from a partition, 0 while none are; None where only a read tells. Raises :class:`KafkaError`
+        for an error.
+        """
         partition.require_leader(entry.current_leader_epoch)
         log = partition.log
         end_offset = log.log_end_offset if self._params.from_follower else log.high_watermark
@@ -83,7 +93,13 @@ class DelayedFetch(DelayedOperation):
             return 0
         if self._params.min_bytes <= 1:
             return 1
-        return log.read(entry.fetch_offset, entry.max_bytes, end_offset=end_offset, min_one_batch=True).size
+        start = self._starts[number]
+        if start is None:
+            start = self._starts[number] = log.place_of(entry.fetch_offset)
+        end = log.place_of(end_offset)
+        if start is None or end is None or start[0] != end[0]:
+            return None
+        return min(max(end[1] - start[1], 0), entry.max_bytes)
 
     def on_complete(self) -> None:
         self._answer()

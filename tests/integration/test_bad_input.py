@@ -290,7 +290,7 @@ def test_fetches_whose_readers_went_away_are_forgotten(
     with ExitStack() as readers:
         for _ in range(50):
             readers.enter_context(RawClient(HOST, broker.port)).send(frame * 3)
-        wait_until(lambda: waiting_fetches(broker) == 150)
+        wait_until(lambda: waiting_fetches(broker) == 50)  # one for each connection
     wait_until(lambda: waiting_fetches(broker) == 0)
     assert client.produce(topic, 0, some_records(b"second")).error_code == Errors.NONE
 

@@ -99,13 +99,21 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
     if refused:  # errors are told at once
         params = replace(params, max_wait_ms=0)
 
+    connection = request.connection
+
     def answer(fetched: Fetched) -> None:
+        if connection.waiting is not None and connection.waiting.is_completed:
+            connection.waiting = None
         results = [(wanted, result) for wanted, (_, result) in zip(readable, fetched, strict=True)]
         _answer(request, fetch.finish(results + refused), ctx)
 
     waiting = ctx.replica_manager.fetch(params, [wanted.entry for wanted in readable], answer)
     if waiting is not None:
         request.on_abandon = waiting.abandon
+        # Each that waits is tried at every append, and no client needs two at once: the earlier is answered now.
+        before, connection.waiting = connection.waiting, waiting
+        if before is not None:
+            before.force_complete()
 
 
 def _wanted(asked: FetchRequest, ctx: ApiContext) -> list[Wanted]:
