@@ -9,13 +9,14 @@ that it disturbed is done again under the lock. Loading and recovery are :mod:`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import structlog
 
 from broker.config.log_config import LogConfig
 from broker.log import reader
+from broker.log.appended import any_has_producer, drop_older_half, runs_that_fit
 from broker.log.batch_file import INT32_MAX, LOG_SUFFIX
 from broker.log.batch_walk import DamagedError
 from broker.log.local_log import LocalLog
@@ -145,7 +146,7 @@ class Log(LocalLog):
             if log_append_time:  # here, for append times rise with the offsets
                 now_ms = self._clock.wall_ms()
                 headers = validator.stamp_append_time(records, headers, now_ms)
-            has_producer = headers[0].producer_id >= 0 if len(headers) == 1 else _has_producer(headers)
+            has_producer = headers[0].producer_id >= 0 if len(headers) == 1 else any_has_producer(headers)
             if has_producer:
                 known = self.producer_state.check(headers, origin)
                 if known is not None:
@@ -191,7 +192,7 @@ class Log(LocalLog):
             total = sum(batch[2] for batch in batches)
             now_ms = self._clock.wall_ms()
             position = first = 0
-            for group in _groups(batches, self.config.segment_bytes):
+            for group in runs_that_fit(batches, self.config.segment_bytes):
                 size = sum(batch[2] for batch in group)
                 view, own = records[position : position + size], headers[first : first + len(group)]
                 self._write_fetched(view, own, group, now_ms)
@@ -216,7 +217,7 @@ class Log(LocalLog):
         except KafkaError:
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             raise
-        if _has_producer(headers):
+        if any_has_producer(headers):
             self._note_producers(data, headers, batches)
 
     def _write(self, data: memoryview, batches: Sequence[AppendedBatch], now_ms: int) -> None:
@@ -237,7 +238,7 @@ class Log(LocalLog):
             position += size
             recent[last_offset + 1] = position
         if len(recent) > _RECENT_BATCHES:
-            _drop_oldest(recent)
+            drop_older_half(recent)
         self.log_end_offset = batches[-1][1] + 1
         if segment.size == len(data) or not 0 <= now_ms - self._fresh[1] < _FRESH_MS:
             self._fresh = (segment.size - len(data), now_ms)
@@ -495,24 +496,3 @@ class Log(LocalLog):
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in the range, by first offset."""
         return reader.aborted_transactions(self._segments, first_offset, end_offset)
-
-
-def _has_producer(headers: Sequence[BatchHeader]) -> bool:
-    return any(header.producer_id >= 0 for header in headers)
-
-
-def _drop_oldest(recent: dict[int, int]) -> None:
-    """Leaves the later half: in one go, for a look-up that finds nothing there costs little."""
-    for offset in list(recent)[: -_RECENT_BATCHES // 2]:
-        del recent[offset]
-
-
-def _groups(batches: Sequence[AppendedBatch], max_bytes: int) -> Iterator[Sequence[AppendedBatch]]:
-    """``batches`` in runs that fit a segment each."""
-    start = size = 0
-    for number, batch in enumerate(batches):
-        if size and size + batch[2] > max_bytes:
-            yield batches[start:number]
-            start, size = number, 0
-        size += batch[2]
-    yield batches[start:]

@@ -19,7 +19,7 @@ from broker.log.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import records_body
 from broker.record.header import LOG_OVERHEAD_BYTES, BatchHeader, batch_size_at
-from broker.record.records import RecordFormatError, scan_keys
+from broker.record.records import RecordFormatError, decode_records
 from broker.utils.file_region import FileRegion
 
 Segments = Sequence[Segment]
@@ -177,11 +177,11 @@ def _record_at(
             header.max_timestamp, max(header.base_offset, start_offset), header.leader_epoch
         )
     body = records_body(segment.whole_batch(position, header), header)
+    records = decode_records(body, header.record_count, header.base_offset, header.base_timestamp)
     try:
-        for offset_delta, timestamp_delta, _ in scan_keys(body, header.record_count):
-            found, offset = header.base_timestamp + timestamp_delta, header.base_offset + offset_delta
-            if found >= timestamp and offset >= start_offset:
-                return TimestampOffset(found, offset, header.leader_epoch)
+        for record in records:  # one by one: a batch may hold millions
+            if record.timestamp >= timestamp and record.offset >= start_offset:
+                return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
     except RecordFormatError as error:
         raise KafkaError(Errors.CORRUPT_MESSAGE, f"batch at offset {header.base_offset}: {error}") from error
     return None

@@ -159,7 +159,7 @@ def test_records_are_searched_for_a_time_without_the_logs_lock(led: Led, monkeyp
 def test_search_for_a_time_ends_with_the_record_that_is_found(led: Led, monkeypatch) -> None:
     led.log.append_as_leader(batch(*[b"v"] * 300, timestamp=5), 0)
     seen = 0
-    real = reader.scan_keys
+    real = reader.decode_records
 
     def counted(*args: object):
         nonlocal seen
@@ -167,6 +167,6 @@ def test_search_for_a_time_ends_with_the_record_that_is_found(led: Led, monkeypa
             seen += 1
             yield record
 
-    monkeypatch.setattr(reader, "scan_keys", counted)
+    monkeypatch.setattr(reader, "decode_records", counted)
     assert led.log.offset_for_timestamp(5) is not None
     assert seen == 1
