@@ -20,6 +20,7 @@ from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
 _FD_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 1.0  # the rate may be changed meanwhile
 
 
 class BindError(Exception):
@@ -61,6 +62,9 @@ class Acceptor:
     def _run(self, processors: Sequence[Processor], quotas: ConnectionQuotas) -> None:
         turn = itertools.cycle(processors)
         for number in itertools.count():
+            while (pause_s := quotas.pause_s(self.endpoint.listener_name)) > 0:
+                if self._stopped.wait(min(pause_s, _LONGEST_PAUSE_S)):
+                    return
             try:
                 sock, address = self._socket.accept()
             except OSError as error:

@@ -1,23 +1,53 @@
-"""How many connections there may be: ``max.connections`` and ``max.connections.per.ip`` with its overrides."""
+"""How many connections there may be: ``max.connections`` and ``max.connections.per.ip`` with its overrides; how many
+new ones a second: ``max.connection.creation.rate``. All of them may change while the broker runs.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+NO_RATE = (1 << 31) - 1
 
 
 class TooManyConnectionsError(Exception):
     """Says which limit an address has reached; the connection is closed."""
 
 
-class ConnectionQuotas:
-    """Counts by client address. Thread-safe: the acceptor adds, processors take away."""
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """The four settings. ``creation_rate`` is for each second, over all listeners but the protected one."""
 
-    def __init__(self, max_connections: int, max_per_ip: int, overrides: Mapping[str, int]) -> None:
-        self.max_connections = max_connections
-        self.max_per_ip = max_per_ip
-        self.overrides = dict(overrides)
+    max_connections: int = NO_RATE
+    max_per_ip: int = NO_RATE
+    overrides: Mapping[str, int] = field(default_factory=dict)
+    creation_rate: int = NO_RATE
+
+
+class ConnectionQuotas:
+    """Counts by client address. Thread-safe: the acceptor adds, processors take away.
+
+    ``protected_listener`` is the brokers' own, if it is not the only one: clients that connect all the time must not
+    keep brokers from one another. ``clock_s`` is monotonic.
+    """
+
+    def __init__(
+        self,
+        max_connections: int,
+        max_per_ip: int,
+        overrides: Mapping[str, int],
+        creation_rate: int = NO_RATE,
+        protected_listener: str | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limits = ConnectionLimits(max_connections, max_per_ip, overrides, creation_rate)
+        self._protected_listener = protected_listener
+        self._clock_s = clock_s
+        self._allowed = 1.0  # connections that may be accepted at once, at ``_allowed_at``
+        self._allowed_at_s = clock_s()
         self._counts: Counter[str] = Counter()
         self._total = 0
         self._lock = threading.Lock()  # lock order 73
@@ -29,13 +59,29 @@ class ConnectionQuotas:
     def add(self, address: str) -> None:
         """Raises :class:`TooManyConnectionsError` and counts nothing when a limit is reached."""
         with self._lock:
-            limit = self.overrides.get(address, self.max_per_ip)
+            limits = self.limits
+            limit = limits.overrides.get(address, limits.max_per_ip)
             if self._counts[address] >= limit:
                 raise TooManyConnectionsError(f"max.connections.per.ip={limit} reached by {address}")
-            if self._total >= self.max_connections:
-                raise TooManyConnectionsError(f"max.connections={self.max_connections} reached")
+            if self._total >= limits.max_connections:
+                raise TooManyConnectionsError(f"max.connections={limits.max_connections} reached")
             self._counts[address] += 1
             self._total += 1
+
+    def pause_s(self, listener: str) -> float:
+        """How long to wait before the next connection is accepted; 0 when it may be now, and is counted."""
+        rate = self.limits.creation_rate
+        if rate >= NO_RATE or listener == self._protected_listener:
+            return 0.0
+        with self._lock:
+            now_s = self._clock_s()
+            allowed = self._allowed + (now_s - self._allowed_at_s) * rate
+            self._allowed = min(allowed, max(rate, 1))  # what was not used for a second is lost
+            self._allowed_at_s = now_s
+            if self._allowed >= 1:
+                self._allowed -= 1
+                return 0.0
+            return (1 - self._allowed) / rate if rate else 1.0
 
     def remove(self, address: str) -> None:
         with self._lock:

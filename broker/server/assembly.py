@@ -10,7 +10,7 @@ from broker.config.log_config import LogConfig
 from broker.log.free_space import FreeSpaceFloor
 from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.metrics.registry import Metrics
-from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.socket_server import SocketServer
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
@@ -32,10 +32,13 @@ def make_store(config: BrokerConfig) -> Store:
 
 
 def make_socket_server(config: BrokerConfig) -> SocketServer:
+    limits = connection_limits(config)
     quotas = ConnectionQuotas(
-        config.int("max.connections"),
-        config.int("max.connections.per.ip"),
-        _overrides(config.str("max.connections.per.ip.overrides")),
+        limits.max_connections,
+        limits.max_per_ip,
+        limits.overrides,
+        limits.creation_rate,
+        config.inter_broker_listener_name if len(config.listeners) > 1 else None,
     )
     return SocketServer(
         config.listeners,
@@ -47,6 +50,16 @@ def make_socket_server(config: BrokerConfig) -> SocketServer:
         backlog=config.int("socket.listen.backlog.size"),
         quotas=quotas,
         max_request_memory=config.int("queued.max.request.bytes"),
+    )
+
+
+def connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    """As they are now: all of them are dynamic."""
+    return ConnectionLimits(
+        config.int("max.connections"),
+        config.int("max.connections.per.ip"),
+        _overrides(config.str("max.connections.per.ip.overrides")),
+        config.int("max.connection.creation.rate"),
     )
 
 

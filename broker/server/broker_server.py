@@ -360,6 +360,7 @@ class BrokerServer:
         self.replication.update_config(config)
         self.controller.update_config(config)
         self.topic_admin.update_config(config)
+        self._sockets.quotas.limits = assembly.connection_limits(config)
 
     def _await_deposition(self, cancel: threading.Event) -> None:
         """After a crash only: who stopped in an orderly way has handed over what it led, and has all that it wrote."""

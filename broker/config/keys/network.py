@@ -79,7 +79,9 @@ KEYS: Final = (
     Key("max.connections.per.ip.overrides", STRING, "", MEDIUM, mode=CLUSTER_WIDE, use=USED,
         doc="Exceptions to max.connections.per.ip, as `address:count` pairs."),
     Key("max.connection.creation.rate", INT, INT_MAX, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE,
-        doc="New connections per second; more are delayed."),
+        use=USED,
+        doc="New connections per second, over all listeners but the brokers' own where it is not the only one; more "
+            "are accepted later."),
     Key("connections.max.idle.ms", LONG, 600_000, MEDIUM, use=USED,
         doc="A connection silent for this long is closed."),
     Key("connections.max.reauth.ms", LONG, 0, MEDIUM,
