@@ -123,7 +123,7 @@ class Partition:
             if new_epoch:
                 self._leader_epoch_start = end_offset
                 # Also with no data: a follower that asks for this epoch must find where it began (KIP-101).
-                self.log.leader_epochs.assign(state.leader_epoch, end_offset)
+                self.log.leader_epochs.assign(state.leader_epoch, end_offset, write=False)
             previous = self.followers if was_leader else {}
             self.followers = {
                 broker_id: previous.get(broker_id, ReplicaState(broker_id)).reset(

@@ -18,6 +18,7 @@ from broker.log.results import EpochEndOffset
 
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED = -1
+_UNSETTLED = -2  # no epoch of any batch
 _log = structlog.get_logger(__name__)
 
 
@@ -25,9 +26,14 @@ class LeaderEpochCache:
     """Kafka's LeaderEpochFileCache.
 
     Invariant: epochs and start offsets both rise from entry to entry. Owner of its lock; the lists are
-    replaced, never changed, so readers need none. Changes reach the file at once and the disk with
-    :meth:`flush`, which the log calls before its recovery point moves: what a power loss can take is read
-    from the batches again.
+    replaced, never changed, so readers need none. Changes reach the disk with :meth:`flush`, which the log calls
+    before its recovery point moves: what a power loss can take is read from the batches again.
+
+    Changes reach the file at once, but for epochs that begin at the log's end: each load forgets those anyway, and a
+    broker that starts would write one file for each partition that it leads. The file then has them with the first
+    batch (:meth:`settle`). Until then it may name another epoch there, which nobody believes: it begins at the end.
+
+    ``settled_epoch`` is the latest epoch while the file says what this cache does, else none that a batch has.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -35,7 +41,11 @@ class LeaderEpochCache:
         self._lock = threading.Lock()  # lock order 52
         self._dirty = False
         self.must_be_rebuilt = False
+        self._in_file: tuple[tuple[int, int], ...] | None = None
         self._entries: tuple[tuple[int, int], ...] = self._load()
+        if not self.must_be_rebuilt:
+            self._in_file = self._entries
+        self.settled_epoch = self.latest_epoch if self._in_file is not None else _UNSETTLED
 
     def _load(self) -> tuple[tuple[int, int], ...]:
         try:
@@ -64,7 +74,7 @@ class LeaderEpochCache:
         return entries[-1][0] if entries else UNDEFINED
 
     def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
-        """Notes that ``epoch`` begins at ``start_offset``, unless it is known.
+        """Notes that ``epoch`` begins at ``start_offset``, unless it is known. ``write`` unless that is the log's end.
 
         Entries that contradict it (a higher epoch, or one that starts later) are dropped, as in Kafka.
         """
@@ -74,6 +84,16 @@ class LeaderEpochCache:
         with self._lock:
             kept = tuple(entry for entry in self._entries if entry[0] < epoch and entry[1] < start_offset)
             self._set((*kept, (epoch, start_offset)), write=write)
+
+    def settle(self, epoch: int, start_offset: int) -> None:
+        """Before a batch of ``epoch``, not ``settled_epoch``, is appended at ``start_offset``: the file gets to know
+        all epochs. An older entry in it could belong to no batch from now on, and recovery would believe it.
+        """
+        if epoch > self.latest_epoch:
+            self.assign(epoch, start_offset, write=False)
+        if self._entries != self._in_file:
+            with self._lock:
+                self._set(self._entries)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
         """Where ``epoch`` ends: the largest known epoch that is not above it, and that one's end offset.
@@ -96,12 +116,12 @@ class LeaderEpochCache:
         above = bisect_right(entries, offset, key=lambda entry: entry[1])
         return entries[above - 1][0] if above else UNDEFINED
 
-    def truncate_from_end(self, end_offset: int) -> None:
-        """Forgets epochs that begin at ``end_offset`` or later."""
+    def truncate_from_end(self, end_offset: int, *, write: bool = True) -> None:
+        """Forgets epochs that begin at ``end_offset`` or later; ``write`` unless that is where the log ends anyway."""
         entries = self._entries
         if entries and entries[-1][1] >= end_offset:
             with self._lock:
-                self._set(tuple(entry for entry in self._entries if entry[1] < end_offset))
+                self._set(_below(self._entries, end_offset), write=write)
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Lets the log begin at ``start_offset``: what ended before is forgotten, what covers it begins
@@ -120,7 +140,7 @@ class LeaderEpochCache:
         older than a truncation. Is not written.
         """
         with self._lock:
-            self._set(tuple(entry for entry in self._entries if entry[1] < offset), write=False)
+            self._set(_below(self._entries, offset), write=False)
 
     def replace(self, entries: Iterable[tuple[int, int]]) -> None:
         """Takes what the batches say where the file says nothing of use."""
@@ -142,21 +162,36 @@ class LeaderEpochCache:
             self._path = directory / FILE_NAME
 
     def flush(self) -> None:
-        """Makes the file durable if it changed since. Raises OSError."""
-        if self._dirty:
+        """Makes the file durable if anything changed since. Raises OSError."""
+        if self._dirty or self._entries != self._in_file:
             with self._lock:
                 self._write(sync=True)
                 self._dirty = False
 
+    def finish(self, end_offset: int) -> None:
+        """Writes the file, without a sync, unless it is right for a log that ends at ``end_offset``. Raises OSError."""
+        with self._lock:
+            if self._in_file is None or _below(self._in_file, end_offset) != _below(
+                self._entries, end_offset
+            ):
+                self._write(sync=False)
+
     def _set(self, entries: tuple[tuple[int, int], ...], *, write: bool = True) -> None:
         self._entries = entries
-        self._dirty = True
+        self.settled_epoch = self.latest_epoch if entries == self._in_file else _UNSETTLED
         if write:
             try:
                 self._write(sync=False)
             except OSError as error:
                 # What is known stands in memory and in the batches; flush tries again and does fail.
                 _log.warning("leader_epochs_write_failed", file=str(self._path), error=str(error))
+                self.settled_epoch = self.latest_epoch  # not again with each batch
 
     def _write(self, *, sync: bool) -> None:
-        write_checkpoint(self._path, (f"{epoch} {start}" for epoch, start in self._entries), sync=sync)
+        entries = self._entries
+        write_checkpoint(self._path, (f"{epoch} {start}" for epoch, start in entries), sync=sync)
+        self._dirty, self._in_file, self.settled_epoch = True, entries, self.latest_epoch
+
+
+def _below(entries: Iterable[tuple[int, int]], offset: int) -> tuple[tuple[int, int], ...]:
+    return tuple(entry for entry in entries if entry[1] < offset)

@@ -93,7 +93,7 @@ def load_log(
     start_offset = max(parameters.log_start_offset, segments[0].base_offset)
     if epochs.must_be_rebuilt:
         epochs.replace(_epochs_in(segments))
-    epochs.truncate_from_end(log_end_offset)
+    epochs.truncate_from_end(log_end_offset, write=False)
     epochs.truncate_from_start(start_offset)
     log = Log(
         topic_partition,

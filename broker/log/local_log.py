@@ -280,6 +280,7 @@ class LocalLog(LogFiles):
                 for segment in self._segments:
                     if segment is self._active or segment.has_waiting_entries:
                         segment.become_inactive()
+                self.leader_epochs.finish(self.log_end_offset)
             except OSError as error:
                 _log.error("log_close_failed", partition=str(self.topic_partition), error=str(error))
                 raise self._storage_error("close", error) from error

@@ -163,8 +163,8 @@ class Log(LocalLog):
                 batches.append((offset, last_offset, size, header.max_timestamp))
                 position += size
                 offset = last_offset + 1
-            if leader_epoch > self.leader_epochs.latest_epoch:
-                self.leader_epochs.assign(leader_epoch, first_offset)
+            if leader_epoch != self.leader_epochs.settled_epoch:
+                self.leader_epochs.settle(leader_epoch, first_offset)
             self._write(records, batches, now_ms)
             if has_producer:
                 self._note_producers(records, headers, batches)
@@ -210,8 +210,8 @@ class Log(LocalLog):
     ) -> None:
         """One segment's share of a fetch: epochs and producers know of what was written, and of no more."""
         for header in headers:
-            if header.leader_epoch > self.leader_epochs.latest_epoch:
-                self.leader_epochs.assign(header.leader_epoch, header.base_offset)
+            if header.leader_epoch != self.leader_epochs.settled_epoch:
+                self.leader_epochs.settle(header.leader_epoch, header.base_offset)
         try:
             self._write(data, batches, now_ms)
         except KafkaError:

@@ -337,10 +337,13 @@ class LogManager(LogMaker):
     def _sync_dir(self, log_dir: LogDir) -> bool:
         """Makes the directory's logs durable, to which nothing is appended meanwhile; False when it fails.
 
-        Those too that are flushed to their end: closing and recovery have written indexes and snapshots.
+        Those too that are flushed to their end: closing and recovery have written indexes and snapshots. What recovery
+        knows of leader epochs from the batches alone is written first, as nobody reads those batches for it again.
         """
         logs = self._logs_in(log_dir)
         try:
+            for log in logs:
+                log.leader_epochs.finish(log.log_end_offset)
             if logs:
                 sync_filesystem(log_dir.path)
         except OSError as error:
