@@ -92,8 +92,9 @@ class PartitionMachine:
         """
         wanted = list(partitions)
         new = [p for p in wanted if self._context.state(p) is PartitionState.NEW]
-        adopted = self._initialize(new) if new else []
-        to_elect = [p for p in wanted if p not in set(new)] + adopted
+        adopted = dict.fromkeys(self._initialize(new) if new else ())
+        known = set(new)
+        to_elect = [*(p for p in wanted if p not in known), *adopted]
         elected = {
             p: self._context.leaders[p] for p in new if p in self._context.leaders and p not in adopted
         }
