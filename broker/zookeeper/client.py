@@ -27,6 +27,7 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id
 
 from broker.zookeeper.acl import PERMISSIONS, Acl
 from broker.zookeeper.connect_string import parse_connect_string
+from broker.zookeeper.select_ready import select_ready
 from broker.zookeeper.session_end import Session
 from broker.zookeeper.store import (
     ANY_VERSION,
@@ -506,7 +507,7 @@ class _Handler(SequentialThreadingHandler):
         return max(self._longest_silence_s, since_s)
 
     def select(self, *args: Any, **kwargs: Any) -> Any:
-        ready = super().select(*args, **kwargs)
+        ready = select_ready(*args, **kwargs)
         # The first that is watched for reading is the server's socket.
         if args[0] and args[0][0] in ready[0]:
             now_s = time.monotonic()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.topic_partition import TopicPartition
@@ -30,6 +31,8 @@ from broker.zookeeper.store import (
 from broker.zookeeper.znodes import LeaderAndIsr, TopicAssignment
 
 DELETES_PER_MULTI = 1000
+# ZooKeeper writes, and asks of its followers, by multi. At 249 characters for a topic's name it is under 100 KB.
+PARTITIONS_PER_MULTI = 50
 
 
 class ControllerMovedError(StoreError):
@@ -68,7 +71,7 @@ class ControllerStore:
                     Create(znodes.state_path(tp), znodes.encode_state(state)),
                 ]
             )
-        results = self._guarded_many(batches)[len(topics) :]
+        results = self._guarded_together(batches, alone=len(topics))[len(topics) :]
         return {
             tp: self._created(tp, state, result)
             for (tp, state), result in zip(states.items(), results, strict=True)
@@ -86,7 +89,7 @@ class ControllerStore:
             [SetData(znodes.state_path(tp), znodes.encode_state(state), state.partition_epoch)]
             for tp, state in states.items()
         ]
-        results = self._guarded_many(batches)
+        results = self._guarded_together(batches)
         return {
             tp: self._updated(tp, state, result)
             for (tp, state), result in zip(states.items(), results, strict=True)
@@ -199,6 +202,30 @@ class ControllerStore:
         if isinstance(result, StoreError):
             raise result
         return result
+
+    def _guarded_together(
+        self, batches: Sequence[Sequence[Op]], alone: int = 0
+    ) -> list[list[OpResult] | StoreError]:
+        """As :meth:`_guarded_many`, with many of the batches in one multi, but for the first ``alone``. Where one of a
+        multi fails nothing of it is done, and each is then tried by itself.
+        """
+        starts = [*range(alone), *range(alone, len(batches), PARTITIONS_PER_MULTI)]
+        groups = [batches[start:end] for start, end in pairwise([*starts, len(batches)])]
+        results: list[list[OpResult] | StoreError] = []
+        again: list[int] = []
+        for group, found in zip(
+            groups, self._guarded_many([[op for ops in group for op in ops] for group in groups]), strict=True
+        ):
+            if isinstance(found, StoreError):
+                if len(group) > 1:
+                    again.extend(range(len(results), len(results) + len(group)))
+                results.extend([found] * len(group))
+                continue
+            left = iter(found)
+            results.extend(list(islice(left, len(ops))) for ops in group)
+        for place, single in zip(again, self._guarded_many([batches[n] for n in again]), strict=True):
+            results[place] = single
+        return results
 
     def _guarded_many(self, batches: Sequence[Sequence[Op]]) -> list[list[OpResult] | StoreError]:
         """Results without the check's own; raises :class:`ControllerMovedError` when the check failed."""
