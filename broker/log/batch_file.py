@@ -69,8 +69,18 @@ class BatchFile:
         # Once only: had two threads opened it, the one file would close as the other replaced it, and its number be
         # another file's by the time that its finder reads or writes there.
         with _opening:
-            if self._file is None:
-                self._file = SegmentFile(self.path(LOG_SUFFIX), "r+")
+            while self._file is None:
+                path = self.path(LOG_SUFFIX)
+                try:
+                    file = SegmentFile(path, "r+")
+                except FileNotFoundError:
+                    if path == self.path(LOG_SUFFIX):
+                        raise
+                    continue
+                # Were it renamed meanwhile, a topic made anew may have another file by that name by now: who renames
+                # tells the segment before the name is anybody else's.
+                if path == self.path(LOG_SUFFIX):
+                    self._file = file
             return self._file
 
     def header_at(self, position: int) -> BatchHeader:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.log import batch_file
 from broker.log.index_file import IndexFile
 from broker.log.segment import Segment
 
@@ -70,6 +71,28 @@ def test_a_segment_opens_its_file_once_however_many_ask(
 
         asked = [threads_that_alternate.submit(number_of_its_file) for _ in range(READERS)]
         assert {future.result() for future in asked} == {id(segment.file)}
+
+
+def test_a_file_that_is_opened_while_its_topic_is_made_anew_is_the_old_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, gone = tmp_path / "t-0", tmp_path / "t-0.old-delete"
+    here.mkdir()
+    Segment.create(here, 0, 1024, 0)
+    (here / f"{0:020d}.log").write_bytes(b"old")
+    segment = Segment.open(here, 0, 1024)
+    real = batch_file.SegmentFile
+
+    def open_late(path: Path, mode: str) -> batch_file.SegmentFile:
+        if not gone.exists():
+            here.rename(gone)
+            segment.follow(gone)
+            here.mkdir()
+            Path(path).write_bytes(b"new")
+        return real(path, mode)
+
+    monkeypatch.setattr(batch_file, "SegmentFile", open_late)
+    assert os.pread(segment.file.fileno(), 10, 0) == b"old"
 
 
 def test_an_index_that_was_cut_from_outside_is_an_error_of_the_look_up_alone(tmp_path: Path) -> None:
