@@ -23,6 +23,9 @@ from broker.utils.file_region import FileRegion
 _FIRST_BUFFER = 4 * 1024
 # A smaller one is given back with each whole frame: the shared buffer takes more requests at once.
 _WORTH_KEEPING = 64 * 1024
+# A larger one goes with its request: a client's largest must not cost as much as long as it stays. Twice a producer's
+# usual largest request.
+_MOST_KEPT = 2 * 1024 * 1024
 # What is read at once for who has no buffer yet while memory is short: all that is left of it must be kept.
 _SHORT_READ = 16 * 1024
 _MAX_IOV = 64
@@ -151,7 +154,7 @@ class Connection:
                 own = bytearray(_room_for_rest(memoryview(shared)[self.start : self.filled]))
                 self._own(own)
                 own[:left] = memoryview(shared)[self.start : self.filled]
-        elif not left and (len(buffer) < _WORTH_KEEPING or self.memory.over):
+        elif not left and (not _WORTH_KEEPING <= len(buffer) <= _MOST_KEPT or self.memory.over):
             self._own(None)
         elif left and self.start:
             buffer[:left] = memoryview(buffer)[self.start : self.filled]
