@@ -56,10 +56,14 @@ class Guest(Protocol):
     Its methods run on the Processor's thread, must not raise and must not block.
     """
 
+    @property
+    def waits_to_send(self) -> bool:
+        """Whether room in its socket is news too; asked after each ``on_ready``."""
+
     def fileno(self) -> int: ...
 
     def on_ready(self) -> bool:
-        """Something can be read, or the peer is gone. False: the guest wants to leave."""
+        """Something can be read, or sent, or the peer is gone. False: the guest wants to leave."""
 
     def on_left(self) -> None:
         """Its socket is the loop's no more: it wanted to leave, or the loop has ended. The last call."""
@@ -99,6 +103,7 @@ class Processor:
         self._connections: dict[int, Connection] = {}
         self._arrived: deque[tuple[socket.socket, ConnectionInfo]] = deque()
         self._guests: dict[int, Guest] = {}
+        self._sending_guests: set[int] = set()
         self._invited: deque[Guest] = deque()
         self._answered: deque[Connection] = deque()
         self._stalled: deque[tuple[Connection, Request]] = deque()
@@ -368,8 +373,12 @@ class Processor:
         guest = self._guests[fd]
         if not guest.on_ready():
             del self._guests[fd]
+            self._sending_guests.discard(fd)
             self._epoll.unregister(fd)
             guest.on_left()
+        elif guest.waits_to_send != (fd in self._sending_guests):
+            self._sending_guests ^= {fd}
+            self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if guest.waits_to_send else 0))
 
     def _see_guests_off(self) -> None:
         for guest in self._guests.values():

@@ -6,6 +6,7 @@ back; ADR 13 has the measurements.
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from collections.abc import Callable
@@ -36,12 +37,19 @@ class FetchGuest:
         self._answers = 0
         self._error: Exception | None = None
         self._left = threading.Event()
+        self._unsent = memoryview(b"")
+
+    @property
+    def waits_to_send(self) -> bool:
+        return bool(self._unsent)
 
     def fileno(self) -> int:
         return self._connection.fileno()
 
     def on_ready(self) -> bool:
         try:
+            if self._unsent:
+                self._send_on()
             return self._receive()
         except BlockingIOError:
             return True
@@ -69,10 +77,26 @@ class FetchGuest:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def send(self, request: bytes) -> None:
-        """Requests are small and one at a time, so the socket always has room. Raises ChannelError, OSError."""
-        sent = self._connection.send(request)
-        if sent < len(request):
-            raise ChannelError(f"{self._channel} took {sent} of a request's {len(request)} bytes")
+        """The first request, from the fetcher's thread, which waits until the socket took all of it: no answer comes
+        before. Raises ChannelError, OSError.
+        """
+        left = memoryview(request)
+        timeout_s = self._channel.request_timeout_s
+        while left:
+            try:
+                left = left[self._connection.send(left) :]
+            except BlockingIOError:
+                room = select.poll()
+                room.register(self._connection, select.POLLOUT)
+                if not room.poll(timeout_s * 1000):
+                    raise ChannelError(
+                        f"{self._channel} took nothing of a request for {timeout_s:g} s"
+                    ) from None
+
+    def _send_on(self) -> None:
+        """What the socket has room for; a request for thousands of partitions is larger than its buffer."""
+        with suppress(BlockingIOError):
+            self._unsent = self._unsent[self._connection.send(self._unsent) :]
 
     def _receive(self) -> bool:
         received = self._connection.recv_into(memoryview(self._buffer)[self._filled :])
@@ -91,5 +115,6 @@ class FetchGuest:
         request = self._go_on(memoryview(self._buffer)[_LENGTH_BYTES:end])
         if request is None:
             return False
-        self.send(request)
+        self._unsent = memoryview(request)
+        self._send_on()
         return True

@@ -56,10 +56,10 @@ class ScriptedLeader:
         self.socket.sendall(b"".join(map(_bytes_of, frame)))
 
     def _exactly(self, size: int) -> bytes:
-        data = b""
+        data = bytearray()
         while len(data) < size:
             data += self.socket.recv(size - len(data))
-        return data
+        return bytes(data)
 
     def close(self) -> None:
         self.socket.close()

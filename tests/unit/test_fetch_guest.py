@@ -40,8 +40,16 @@ def leader() -> Iterator[ScriptedLeader]:
 class Follower:
     """A thread that lends its channel to a guest, and keeps what the guest took and what it ended with."""
 
-    def __init__(self, loop: SocketServer, port: int, answers: int) -> None:
-        self.channel = BrokerChannel("127.0.0.1", port, client_id="f", request_timeout_ms=REQUEST_TIMEOUT_MS)
+    def __init__(
+        self,
+        loop: SocketServer,
+        port: int,
+        answers: int,
+        asks: bytes = b"ask",
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        self.channel = BrokerChannel("127.0.0.1", port, client_id="f", request_timeout_ms=timeout_ms)
+        self._asks = asks
         self.bodies: list[bytes] = []
         self.error: Exception | None = None
         self._loop, self._answers = loop, answers
@@ -49,7 +57,7 @@ class Follower:
         self._thread.start()
 
     def _request(self) -> bytes:
-        return self.channel.frame_request(ApiKey.FETCH, 17, (b"ask",))
+        return self.channel.frame_request(ApiKey.FETCH, 17, (self._asks,))
 
     def _go_on(self, frame: memoryview) -> bytes | None:
         self.bodies.append(bytes(self.channel.body_of(ApiKey.FETCH, 17, frame)))
@@ -61,7 +69,7 @@ class Follower:
                 guest = FetchGuest(connection, self.channel, self._go_on)
                 assert self._loop.invite(guest)
                 guest.send(self._request())
-                guest.wait(REQUEST_TIMEOUT_MS / 1000)
+                guest.wait(self.channel.request_timeout_s)
         except Exception as error:
             self.error = error
 
@@ -120,6 +128,33 @@ def test_a_large_answer_may_come_in_pieces(leader: ScriptedLeader, follow: Calla
     follower.join()
     assert follower.error is None
     assert follower.bodies == [body, b"small"]
+
+
+def test_requests_that_the_socket_takes_in_pieces_arrive_whole(
+    loop: SocketServer, leader: ScriptedLeader
+) -> None:
+    """As of a follower with thousands of partitions to ask for."""
+    asks = bytes(range(256)) * 64 * 1024  # more than the buffers of both ends together
+    follower = Follower(loop, leader.port, 3, asks, timeout_ms=WAIT_S * 1000)
+    leader.accept()
+    for body in (b"one", b"two", b"three"):
+        correlation_id, asked = leader.request_and_body()
+        assert asked.endswith(asks)
+        leader.answer(correlation_id, body)
+    follower.join()
+    assert follower.error is None
+    assert follower.bodies == [b"one", b"two", b"three"]
+    follower.channel.close()
+
+
+def test_a_leader_that_takes_no_request_to_its_end_is_given_up(
+    loop: SocketServer, leader: ScriptedLeader
+) -> None:
+    follower = Follower(loop, leader.port, 1, bytes(16 << 20))
+    leader.accept()
+    follower.join()
+    assert isinstance(follower.error, ChannelError)
+    follower.channel.close()
 
 
 def test_a_leader_that_hangs_up_ends_it(leader: ScriptedLeader, follow: Callable[[int], Follower]) -> None:

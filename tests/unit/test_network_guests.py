@@ -21,6 +21,8 @@ WAIT_S = 30
 class Listener:
     """A guest that keeps what it hears, and leaves when it hears ``bye``."""
 
+    waits_to_send = False
+
     def __init__(self, ear: socket.socket) -> None:
         self._ear = ear
         self.heard: list[bytes] = []
