@@ -31,6 +31,7 @@ from broker.utils.lean_import import import_lean
 Kind = Literal["request", "response"]
 Fields = Mapping[str, Any]
 ZERO_UUID = uuid.UUID(int=0)
+_MAX_ERROR_TEXT = 4096
 
 
 def count_elements(api_key: int, version: int, body: memoryview, most: int) -> int:
@@ -272,6 +273,8 @@ def _nothing(field: Field[Any]) -> Any:
 def _converter(field: Field[Any]) -> Callable[[Any], Any]:
     inner, is_array = element_type(field.type)
     kafka_type = field.metadata.get("kafka_type")
+    if field.name == "error_message":
+        return _cut
     one = _builder(inner) if kafka_type is None else _primitive_converter(kafka_type)
     if is_array:
         return lambda values: None if values is None else tuple([one(value) for value in values])
@@ -284,6 +287,11 @@ def _primitive_converter(kafka_type: str) -> Callable[[Any], Any]:
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _cut(text: str | None) -> str | None:
+    """An error's text may quote what a client sent; before KIP-482 a string has at most 32,767 bytes."""
+    return text if text is None or len(text) <= _MAX_ERROR_TEXT else text[:_MAX_ERROR_TEXT] + "..."
 
 
 def _duration(value: int | timedelta) -> timedelta:

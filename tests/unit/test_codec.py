@@ -71,3 +71,12 @@ def test_fields_that_a_version_lacks_are_dropped_and_absent_ones_take_their_defa
         ApiKey.HEARTBEAT, 4, "response", codec.encode(ApiKey.HEARTBEAT, 4, "response", {"error_code": 0})
     )
     assert codec.to_ms(decoded.throttle_time) == 0
+
+
+@pytest.mark.parametrize("version", [1, 4])
+@pytest.mark.parametrize("text", ["x" * 40_000, "\U0001f4a5" * 40_000])
+def test_error_texts_that_quote_a_long_request_are_cut(version, text):
+    row = {"error_code": 40, "error_message": text, "resource_type": 4, "resource_name": "0", "configs": []}
+    body = codec.encode(ApiKey.DESCRIBE_CONFIGS, version, "response", {"results": [row]})
+    told = codec.decode(ApiKey.DESCRIBE_CONFIGS, version, "response", body).results[0].error_message
+    assert told == text[:4096] + "..."
