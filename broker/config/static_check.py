@@ -46,6 +46,7 @@ _WHY_REFUSED: Final[Mapping[str, str]] = {
     "authorizer.class.name": "authorization is not supported yet: remove it",
     "super.users": _NO_AUTHORIZATION,
     "allow.everyone.if.no.acl.found": _NO_AUTHORIZATION,
+    "control.plane.listener.name": "the controller's requests come by the inter-broker listener: remove it",
     "principal.builder.class": _NO_AUTHENTICATION,
     "ssl.client.auth": _NO_AUTHENTICATION,
     "sasl.jaas.config": _NO_AUTHENTICATION,

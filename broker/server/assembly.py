@@ -15,9 +15,11 @@ from broker.network.socket_server import SocketServer
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.fetcher import FetcherSettings
+from broker.server.broker_peers import BrokerPeers, Trust
 from broker.server.fetch_sessions import FetchSessionCache
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
+from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Store
 
 ChannelMaker = Callable[[BrokerAddress, str], BrokerChannel]
@@ -106,6 +108,17 @@ def make_fetch_sessions(
     """Asks for ``config`` anew each time: how many sessions there may be can be changed while the broker runs."""
     return FetchSessionCache(
         lambda: config().int("max.incremental.fetch.session.cache.slots"), clock, metrics
+    )
+
+
+def make_broker_peers(config: BrokerConfig, store: ClusterStore) -> BrokerPeers:
+    """Who may speak as a broker: hosts of any listener that a registered broker has."""
+    return BrokerPeers(
+        Trust(config.str("landline.inter.broker.peers")),
+        config.inter_broker_listener_name,
+        lambda: {
+            endpoint.host for broker in store.brokers().values() for endpoint in broker.registration.endpoints
+        },
     )
 
 

@@ -341,6 +341,7 @@ class BrokerServer:
             broker_epoch=self._membership.epoch_of_requests,
             submit=self._pool.submit,
             depth=Depth(self.config.str("landline.produce.validation")),
+            peers=assembly.make_broker_peers(self.config, self.store),
         )
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)

@@ -28,6 +28,7 @@ from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.leadership import Leadership, LeadershipListener
 from broker.replication.replica_manager import ReplicaManager
 from broker.server.apis import fetch, inter_broker, list_offsets
+from broker.server.broker_peers import BrokerPeers
 from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.metadata_cache import MetadataCache
 from broker.utils.topic_partition import TopicPartition
@@ -217,6 +218,7 @@ class ModelBroker:
             fetch_sessions=FetchSessionCache(lambda: 10, self.clock, Metrics()),
             config=SimpleNamespace(int=lambda _key: 1 << 20),
             submit_for=lambda _request, _work: False,
+            peers=BrokerPeers(),
         )
 
     def _on_isr_accepted(

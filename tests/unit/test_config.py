@@ -264,6 +264,11 @@ def test_what_promises_security_that_is_not_there_is_refused(key, text):
     assert "not supported yet" in problems_of({key: text})[key]
 
 
+def test_a_listener_for_the_controller_alone_is_refused():
+    key = "control.plane.listener.name"
+    assert "inter-broker listener" in problems_of({key: "CONTROLLER"})[key]
+
+
 @pytest.mark.parametrize(
     ("key", "text"),
     [

@@ -37,6 +37,12 @@ KEYS: Final = (
     Key("landline.group.pending.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
         doc="Members of a group that were given an id and did not come back with it yet (KIP-394). The next one is "
             "refused with GROUP_MAX_SIZE_REACHED."),
+    Key("landline.inter.broker.peers", STRING, "registered", MEDIUM, valid=one_of("any", "registered", "listener"),
+        use=USED,
+        doc="Whose requests that only brokers send are served: `registered` those from addresses of hosts in "
+            "`/brokers/ids` and from this host; `listener` of these only what comes by `inter.broker.listener.name`, "
+            "once all brokers have it on a port of its own; `any` for brokers behind NAT, or that speak from other "
+            "addresses than they advertise. Others get CLUSTER_AUTHORIZATION_FAILED."),
     Key("landline.standalone", BOOLEAN, False, LOW, use=USED,
         doc="Metadata kept in this process instead of ZooKeeper. `landline standalone` sets it."),
     Key("landline.internal.topics.raise.replication.enable", BOOLEAN, True, LOW, use=USED,

@@ -14,6 +14,7 @@ from broker.config.key import (
     LOW,
     MEDIUM,
     PER_BROKER,
+    REFUSED,
     STRING,
     USED,
     Key,
@@ -38,8 +39,8 @@ KEYS: Final = (
     Key("security.inter.broker.protocol", STRING, "PLAINTEXT", MEDIUM,
         valid=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), use=USED,
         doc="The protocol brokers use among themselves; its listener is found by that name."),
-    Key("control.plane.listener.name", STRING, None, HIGH,
-        doc="A listener of its own for the controller's requests. Landline answers them on the inter-broker "
+    Key("control.plane.listener.name", STRING, None, HIGH, use=REFUSED,
+        doc="A listener of its own for the controller's requests. Refused when set: they come by the inter-broker "
             "listener."),
     Key("early.start.listeners", STRING, None, HIGH,
         doc="Listeners that open before the authorizer is ready."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -23,6 +23,7 @@ from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership
 from broker.replication.replica_manager import ReplicaManager
 from broker.server.auto_topics import AutoTopicCreation
+from broker.server.broker_peers import BrokerPeers
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.metadata_cache import MetadataCache
@@ -65,6 +66,7 @@ class ApiContext:
     broker_epoch: Callable[[], int]
     submit: Callable[[Callable[[], None]], bool]
     depth: Depth = Depth.FIRST
+    peers: BrokerPeers = field(default_factory=BrokerPeers)
 
     def submit_for(self, request: Request, work: Callable[[], None]) -> bool:
         """As ``submit``, for work that answers ``request``; should it fail, the connection is closed."""

@@ -29,6 +29,7 @@ from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.FETCH]
+_ERROR_FROM = 7  # of the whole answer
 _TOPIC_IDS_FROM = 13
 # Longer waits are answered after this, with nothing: a reader asks again, and the timer's memory has a bound.
 _LONGEST_WAIT_MS = 300_000
@@ -39,6 +40,9 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     try:
         asked = parse_fetch_request(request.body, request.api_version, _RULE.here_elements)
     except TooManyElements:
+        request.keep()
+        return Verdict.QUEUED if ctx.submit_for(request, lambda: _handle_many(request, ctx)) else Verdict.FULL
+    if asked.replica_id >= 0 and not ctx.peers.knows(request.connection):
         request.keep()
         return Verdict.QUEUED if ctx.submit_for(request, lambda: _handle_many(request, ctx)) else Verdict.FULL
     fetch = _begin(request, asked, ctx)
@@ -62,9 +66,20 @@ def _handle_many(request: Request, ctx: ApiContext) -> None:
     except TooManyElements:
         refuse_too_many(request, _RULE.most_elements)
         return
+    if asked.replica_id >= 0 and not ctx.peers.admits(request.connection, "fetch"):
+        _refuse_follower(request)
+        return
     fetch = _begin(request, asked, ctx)
     if fetch is not None:
         _read(request, _params(asked, ctx), fetch, ctx)
+
+
+def _refuse_follower(request: Request) -> None:
+    """A fetch offset of a replica acknowledges records: it is not for anybody to send."""
+    if request.api_version < _ERROR_FROM:
+        request.close_connection()
+    else:
+        request.respond(_frame(request, Outcome(NO_SESSION, Errors.CLUSTER_AUTHORIZATION_FAILED, [])))
 
 
 def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchContext | None:

@@ -33,7 +33,12 @@ def require_fresh_broker_epoch(message: Any, ctx: ApiContext) -> None:
 def refusal(error: KafkaError) -> Mapping[str, Any]:
     """The body of a request refused whole."""
     _log.warning("controller_request_refused", error=error.error_code.name, reason=error.message)
-    return {"error_code": error.error_code, "partition_errors": [], "topics": []}
+    return refused_whole(error.error_code)
+
+
+def refused_whole(code: Errors) -> Mapping[str, Any]:
+    """The same, without a word in the log."""
+    return {"error_code": code, "partition_errors": [], "topics": []}
 
 
 def leader_and_isr(_request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:

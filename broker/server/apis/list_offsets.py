@@ -18,7 +18,9 @@ _NOTHING = (-1, -1, -1)
 
 
 def is_dear(message: Any) -> bool:
-    """Whether files are searched for a time: what an end of the log is, memory knows."""
+    """Whether files are searched for a time (what an end of the log is, memory knows), or who asks is looked up."""
+    if message.replica_id >= 0:
+        return True
     return any(p.timestamp not in _ENDS for topic in message.topics for p in topic.partitions)
 
 
@@ -46,6 +48,8 @@ def _answer(topic: str, wanted: Any, message: Any, request: Request, ctx: ApiCon
         leader_epoch = codec.get(wanted, "current_leader_epoch", -1)
         partition = ctx.replica_manager.require_leader(topic_partition, leader_epoch)
         from_replica = message.replica_id >= 0
+        if from_replica and not ctx.peers.admits(request.connection, "list_offsets"):
+            raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
         timestamp, offset, epoch = _find(partition, wanted.timestamp, from_replica=from_replica)
     except KafkaError as refusal:
         error = refusal.error_code

@@ -35,12 +35,14 @@ Handler = Callable[[Request, Any, ApiContext], Mapping[str, Any] | None]
 @dataclass(frozen=True, slots=True)
 class Route:
     """``module`` under this package and the function in it. ``raw`` handlers read the bytes themselves; a ``dear``
-    one's module says by ``is_dear`` which of its small messages take long all the same.
+    one's module says by ``is_dear`` which of its small messages take long all the same. What only ``brokers`` may send
+    is not even decoded for others.
     """
 
     module: str
     raw: bool = False
     dear: bool = False
+    brokers: bool = False
     function: str = "handle"
 
 
@@ -49,10 +51,10 @@ ROUTES: Mapping[ApiKey, Route] = {
     ApiKey.FETCH: Route("fetch", raw=True),
     ApiKey.LIST_OFFSETS: Route("list_offsets", dear=True),
     ApiKey.METADATA: Route("metadata"),
-    ApiKey.LEADER_AND_ISR: Route("inter_broker", function="leader_and_isr"),
-    ApiKey.STOP_REPLICA: Route("inter_broker", function="stop_replica"),
-    ApiKey.UPDATE_METADATA: Route("inter_broker", function="update_metadata"),
-    ApiKey.CONTROLLED_SHUTDOWN: Route("controlled_shutdown"),
+    ApiKey.LEADER_AND_ISR: Route("inter_broker", brokers=True, function="leader_and_isr"),
+    ApiKey.STOP_REPLICA: Route("inter_broker", brokers=True, function="stop_replica"),
+    ApiKey.UPDATE_METADATA: Route("inter_broker", brokers=True, function="update_metadata"),
+    ApiKey.CONTROLLED_SHUTDOWN: Route("controlled_shutdown", brokers=True),
     ApiKey.OFFSET_COMMIT: Route("offset_commit"),
     ApiKey.OFFSET_FETCH: Route("offset_fetch", dear=True),
     ApiKey.FIND_COORDINATOR: Route("find_coordinator"),
@@ -75,9 +77,9 @@ ROUTES: Mapping[ApiKey, Route] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Route("incremental_alter_configs"),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route("alter_partition_reassignments"),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Route("list_partition_reassignments"),
-    ApiKey.ALTER_PARTITION: Route("alter_partition"),
+    ApiKey.ALTER_PARTITION: Route("alter_partition", brokers=True),
     ApiKey.DESCRIBE_CLUSTER: Route("describe_cluster"),
-    ApiKey.ALLOCATE_PRODUCER_IDS: Route("allocate_producer_ids"),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Route("allocate_producer_ids", brokers=True),
 }
 
 
@@ -135,6 +137,8 @@ class Apis:
         here_bytes, most = rule.here_bytes, rule.here_elements
 
         def serve(request: Request, ctx: ApiContext) -> Verdict:
+            if route.brokers:
+                return self._queue(request, lambda: self._serve_broker(request, rule, module, function), ctx)
             key, version, body = request.api_key, request.api_version, request.body
             size = len(body)
             # What is large is not even looked at here. No element is smaller than a byte: few bytes need no count.
@@ -160,6 +164,12 @@ class Apis:
             self._refuse(request, str(error))
         except Exception:
             self._fail(request)
+
+    def _serve_broker(self, request: Request, rule: Rule, module: ModuleType, function: Handler) -> None:
+        if self._ctx.peers.admits(request.connection, APIS[request.api_key].name):
+            self._serve_later(request, rule, module, function)
+        else:
+            respond(request, module.refused_whole(Errors.CLUSTER_AUTHORIZATION_FAILED))
 
     def _serve_later(self, request: Request, rule: Rule, module: ModuleType, function: Handler) -> None:
         key, version, body = request.api_key, request.api_version, request.body
