@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from broker.config.key import Key, Use
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS, TOPIC_KEYS
 from broker.config.problems import Problem, did_you_mean
-from broker.config.topic_config import SYNONYMS
+from broker.config.topic_config import NO_PREALLOCATION, SYNONYMS
 from broker.config.types import Value
 
 # Keys that Kafka leaves to plugins, by name or prefix; we have no such plugins.
@@ -55,6 +55,7 @@ _WHY_REFUSED: Final[Mapping[str, str]] = {
     "delegation.token.master.key": "delegation tokens are not supported yet: remove it",
     "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not supported yet: remove it",
     "zookeeper.set.acl": "ACLs on znodes are not supported yet: remove it",
+    "log.preallocate": NO_PREALLOCATION,
     "remote.log.storage.system.enable": "there is no tiered storage here: remove it",
 }
 

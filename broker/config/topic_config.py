@@ -62,6 +62,9 @@ SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
     "segment.ms": (Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
     "unclean.leader.election.enable": (Synonym("unclean.leader.election.enable"),),
 }
+NO_PREALLOCATION: Final = (
+    "segments are not allocated in full here, they grow with what is written: leave it out"
+)
 _LOG_CONFIG_FIELDS: Final = frozenset(field.name for field in fields(LogConfig))
 
 
@@ -81,6 +84,9 @@ def check_topic_configs(overrides: Mapping[str, str]) -> tuple[dict[str, Value],
     if values.get("remote.storage.enable") is True:
         problems.append(Problem("remote.storage.enable", None, "there is no tiered storage here"))
         del values["remote.storage.enable"]
+    if values.get("preallocate") is True:
+        problems.append(Problem("preallocate", None, NO_PREALLOCATION))
+        del values["preallocate"]
     return values, problems
 
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.config.key import BOOLEAN, DOUBLE, INT, LIST, LONG, LONG_MAX, LOW, MEDIUM, STRING, USED, Key
+from broker.config.key import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    LONG_MAX,
+    LOW,
+    MEDIUM,
+    REFUSED,
+    STRING,
+    USED,
+    Key,
+)
 from broker.config.validators import (
     GZIP_LEVEL,
     THROTTLED_REPLICAS,
@@ -70,8 +83,8 @@ KEYS: Final = (
         doc="How long a record stays uncompacted at least."),
     Key("min.insync.replicas", INT, 1, MEDIUM, valid=at_least(1), use=USED,
         doc="How many replicas must be in sync for acks=all to succeed."),
-    Key("preallocate", BOOLEAN, False, MEDIUM, use=USED,
-        doc="Whether a new segment's file is allocated in full at once."),
+    Key("preallocate", BOOLEAN, False, MEDIUM, use=REFUSED,
+        doc="Whether a new segment's file is allocated in full at once. Landline's grow with what is written."),
     Key("remote.log.copy.disable", BOOLEAN, False, MEDIUM,
         doc="Tiered storage: stop copying segments out."),
     Key("remote.log.delete.on.disable", BOOLEAN, False, MEDIUM,
