@@ -28,12 +28,14 @@ class Rule:
     """Bounds of one API: bytes of the body and elements of all its arrays together, those in elements too.
 
     An element of the dearest APIs takes 12 µs (DescribeGroups, FindCoordinator), so 512 hold the network thread for
-    less than its share of 10 ms for a connection; 100,000 hold a handler for a second.
+    less than its share of 10 ms for a connection; 100,000 hold a handler for a second. ``for_brokers``: served by
+    handlers of its own, so that no work of clients keeps a broker from what its controller tells it.
     """
 
     here_bytes: int = 16 * 1024
     here_elements: int = 512
     most_elements: int = 100_000
+    for_brokers: bool = False
 
     def place(self, size: int, elements: int) -> Place:
         """Of a body of ``size`` bytes; ``elements`` may be any number above the bound where there are more."""
@@ -48,7 +50,7 @@ _ON_HANDLERS: Final = -1  # bytes: no body is as small
 _UNBOUNDED: Final = (1 << 31) - 1
 _HANDLERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0)
 # What brokers tell of all their partitions, each with its replicas: its handler is the bound.
-_BROKERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, most_elements=10_000_000)
+_BROKERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, most_elements=10_000_000, for_brokers=True)
 
 RULES: Final[Mapping[ApiKey, Rule]] = {
     # Records and positions are read where they lie: bytes cost nothing, partitions a few microseconds each.

@@ -11,12 +11,14 @@ from broker.log.free_space import FreeSpaceFloor
 from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.metrics.registry import Metrics
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from broker.network.request_channel import RequestChannel
 from broker.network.socket_server import SocketServer
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.fetcher import FetcherSettings
 from broker.server.broker_peers import BrokerPeers, Trust
 from broker.server.fetch_sessions import FetchSessionCache
+from broker.server.request_handler_pool import RequestHandlerPool
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.cluster_store import ClusterStore
@@ -24,6 +26,9 @@ from broker.zookeeper.store import Store
 
 ChannelMaker = Callable[[BrokerAddress, str], BrokerChannel]
 _CONNECT_TIMEOUT_MS: Final = 10_000
+_ASKERS: Final = 2  # one wish for topics and one for producer ids at a time
+_BROKER_HANDLERS: Final = 4
+_OF_BROKERS: Final = 500  # requests that may wait for these
 
 
 def make_store(config: BrokerConfig) -> Store:
@@ -120,6 +125,21 @@ def make_broker_peers(config: BrokerConfig, store: ClusterStore) -> BrokerPeers:
             endpoint.host for broker in store.brokers().values() for endpoint in broker.registration.endpoints
         },
     )
+
+
+def make_handlers(config: BrokerConfig) -> RequestHandlerPool:
+    """The handlers of clients' requests."""
+    return RequestHandlerPool(RequestChannel(config.int("queued.max.requests")), config.int("num.io.threads"))
+
+
+def make_askers() -> RequestHandlerPool:
+    """Who asks the controller, which may be this broker."""
+    return RequestHandlerPool(RequestChannel(_ASKERS), _ASKERS, "controller-asker")
+
+
+def make_broker_handlers() -> RequestHandlerPool:
+    """Handlers kept for what other brokers and the controller ask."""
+    return RequestHandlerPool(RequestChannel(_OF_BROKERS), _BROKER_HANDLERS, "broker-request-handler")
 
 
 def make_channel_maker(config: BrokerConfig) -> ChannelMaker:

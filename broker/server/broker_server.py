@@ -29,7 +29,6 @@ from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.load_progress import LoadProgress
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
-from broker.network.request_channel import RequestChannel
 from broker.record.inspection import Depth
 from broker.replication.log_dir_failures import LogDirFailureHandler
 from broker.server import assembly, last_log_dir
@@ -50,7 +49,6 @@ from broker.server.metadata_cache import MetadataCache
 from broker.server.offsets_topic import leadership_listener, make_group_coordinator
 from broker.server.producer_ids import ProducerIdManager
 from broker.server.replication_service import ReplicationService
-from broker.server.request_handler_pool import RequestHandlerPool
 from broker.server.session_file import SessionFile
 from broker.server.session_stats import register_session_stats
 from broker.server.startup_steps import StartupCancelled, StartupError, StartupSteps
@@ -64,7 +62,6 @@ from broker.zookeeper.store import Cancelled, Store, StoreError
 __all__ = ["BrokerServer", "StartupCancelled", "StartupError"]
 _log = structlog.get_logger(__name__)
 _STUCK_LOOP_MS = 20_000
-_ASKERS = 2  # one wish for topics and one for producer ids at a time
 
 
 class BrokerServer:
@@ -305,10 +302,11 @@ class BrokerServer:
         steps.undo_by("GroupCoordinator", self.group_coordinator.shutdown)
 
     def _start_apis(self, steps: StartupSteps) -> None:
-        channel = RequestChannel(self.config.int("queued.max.requests"))
-        self._pool = RequestHandlerPool(channel, self.config.int("num.io.threads"))
+        self._pool = assembly.make_handlers(self.config)
         steps.undo_by("RequestHandlerPool", self._pool.shutdown)
-        askers = RequestHandlerPool(RequestChannel(_ASKERS), _ASKERS, "controller-asker")
+        brokers = assembly.make_broker_handlers()
+        steps.undo_by("BrokerRequestHandlerPool", brokers.shutdown)
+        askers = assembly.make_askers()
         steps.undo_by("ControllerAskers", askers.shutdown)
         auto_topics = AutoTopicCreation(self.config, self.metadata_cache, self._make_channel, askers.submit)
         producer_ids = ProducerIdManager(
@@ -340,6 +338,7 @@ class BrokerServer:
             producer_ids=producer_ids,
             broker_epoch=self._membership.epoch_of_requests,
             submit=self._pool.submit,
+            submit_of_broker=brokers.submit,
             depth=Depth(self.config.str("landline.produce.validation")),
             peers=assembly.make_broker_peers(self.config, self.store),
         )

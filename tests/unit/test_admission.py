@@ -50,11 +50,16 @@ class Handlers:
 
     full: bool = False
     work: list[Callable[[], None]] = field(default_factory=list)
+    of_brokers: list[Callable[[], None]] = field(default_factory=list)
 
     def submit(self, work: Callable[[], None]) -> bool:
         if not self.full:
             self.work.append(work)
         return not self.full
+
+    def submit_of_broker(self, work: Callable[[], None]) -> bool:
+        self.of_brokers.append(work)
+        return True
 
     def submit_for(self, _request: Request, work: Callable[[], None]) -> bool:
         return self.submit(work)
@@ -197,6 +202,26 @@ def test_large_body_waits_for_a_handler_and_is_looked_at_by_none(full: bool) -> 
     assert apis(handlers).dispatch(request) is (Verdict.FULL if full else Verdict.QUEUED)
     assert not request.done
     assert len(request.body) == 16 * KIB + 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    ],
+)
+def test_what_brokers_ask_has_handlers_that_clients_cannot_fill(key: ApiKey) -> None:
+    handlers = Handlers(full=True)
+    served = apis(handlers)
+    assert served.dispatch(request_of(ApiKey.LIST_GROUPS, 0, b"")) is Verdict.FULL
+    version = APIS[key].max_version
+    assert served.dispatch(request_of(key, version, body(key, version, World()))) is Verdict.QUEUED
+    assert len(handlers.of_brokers) == 1
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,8 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class ApiContext:
-    """Read by every handler; ``submit`` hands work that may block to the RequestHandlerPool (False: it is full).
+    """Read by every handler; ``submit`` hands work that may block to the RequestHandlerPool (False: it is full),
+    ``submit_of_broker`` what a broker or the controller asks to handlers that are kept for that.
     ``depth``: how far clients' batches are looked into.
     """
 
@@ -65,6 +66,7 @@ class ApiContext:
     producer_ids: ProducerIdManager
     broker_epoch: Callable[[], int]
     submit: Callable[[Callable[[], None]], bool]
+    submit_of_broker: Callable[[Callable[[], None]], bool]
     depth: Depth = Depth.FIRST
     peers: BrokerPeers = field(default_factory=BrokerPeers)
 

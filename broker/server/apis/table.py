@@ -29,6 +29,7 @@ from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
 RawHandler = Callable[[Request, ApiContext], Verdict]
+Submit = Callable[[Callable[[], None]], bool]
 Handler = Callable[[Request, Any, ApiContext], Mapping[str, Any] | None]
 
 
@@ -135,27 +136,32 @@ class Apis:
     def _admitted(self, route: Route, rule: Rule, module: ModuleType, function: Handler) -> RawHandler:
         is_dear: Callable[[Any], bool] | None = module.is_dear if route.dear else None
         here_bytes, most = rule.here_bytes, rule.here_elements
+        submit = self._ctx.submit_of_broker if rule.for_brokers else self._ctx.submit
 
-        def serve(request: Request, ctx: ApiContext) -> Verdict:
+        def serve(request: Request, _ctx: ApiContext) -> Verdict:
             if route.brokers:
-                return self._queue(request, lambda: self._serve_broker(request, rule, module, function), ctx)
+                return self._queue(
+                    request, lambda: self._serve_broker(request, rule, module, function), submit
+                )
             key, version, body = request.api_key, request.api_version, request.body
             size = len(body)
             # What is large is not even looked at here. No element is smaller than a byte: few bytes need no count.
             counted = size > most
             if size > here_bytes or (counted and codec.count_elements(key, version, body, most) > most):
-                return self._queue(request, lambda: self._serve_later(request, rule, module, function), ctx)
+                return self._queue(
+                    request, lambda: self._serve_later(request, rule, module, function), submit
+                )
             message = codec.decode(key, version, "request", body, counted=counted)
             if is_dear is not None and is_dear(message):
-                return self._queue(request, lambda: self._serve(request, message, module, function), ctx)
+                return self._queue(request, lambda: self._serve(request, message, module, function), submit)
             self._serve(request, message, module, function)
             return Verdict.SERVED
 
         return serve
 
-    def _queue(self, request: Request, work: Callable[[], None], ctx: ApiContext) -> Verdict:
+    def _queue(self, request: Request, work: Callable[[], None], submit: Submit) -> Verdict:
         request.keep()
-        return Verdict.QUEUED if ctx.submit(lambda: self._guarded(request, work)) else Verdict.FULL
+        return Verdict.QUEUED if submit(lambda: self._guarded(request, work)) else Verdict.FULL
 
     def _guarded(self, request: Request, work: Callable[[], None]) -> None:
         try:
