@@ -295,7 +295,7 @@ def _standalone(options: Any) -> int:
     if config is None:
         return EXIT_CONFIG
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        data_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
     except OSError as error:
         _complain(
             f"the data directory {data_dir} cannot be made: {error.strerror}. Choose another by --data-dir"

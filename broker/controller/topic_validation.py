@@ -35,6 +35,17 @@ def check_name(topic: str, existing: Collection[str]) -> None:
         )
 
 
+def check_request(partitions: Iterable[int]) -> None:
+    """Raises POLICY_VIOLATION for a request whose topics' new partitions are far too many together."""
+    total = sum(max(count, 0) for count in partitions)
+    if total > MAX_NEW_PARTITIONS:
+        raise KafkaError(
+            Errors.POLICY_VIOLATION,
+            f"{total} partitions are more than one request may make, {MAX_NEW_PARTITIONS}: "
+            "make them by several requests if they are really wanted",
+        )
+
+
 def check_counts(partitions: int, replication_factor: int, brokers: int) -> None:
     """Raises INVALID_PARTITIONS, POLICY_VIOLATION for far too many, or INVALID_REPLICATION_FACTOR."""
     if partitions <= 0:

@@ -7,6 +7,7 @@ Kafka's AutoTopicCreationManager.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -34,6 +35,7 @@ class AutoTopicCreation:
         cache: MetadataCache,
         make_channel: Callable[[BrokerAddress, str], BrokerChannel],
         submit: Callable[[Callable[[], None]], bool],
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._cache = cache
@@ -42,6 +44,10 @@ class AutoTopicCreation:
         self._wanted: dict[str, dict[str, Any]] = {}
         self._under_way: set[str] = set()
         self._busy = False
+        self._rate = config.int("landline.auto.create.topics.per.second")
+        self._clock_s = clock_s
+        self._allowed = float(self._rate)  # topics that may be asked for at once, at ``_allowed_at_s``
+        self._allowed_at_s = clock_s()
         self._lock = threading.Lock()  # lock order 68
 
     @property
@@ -49,12 +55,27 @@ class AutoTopicCreation:
         return self._config.bool("auto.create.topics.enable")
 
     def ensure(self, topics: Iterable[str]) -> None:
-        """Has topics created with the broker's defaults."""
-        self._ask({topic: self._user_topic(topic) for topic in topics})
+        """Has topics created with the broker's defaults, as many as a second allows. Clients ask anew for others."""
+        self._ask({topic: self._user_topic(topic) for topic in self._within_rate(topics)})
 
     def ensure_internal(self, topic: str = GROUP_METADATA_TOPIC) -> None:
         """Has ``__consumer_offsets`` created, with no more replicas than there are brokers."""
         self._ask({topic: self._offsets_topic()})
+
+    def _within_rate(self, topics: Iterable[str]) -> list[str]:
+        within = []
+        with self._lock:
+            now_s = self._clock_s()
+            allowed = self._allowed + (now_s - self._allowed_at_s) * self._rate
+            self._allowed, self._allowed_at_s = min(allowed, float(self._rate)), now_s
+            for topic in topics:
+                if topic in self._under_way or topic in self._wanted:
+                    continue
+                if self._allowed < 1:
+                    break
+                self._allowed -= 1
+                within.append(topic)
+        return within
 
     def _user_topic(self, topic: str) -> dict[str, Any]:
         return {

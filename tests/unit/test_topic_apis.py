@@ -150,6 +150,16 @@ def test_each_topic_has_its_own_error(cluster):
     assert "live brokers, 1" in next(row for row in rows if row.name == "wide").error_message
 
 
+def test_one_request_makes_no_more_partitions_over_all_its_topics_than_over_one(cluster):
+    wanted = create(*(topic(f"t{number}", 101) for number in range(100)))
+    with pytest.raises(
+        KafkaError, match="10100 partitions"
+    ) as raised:  # told for every topic by the table of APIs
+        cluster.send(ApiKey.CREATE_TOPICS, 7, wanted)
+    assert raised.value.error_code is Errors.POLICY_VIOLATION
+    assert not cluster.store.topic_exists("t0")
+
+
 def test_an_answer_that_waits_too_long_is_a_time_out(cluster):
     cluster.send(ApiKey.CREATE_TOPICS, 7, create(topic("t"), timeout=30))
     assert codes(cluster.answer().topics) == [Errors.REQUEST_TIMED_OUT]

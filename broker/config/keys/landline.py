@@ -28,6 +28,9 @@ KEYS: Final = (
     Key("landline.producer.id.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
         doc="Producer ids that a partition remembers, a kilobyte each and written at each roll of a segment. Above it "
             "the ones that wrote the longest ago are forgotten, as by producer.id.expiration.ms."),
+    Key("landline.auto.create.topics.per.second", INT, 100, LOW, valid=at_least(1), use=USED,
+        doc="Topics that auto.create.topics.enable makes, at one request and in a second; clients ask for the others "
+            "again."),
     Key("landline.group.max.count", INT, 100_000, LOW, valid=at_least(1), use=USED,
         doc="Groups that this broker coordinates, 2.6 KB each. A member or an offset that would make another one is "
             "refused with GROUP_MAX_SIZE_REACHED."),

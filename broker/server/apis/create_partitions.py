@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from broker.controller.topic_validation import check_request
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
@@ -19,6 +20,8 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     if not ctx.controller.is_active:
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
+    known = ctx.metadata_cache.partition_count
+    check_request(topic.count - (known(topic.name) or 0) for topic in message.topics)
     names = Counter(topic.name for topic in message.topics)
     results: dict[str, Result] = {}
     extended: dict[str, int] = {}

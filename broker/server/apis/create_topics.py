@@ -10,6 +10,7 @@ from typing import Any
 
 from broker.config.describe import topic_entries
 from broker.controller.topic_admin import CreatedTopic, NewTopic
+from broker.controller.topic_validation import check_request
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID
@@ -24,6 +25,8 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     if not ctx.controller.is_active:
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
+    usual = ctx.dynamic_config.config.int("num.partitions")
+    check_request(_partitions_of(topic, usual) for topic in message.topics)
     names = Counter(topic.name for topic in message.topics)
     validate_only = bool(codec.get(message, "validate_only", False))
     results: dict[str, Result] = {}
@@ -61,6 +64,10 @@ def _new_topic(topic: Any) -> NewTopic:
         raise KafkaError(Errors.INVALID_REPLICA_ASSIGNMENT, "the assignment names a partition more than once")
     configs = {config.name: config.value for config in topic.configs}
     return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignment, configs)
+
+
+def _partitions_of(topic: Any, usual: int) -> int:
+    return len(topic.assignments) or (usual if topic.num_partitions < 0 else topic.num_partitions)
 
 
 def _created(name: str, topic: CreatedTopic, ctx: ApiContext) -> Result:
