@@ -61,13 +61,13 @@ def parse_produce_request(body: memoryview, version: int, most: int = sys.maxsiz
         acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, reader.position)
         reader.position += _ACKS_TIMEOUT.size
         topics = []
-        left = most - (count := reader.array_length())
+        left = most - (count := _length(reader))
         for _ in range(count):
             topic = reader.nullable_string()
             if topic is None:
                 raise ProtocolError("null topic name in Produce")
             partitions = []
-            left -= (count := reader.array_length())
+            left -= (count := _length(reader))
             if left < 0:
                 raise TooManyElements(f"Produce v{version} of more than {most} topics and partitions")
             for _ in range(count):
@@ -83,6 +83,14 @@ def parse_produce_request(body: memoryview, version: int, most: int = sys.maxsiz
     if reader.position != len(body):
         raise ProtocolError(f"{len(body) - reader.position} bytes left after Produce v{version}")
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _length(reader: Reader) -> int:
+    """Of an array that may not be null: a negative one would make room for more."""
+    length = reader.array_length()
+    if length < 0:
+        raise ProtocolError("null array in Produce")
+    return length
 
 
 def encode_produce_response(

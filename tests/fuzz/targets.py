@@ -32,7 +32,10 @@ from broker.protocol.framing import parse_request_header
 from broker.protocol.produce_messages import parse_produce_request
 from broker.record.compression import CompressionError, compress, decompress
 from broker.record.header import iter_batches
-from broker.record.records import RecordFormatError, decode_records, scan_keys
+from broker.record.records import RecordFormatError, decode_records
+from broker.record.records import walk as walk_records
+from broker.server.http_connections import HttpConnection
+from broker.server.http_endpoint import REQUEST_TIMEOUT_S
 from broker.server.http_handler import serve_connection
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper import znodes
@@ -114,8 +117,7 @@ def _response_seeds() -> Sequence[bytes]:
 
 def _records(data: bytes) -> None:
     count = data[0] if data else 0
-    for _ in scan_keys(data[1:], count):
-        pass
+    walk_records(data[1:], count, 0)
     for _ in decode_records(data[1:], count, 0, 0):
         pass
 
@@ -266,7 +268,13 @@ def _http(data: bytes) -> None:
     with ours, peer:
         peer.sendall(data)
         peer.shutdown(socket.SHUT_WR)
-        serve_connection(ours, ("127.0.0.1", 1), lambda path: (200, "text/plain", path.encode()), 4)
+        serve_connection(
+            HttpConnection(ours, "127.0.0.1"),
+            ("127.0.0.1", 1),
+            lambda path: (200, "text/plain", path.encode()),
+            4,
+            REQUEST_TIMEOUT_S,
+        )
         peer.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             peer.recv(1 << 16)

@@ -280,6 +280,15 @@ def test_hot_requests_are_read_up_to_the_bound() -> None:
         parse_fetch_request(memoryview(fetch_body(10)), 11, 10)
 
 
+@pytest.mark.parametrize("length", [-1, -(1 << 31)])
+def test_null_array_makes_no_room_for_more(length: int) -> None:
+    """Of topics, and of partitions in a first topic."""
+    head = b"\xff\xff" + struct.pack(">hi", 1, 1000)
+    for arrays in (int32(length), int32(2) + b"\0\1t" + int32(length) + b"\0\1u" + int32(0)):
+        with pytest.raises(ProtocolError, match="null array"):
+            parse_produce_request(memoryview(head + arrays), 7, 10)
+
+
 def test_array_that_announces_more_than_any_request_has_is_refused_at_its_length() -> None:
     with pytest.raises(ProtocolError):
         parse_fetch_request(memoryview(fetch_body(0)[:-10] + int32(1 << 30)), 11, 10)

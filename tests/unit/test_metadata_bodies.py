@@ -84,6 +84,29 @@ def test_a_topic_is_encoded_anew_when_it_or_the_brokers_changed():
     assert encode.times == 4
 
 
+def test_brokers_that_are_equal_are_compared_once():
+    class Compared(dict):
+        times = 0
+
+        def __eq__(self, other):
+            Compared.times += 1
+            return dict.__eq__(self, other)
+
+        def __ne__(self, other):
+            return not self == other
+
+        __hash__ = None
+
+    topics, encode, same = MetadataTopics(), Encoder(), partitions()
+    for _ in range(2):
+        snapshot = Snapshot(1, 1, Compared(BROKERS), {"wide": same}, {})
+        Compared.times = 0
+        for _ in range(5):
+            topics.get(snapshot, (12, "PLAINTEXT", "wide"), encode)
+        assert Compared.times <= 2  # once, and by Python once more for the other side
+    assert encode.times == 1
+
+
 def test_versions_and_listeners_have_bytes_of_their_own():
     topics, encode, snapshot = MetadataTopics(), Encoder(), snapshot_of({"wide": partitions()})
     kept = {topics.get(snapshot, (version, at, "wide"), encode) for version in (9, 12) for at in ("A", "B")}

@@ -59,8 +59,11 @@ class MetadataTopics:
     def get(self, snapshot: Snapshot, key: TopicKey, encode: Callable[[], bytes]) -> bytes:
         """The bytes of the topic of ``key``, which the snapshot has; made by ``encode`` where they are not known."""
         brokers, topics = self._kept
-        if brokers is not snapshot.brokers and brokers != snapshot.brokers:
-            topics = self._begin_anew(snapshot)
+        if brokers is not snapshot.brokers:
+            if brokers == snapshot.brokers:  # looked at once: the next topic finds the same object
+                self._kept = (snapshot.brokers, topics)
+            else:
+                topics = self._begin_anew(snapshot)
         partitions, topic_id = snapshot.topics[key[2]], snapshot.topic_ids.get(key[2])
         kept = topics.get(key)
         if kept is not None and kept.partitions is partitions and kept.topic_id == topic_id:

@@ -16,7 +16,7 @@ from broker.protocol.produce_messages import (
     parse_produce_request,
 )
 from broker.record.header import CODEC_MASK, HEADER_BYTES, batch_size_at
-from broker.record.inspection import inspect
+from broker.record.inspection import INLINE_PACKED_BYTES, inspect
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, respond_body
 from broker.utils.topic_partition import TopicPartition
@@ -38,6 +38,7 @@ _ZSTD_TOO_EARLY = PartitionResponse(
     Errors.UNSUPPORTED_COMPRESSION_TYPE, message="zstd needs Produce version 7 or later (KIP-110)"
 )
 _ATTRIBUTES_AT: Final = 22  # the low byte of the batch's attributes
+_INLINE_BYTES: Final = HEADER_BYTES + INLINE_PACKED_BYTES
 _ZSTD: Final = 4
 _ZSTD_FROM: Final = 7
 _BAD_ACKS = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
@@ -87,6 +88,7 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
     """Whether it was done: not when something is to be looked at for which ``inline`` leaves no time."""
     entries: dict[TopicPartition, memoryview] = {}
     refused: dict[TopicPartition, PartitionResponse] = {}
+    packed = 0
     for topic, partitions in message.topics:
         for index, records in partitions:
             topic_partition = TopicPartition(topic, index)
@@ -99,6 +101,10 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
             elif (partition := ctx.replica_manager.partition(topic_partition)) is None:
                 refused[topic_partition] = PartitionResponse(_not_here(topic_partition, ctx))
             elif records is not None:
+                if len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & CODEC_MASK:
+                    packed += len(records)
+                    if inline and packed > _INLINE_BYTES:  # of all partitions together
+                        return False
                 try:
                     if not inspect(records, ctx.depth, partition.log.rules, topic_partition, inline=inline):
                         return False
