@@ -7,9 +7,14 @@ with. An interrupted roll is resumed by that: files on disk say nothing about wh
 from __future__ import annotations
 
 import subprocess
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 VARIABLE = b"LANDLINE_FINGERPRINT="
+# Longer than a broker's stop may take (broker_stop_timeout_s).
+SETTLED_WITHIN_S = 150.0
+PAUSE_S = 0.2
 
 
 def unit_state(active_state: str, running_fingerprint: str | None, wanted: str) -> str:
@@ -37,9 +42,36 @@ def fingerprint_of(pid: int) -> str | None:
         return None
 
 
-def state_of(unit: str, wanted: str) -> str:
-    """Asks systemd for the unit's state; raises `subprocess.CalledProcessError` when it does not answer."""
-    argv = ["systemctl", "show", "--property=ActiveState,MainPID", unit]
+def show(unit: str) -> dict[str, str]:
+    """Returns what systemd says of the unit: ActiveState, MainPID, and Job, the number of the one at work, or 0."""
+    argv = ["systemctl", "show", "--property=ActiveState,MainPID,Job", unit]
     lines = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()
-    shown = dict(line.partition("=")[::2] for line in lines)
+    told = dict(line.partition("=")[::2] for line in lines)
+    return {"Job": "0", **{key: value or "0" for key, value in told.items()}}
+
+
+def is_between(shown: Mapping[str, str]) -> bool:
+    """Whether somebody stops or restarts the unit right now: what it will run with is not to be seen yet."""
+    if shown["ActiveState"] == "deactivating":
+        return True
+    return (
+        shown["ActiveState"] in {"inactive", "activating"} and shown["MainPID"] == "0" and shown["Job"] != "0"
+    )
+
+
+def state_of(
+    unit: str,
+    wanted: str,
+    show: Callable[[str], Mapping[str, str]] = show,
+    within_s: float = SETTLED_WITHIN_S,
+) -> str:
+    """Asks systemd for the unit's state; raises `subprocess.CalledProcessError` when it does not answer.
+
+    A restart that is under way is waited for: taken for stopped, the unit would get new files and a start that does
+    nothing, and would run on with the old ones.
+    """
+    shown, deadline = show(unit), time.monotonic() + within_s
+    while is_between(shown) and time.monotonic() < deadline:
+        time.sleep(PAUSE_S)
+        shown = show(unit)
     return unit_state(shown["ActiveState"], fingerprint_of(int(shown["MainPID"])), wanted)

@@ -87,6 +87,32 @@ def test_a_process_that_is_gone_has_no_fingerprint():
     assert unit_state.fingerprint_of(2**22 + 1) is None
 
 
+def test_a_unit_that_somebody_restarts_is_judged_by_what_it_starts_with(monkeypatch):
+    monkeypatch.setattr(unit_state, "PAUSE_S", 0)
+    monkeypatch.setattr(unit_state, "fingerprint_of", {0: None, 7: "old", 8: "old"}.get)
+    seen = [
+        {"ActiveState": "deactivating", "MainPID": "7", "Job": "40"},
+        {"ActiveState": "inactive", "MainPID": "0", "Job": "40"},
+        {"ActiveState": "activating", "MainPID": "0", "Job": "41"},
+        {"ActiveState": "activating", "MainPID": "8", "Job": "41"},
+    ]
+    assert unit_state.state_of("u", "new", lambda unit: seen.pop(0)) == "changed"
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"ActiveState": "inactive", "MainPID": "0", "Job": "0"},
+        {"ActiveState": "failed", "MainPID": "0", "Job": "0"},
+        {"ActiveState": "activating", "MainPID": "0", "Job": "0"},
+    ],
+)
+def test_a_unit_that_is_down_or_crash_loops_is_stopped_at_once(shown):
+    seen = [shown]
+    assert unit_state.state_of("u", "new", lambda unit: seen.pop()) == "stopped"
+
+
 def wanted(url, broker_id=1):
     return {"id": broker_id, "url": url, "unit": "landline-broker@1.service"}
 
