@@ -24,7 +24,7 @@ from tests.stress.history import History, Mark
 from tests.stress.watch import Watch
 
 SELF, OTHER = 1, 2
-EPOCHS_OF_A_LIFE = 1_000_000
+EPOCHS_OF_A_LIFE = 100_000  # and 20,000 lives: an epoch has 32 bits
 NEVER = 2**63 - 1
 SEGMENT_BYTES = 16_384
 # leads: takes records all the time; follows: is truncated now and then; turns: is one, then the other;
