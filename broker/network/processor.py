@@ -427,5 +427,6 @@ class Processor:
                 self._close(connection)
 
     def _is_overdue(self, connection: Connection, now_ms: int) -> bool:
-        begun_ms = connection.begun_ms
-        return 0 < begun_ms < now_ms - LONGEST_FRAME_MS and not connection.muted
+        """Not where we are what it waits for. Who does not read its answers is waited for by us."""
+        owed = connection.muted and connection.in_flight
+        return 0 < connection.begun_ms < now_ms - LONGEST_FRAME_MS and not owed

@@ -41,7 +41,16 @@ class Guest:
         self.starved, self.begun_ms, self.held, self.fd = False, fd, 1, fd
 
 
+# A request of so many bytes is answered with more than a socket takes, when the test says so.
+LATE = 77
+LATE_ANSWER = 32 * 1024 * KIB
+late: list[Request] = []
+
+
 def served(request: Request) -> Verdict:
+    if len(request.body) == LATE:
+        late.append(request)
+        return Verdict.SERVED
     body = struct.pack(">ii", 8, request.correlation_id) + struct.pack(">i", len(request.body))
     request.respond((body,))
     return Verdict.SERVED
@@ -116,6 +125,28 @@ def test_half_frames_stop_at_the_budget_and_small_requests_are_answered(
         for hog in hogs:
             hog.close()
     wait_until(lambda: server.memory.used == 0)
+
+
+def test_half_a_frame_of_who_reads_no_answer_is_given_up_too(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = request_frame(0, 3, bytes(FRAME))[: FRAME // 2]
+    hogs = [connect(server) for _ in range(8)]
+    late.clear()
+    try:
+        for hog in hogs:
+            hog.sendall(request_frame(0, 3, bytes(LATE)))
+            hog.setblocking(False)
+            hog.send(half)
+        wait_until(lambda: server.memory.over and len(late) == len(hogs))
+        for request in late:
+            answer = struct.pack(">ii", 4 + LATE_ANSWER, request.correlation_id) + bytes(LATE_ANSWER)
+            request.respond((answer,))
+        monkeypatch.setattr("broker.network.processor.LONGEST_FRAME_MS", 1)
+        wait_until(lambda: not server.memory.over)
+    finally:
+        for hog in hogs:
+            hog.close()
 
 
 def test_the_favoured_one_goes_on_and_the_next_follows() -> None:
