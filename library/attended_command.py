@@ -63,6 +63,8 @@ def is_gone(descriptor: int) -> bool:
 
 def attend(argv: list[str], stdin: str, answer: int = ANSWER_FD) -> dict[str, Any]:
     """Returns what the command ended with; ends it when nobody can be told."""
+    # Who was started with ^C ignored, as by nohup, would hand that down; what is caught is the default again there.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
