@@ -108,20 +108,22 @@ def test_soon_after_its_recovery_there_is_one_controller_and_nothing_waits_for_a
     (controller,) = wait_until(lambda: len(found := site.controllers()) == 1 and found)
     still = next(number for number in BROKERS if number != controller)
     others = ",".join(broker.bootstrap for number, broker in site.brokers.items() if number != still)
-    leaders = partition_leaders(others, "old")
-    with fault(site):
-        # Leaders want it out of their ISRs while the fault lasts: the controller has to write, and its time runs out.
-        site.brokers[still].process.freeze()
-        producer = Producer({"bootstrap.servers": others, "acks": "1"})
-        for number in (number for number, leader in leaders.items() if leader != still):
-            producer.produce("old", b"behind which the frozen one stays", partition=number)
-        assert producer.flush(FAULT_S) == 0
-        last_for(FAULT_S)
-    try:
+    # Each leads one again, as is preferred: else one may go to the broker that is frozen, after it was looked at.
+    leaders = wait_until(
+        lambda: len(set((found := partition_leaders(others, "old")).values())) == 3 and found
+    )
+    with ExitStack() as thawed:
+        with fault(site):
+            # Leaders want it out of their ISRs while the fault lasts: the controller has to write, and is late.
+            site.brokers[still].process.freeze()
+            thawed.callback(site.brokers[still].process.thaw)
+            producer = Producer({"bootstrap.servers": others, "acks": "1"})
+            for number in (number for number, leader in leaders.items() if leader != still):
+                producer.produce("old", b"behind which the frozen one stays", partition=number)
+            assert producer.flush(FAULT_S) == 0
+            last_for(FAULT_S)
         wait_until(lambda: len(site.controllers(besides=still)) == 1, SOON_S, what="one controller")
         wait_until(lambda: set(isr_sizes(others, "old").values()) == {2}, SOON_S, what="ISRs shrink")
-    finally:
-        site.brokers[still].process.thaw()
     wait_until(lambda: set(isr_sizes(others, "old").values()) == {3}, SOON_S, what="ISRs grow")
     wait_until(lambda: len(site.controllers()) == 1, SOON_S, what="one controller of all")
     create_topic(others, f"new-{fault.__name__}", 3, 3)
