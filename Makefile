@@ -200,9 +200,9 @@ chaos-gaps: setup ## How long producers wait under faults, beside Apache Kafka o
 	@$(CHAOS_LAB) scripts/chaos compare --report docs/reliability.md $(CHAOS_ARGS)
 
 .PHONY: sessions
-sessions: setup ## How short a ZooKeeper session may be on this machine at full load, ten minutes: SECONDS=600
+sessions: setup ## How short a ZooKeeper session may be on this machine at full load: SECONDS=600 DISK=(MB/s, its queue always full)
 	@scripts/apt-ensure $(JAVA_PACKAGES)
-	@$(PY) -m tests.chaos.sessions --seconds $(or $(SECONDS),600)
+	@$(PY) -m tests.chaos.sessions --seconds $(or $(SECONDS),600) $(if $(DISK),--disk-limit $(DISK))
 
 .PHONY: compare
 compare: setup ## Starts by each host itself beside a master's push, measured: HOSTS=4 ROUNDS=6 LAB=(a new one); a report

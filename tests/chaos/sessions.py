@@ -16,12 +16,14 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 import click
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from bench import machine
+from tests.chaos.narrow_disk import narrow_disk
 from tests.support.landline_broker import LandlineBroker
 from tests.support.ports import free_port
 from tests.support.topics import create_topic
@@ -113,19 +115,23 @@ def consume(bootstrap: str, group: str) -> None:
                 break
 
 
-def fill_disk_queue(directory: str, number: int) -> None:
-    """Writes and syncs for ever, in a file that does not grow."""
+def fill_disk_queue(directory: str, number: int, waited_s: Synchronized[float]) -> None:
+    """Writes and syncs for ever, in a file that does not grow; ``waited_s`` tells how long for the disk."""
     fd = os.open(Path(directory) / f"writer-{number}", os.O_RDWR | os.O_CREAT, 0o600)
     data = os.urandom(2 * MIB)
     position = 0
     while True:
         os.pwrite(fd, data, position)
+        begin = time.monotonic()
         os.fdatasync(fd)
+        waited_s.value += time.monotonic() - begin
         position = (position + len(data)) % (256 * MIB)
 
 
-def measure(seconds: float, timeouts_ms: Sequence[int], directory: Path, writers: int) -> list[Row]:
-    """Runs everything for so long."""
+def measure(
+    seconds: float, timeouts_ms: Sequence[int], directory: Path, writers: int
+) -> tuple[list[Row], float]:
+    """Runs everything for so long; also how many of the writers waited for the disk at a time."""
     with ExitStack() as stack:
         zk_connect = stack.enter_context(ensemble(directory))
         brokers = []
@@ -146,9 +152,10 @@ def measure(seconds: float, timeouts_ms: Sequence[int], directory: Path, writers
         spawn = multiprocessing.get_context("spawn")
         jobs = [spawn.Process(target=produce, args=(bootstrap,), daemon=True) for _ in range(2)]
         jobs += [spawn.Process(target=consume, args=(bootstrap, f"g{n}"), daemon=True) for n in range(2)]
+        waits = [spawn.Value("d", 0.0) for _ in range(writers)]
         jobs += [
-            spawn.Process(target=fill_disk_queue, args=(str(directory), n), daemon=True)
-            for n in range(writers)
+            spawn.Process(target=fill_disk_queue, args=(str(directory), n, waited), daemon=True)
+            for n, waited in enumerate(waits)
         ]
         for job in jobs:
             job.start()
@@ -160,7 +167,8 @@ def measure(seconds: float, timeouts_ms: Sequence[int], directory: Path, writers
                 [_row(broker, timeout) for broker, timeout in zip(brokers, timeouts_ms, strict=True)],
                 flush=True,
             )
-        return [_row(broker, timeout) for broker, timeout in zip(brokers, timeouts_ms, strict=True)]
+        rows = [_row(broker, timeout) for broker, timeout in zip(brokers, timeouts_ms, strict=True)]
+        return rows, sum(waited.value for waited in waits) / seconds
 
 
 def _row(broker: LandlineBroker, timeout_ms: int) -> Row:
@@ -188,13 +196,17 @@ def _metric(broker: LandlineBroker, name: str) -> int:
     "--timeouts", default="1000,2000,3000,4000,6000", show_default=True, help="One broker each, ms."
 )
 @click.option("--writers", default=4, show_default=True, help="Processes that write and sync without end.")
-def main(seconds: float, timeouts: str, writers: int) -> None:
+@click.option("--disk-limit", default=0.0, help="MB/s that all of it may write together; 0: no limit.")
+def main(seconds: float, timeouts: str, writers: int, disk_limit: float) -> None:
     """Prints a table of Markdown."""
-    with tempfile.TemporaryDirectory(prefix="sessions-") as directory:
-        rows = measure(seconds, [int(each) for each in timeouts.split(",")], Path(directory), writers)
-    print(
-        f"\n{seconds:.0f} s; {machine.describe() if hasattr(machine, 'describe') else os.uname().release}\n"
-    )
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sessions-")))
+        if disk_limit:
+            stack.enter_context(narrow_disk(directory, round(disk_limit * 1_000_000)))
+        rows, waiting = measure(seconds, [int(each) for each in timeouts.split(",")], directory, writers)
+    limit = f"{disk_limit:g} MB/s" if disk_limit else "no limit of the disk"
+    print(f"\n{seconds:.0f} s, {limit}; {waiting:.1f} of {writers} writers waited for the disk at a time")
+    print("".join(f"{key}: {value}\n" for key, value in machine.description().items()))
     print("| time-out, s | longest silence, s | connections lost | sessions lost |")
     print("|---|---|---|---|")
     for row in rows:
