@@ -65,21 +65,21 @@ class DelayedFetch(DelayedOperation):
         # Where in the log each entry begins, once there is something behind it.
         self._starts: list[tuple[int, int] | None] = [None] * len(entries)
 
-    def try_complete(self) -> bool:
+    def can_complete(self) -> bool:
         available = 0
         for number, entry in enumerate(self._entries):
             partition = self._partition_of(entry.topic_partition)
             if partition is None:
-                return self.force_complete()
+                return True
             try:
                 found = self._available(partition, entry, number)
             except KafkaError:
-                return self.force_complete()
+                return True
             if found is None:
-                return self.force_complete()
+                return True
             available += found
             if available >= self._params.min_bytes:
-                return self.force_complete()
+                return True
         return False
 
     def _available(self, partition: Partition, entry: FetchEntry, number: int) -> int | None:

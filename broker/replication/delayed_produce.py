@@ -31,7 +31,7 @@ class DelayedProduce(DelayedOperation):
         self._partition_of = partition_of
         self._callback = callback
 
-    def try_complete(self) -> bool:
+    def can_complete(self) -> bool:
         for topic_partition, awaited in list(self._pending.items()):
             partition = self._partition_of(topic_partition)
             error = Errors.NOT_LEADER_OR_FOLLOWER if partition is None else partition.has_reached(awaited)
@@ -40,7 +40,7 @@ class DelayedProduce(DelayedOperation):
             del self._pending[topic_partition]
             if error is not Errors.NONE:
                 self._fail(topic_partition, error, self._reason(partition, error))
-        return not self._pending and self.force_complete()
+        return not self._pending
 
     def on_complete(self) -> None:
         for topic_partition in self._pending:

@@ -109,7 +109,7 @@ class Leadership:
     def apply(self, controller_epoch: int, states: Sequence[PartitionState]) -> dict[TopicPartition, Errors]:
         """Makes this broker leader or follower of each partition; the error per partition."""
         leftovers = self._leftovers(states)
-        with self._lock:
+        with self._replicas.putting_off(), self._lock:
             self._check_controller_epoch(controller_epoch)
             deleted = self._delete_leftovers(leftovers)
             results: dict[TopicPartition, Errors] = {}
@@ -257,7 +257,7 @@ class Leadership:
 
     def take_offline(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Gives up partitions whose log directory failed, whatever the controller says: Kafka's handleLogDirFailure."""
-        with self._lock:
+        with self._replicas.putting_off(), self._lock:
             self._fetchers.remove(frozenset(topic_partitions))
             self._replicas.mark_offline(topic_partitions)
         for topic_partition in topic_partitions:
@@ -273,7 +273,7 @@ class Leadership:
 
     def stop(self, controller_epoch: int, states: Sequence[StopState]) -> dict[TopicPartition, Errors]:
         """Stops replicas, and deletes those that are to be deleted; the error per partition."""
-        with self._lock:
+        with self._replicas.putting_off(), self._lock:
             self._check_controller_epoch(controller_epoch)
             results = {}
             stopped = []

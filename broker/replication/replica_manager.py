@@ -1,13 +1,12 @@
 """ReplicaManager: the partitions of this broker; appends, fetches, and who waits for what.
 
-Invariant: purgatories are told after the partition's lock was released, and after every step that may make a waiting
-request true: an append (followers' fetches), a high watermark that moved (acks=all and consumers' fetches), a change
-of leader (all of them).
+Invariant: purgatories are told after every step that may make a waiting request true: an append (followers' fetches),
+a high watermark that moved (acks=all and consumers' fetches), a change of leader (all of them). They are told, and
+answers given, with no lock held, on whichever thread (:class:`ActionQueue`).
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.produce_messages import PartitionResponse
 from broker.record.validator import RecordRefusedError
+from broker.replication.action_queue import ActionQueue
 from broker.replication.cluster_view import ClusterView
 from broker.replication.delayed_fetch import DelayedFetch, FetchEntry, FetchParams
 from broker.replication.delayed_produce import DelayedProduce
@@ -82,8 +82,10 @@ class ReplicaManager:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: frozenset[TopicPartition] = frozenset()
         self._group_commit = GroupCommit(self._on_synced)
-        # By thread: whose waiting requests are to be looked at, and whether the high watermark moved.
-        self._put_off: dict[int, dict[TopicPartition, bool]] = {}
+        self._actions = ActionQueue(self._complete)
+        # What a Processor calls at the end of its turn, and who holds a lock opens around it.
+        self.settle = self._actions.settle
+        self.putting_off = self._actions.putting_off
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -221,7 +223,7 @@ class ReplicaManager:
         if not info.duplicate:
             self.traffic.messages_in += info.record_count
             self.traffic.bytes_in += info.size_bytes
-        self._wake(topic_partition, mark_moved=advanced)
+        self._actions.add(topic_partition, advanced)
         pending[topic_partition] = awaited
         if partition.log.flush_due:
             unsynced.append(partition)
@@ -397,29 +399,13 @@ class ReplicaManager:
     # -- waking who waits --------------------------------------------------------------------------------------------
 
     def wake(self, topic_partition: TopicPartition) -> None:
-        """The high watermark moved."""
-        self._wake(topic_partition, mark_moved=True)
-
-    def _wake(self, topic_partition: TopicPartition, *, mark_moved: bool) -> None:
-        due = self._put_off.get(threading.get_ident())
-        if due is None:
-            self._complete(topic_partition, mark_moved)
-        else:
-            due[topic_partition] = mark_moved or due.get(topic_partition, False)
+        """The high watermark moved. Who holds a lock calls this within :attr:`putting_off`, begun before the lock."""
+        self._actions.add(topic_partition, True)
 
     def _complete(self, topic_partition: TopicPartition, mark_moved: bool) -> None:
         if mark_moved:
             self.produce_purgatory.check_and_complete(topic_partition)
         self.fetch_purgatory.check_and_complete(topic_partition)
-
-    def settle(self) -> None:
-        """Completes what this thread put off since its last call. With its first call a thread begins to put off: so a
-        Processor's turn gives a waiting follower all that was appended in it with one answer, not with one each.
-        """
-        due = self._put_off.setdefault(threading.get_ident(), {})
-        while due:
-            topic_partition, mark_moved = due.popitem()
-            self._complete(topic_partition, mark_moved)
 
     def wake_all(self, topic_partition: TopicPartition) -> None:
         """The leader changed, or the partition is gone: whoever waits is told."""

@@ -13,16 +13,16 @@ from broker.utils.timer import Timer, TimerEntry
 
 
 class DelayedOperation:
-    """Something that completes exactly once: when :meth:`try_complete` finds it can, or when its time is up.
+    """Something that completes exactly once: when :meth:`can_complete` finds so, or when its time is up.
 
-    Subclasses give ``try_complete`` (checks the condition and, when it holds, calls and returns
-    :meth:`force_complete`), ``on_complete`` (answers) and, if they like, ``on_expiration``. ``try_complete`` may take
-    locks of partitions or groups, so ``check_and_complete`` must never be called with such a lock held.
+    Subclasses give ``can_complete`` (checks the condition; one thread at a time), ``on_complete`` (answers) and, if
+    they like, ``on_expiration``. ``can_complete`` may take locks of partitions, so ``check_and_complete`` must never be
+    called with such a lock held. ``on_complete`` runs with no lock held here: it may complete others.
     """
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
-        self._lock = threading.RLock()  # lock order 32
+        self._lock = threading.Lock()  # lock order 32
         self._completed = False
         self.timer_entry: TimerEntry | None = None
         self.watched: tuple[dict[DelayedOperation, None], ...] = ()
@@ -31,7 +31,7 @@ class DelayedOperation:
     def is_completed(self) -> bool:
         return self._completed
 
-    def try_complete(self) -> bool:
+    def can_complete(self) -> bool:
         raise AssertionError("a delayed operation says itself when it is complete")
 
     def on_complete(self) -> None:
@@ -40,33 +40,41 @@ class DelayedOperation:
     def on_expiration(self) -> None:
         """Called after ``on_complete`` when it was the time-out that completed the operation."""
 
+    def try_complete(self) -> bool:
+        """Completes if it can; True for the one caller that completed it."""
+        with self._lock:
+            if self._completed or not self.can_complete():
+                return False
+            self._completed = True
+        self._leave()
+        self.on_complete()
+        return True
+
     def force_complete(self) -> bool:
         """Completes now unless it already was; True for the one caller that completed it."""
-        if not self._leave():
+        if not self._end():
             return False
         self.on_complete()
         return True
 
     def abandon(self) -> None:
-        """Ends it without an answer: whoever asked is gone."""
-        self._leave()
+        """Ends it without an answer, unless one is being given: whoever asked is gone."""
+        self._end()
 
-    def _leave(self) -> bool:
+    def _end(self) -> bool:
         with self._lock:
             if self._completed:
                 return False
             self._completed = True
+        self._leave()
+        return True
+
+    def _leave(self) -> None:
         entry, self.timer_entry = self.timer_entry, None
         if entry is not None:
             entry.cancel()
         for watchers in self.watched:
             watchers.pop(self, None)
-        return True
-
-    def safe_try_complete(self) -> bool:
-        """``try_complete``, one thread at a time."""
-        with self._lock:
-            return not self._completed and self.try_complete()
 
     def expire(self) -> None:
         if self.force_complete():
@@ -88,7 +96,7 @@ class Purgatory:
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
         """True when the operation completed at once; else it waits for its keys and its time-out."""
-        if operation.safe_try_complete():
+        if operation.try_complete():
             return True
         with self._lock:
             lists = []
@@ -100,7 +108,7 @@ class Purgatory:
                 lists.append(watchers)
             operation.watched = tuple(lists)
         # The condition may have come true between the first try and the watching.
-        if operation.safe_try_complete():
+        if operation.try_complete():
             return True
         operation.timer_entry = entry = self._timer.add(operation.timeout_ms, operation.expire)
         if operation.is_completed:  # by another thread, before there was an entry or a list to leave
@@ -114,7 +122,7 @@ class Purgatory:
         watchers = self._watchers.get(key)
         if not watchers:
             return 0
-        return sum(operation.safe_try_complete() for operation in list(watchers))
+        return sum(operation.try_complete() for operation in list(watchers))
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
         """Forgets the key and returns what waited on it, uncompleted."""

@@ -70,7 +70,12 @@ def consumer(site: Site, name: str) -> Step:
             return
         answered = threading.Event()
         entry = FetchEntry(place.name, uuid.UUID(int=0), partition.log.high_watermark, 65_536)
-        site.replicas.fetch(FetchParams(-1, -1, 50, 1, 65_536), [entry], lambda _: answered.set())
+
+        def answer(_fetched: object) -> None:
+            site.watch.holds_nothing(f"a long poll of {place.name}")
+            answered.set()
+
+        site.replicas.fetch(FetchParams(-1, -1, 50, 1, 65_536), [entry], answer)
         if not answered.wait(site.watch.stall_s):
             site.watch.problem(f"{place.name}: a long poll of 50 ms was never answered")
 

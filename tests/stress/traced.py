@@ -38,6 +38,11 @@ def _held_now() -> list[Held]:
         return _mine.held  # type: ignore[no-any-return]
 
 
+def held_here() -> list[str]:
+    """The names of the traced locks that this thread holds."""
+    return [held.name for held in _held_now()]
+
+
 class TracedLock:
     """A lock with a name. It may be released by another thread than took it, as the real one."""
 

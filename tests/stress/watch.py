@@ -6,10 +6,13 @@ import faulthandler
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import structlog
+
+from tests.stress.traced import held_here
 
 _MOST_PROBLEMS = 20
 # What the broker itself reports, and nothing here provokes.
@@ -30,6 +33,13 @@ class Watch:
         if len(self.problems) < _MOST_PROBLEMS:
             self.problems.append(what)
         self.stop.set()
+
+    def holds_nothing(self, what: str) -> None:
+        """``what`` is being given: its thread holds no lock of the broker."""
+        if held := held_here():
+            self.problem(
+                f"{what} was given while {', '.join(held)} was held\n{''.join(traceback.format_stack())}"
+            )
 
     def beat(self, name: str) -> None:
         """Who goes by that name gets on."""
@@ -76,6 +86,4 @@ class Watch:
 
 
 def _trace(error: BaseException) -> str:
-    import traceback
-
     return "".join(traceback.format_exception(error))

@@ -82,6 +82,7 @@ class Producers:
 
         def answered(responses: Mapping[TopicPartition, PartitionResponse]) -> None:
             del self.waiting[number]
+            self._site.watch.holds_nothing(f"an answer of {place.name}")
             response = responses[place.name]
             if response.error is not Errors.NONE:
                 if response.error not in _CHANGED or place.kind in ("leads", "compacts"):

@@ -32,6 +32,10 @@ from broker.server.metadata_cache import MetadataUpdate
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
+from tests.stress.lock_graph import LockGraph
+from tests.stress.lock_sites import lock_sites
+from tests.stress.lock_table import written_order
+from tests.stress.traced import held_here, traced_locks
 from tests.support.wait import wait_until
 
 TOPIC_ID = uuid.UUID(int=9)
@@ -157,6 +161,72 @@ def broker(tmp_path: Path):
     made = Broker(tmp_path)
     yield made
     made.close()
+
+
+class AnsweredFreely:
+    """Two partitions that are led here, and requests that wait for both; ``held`` has the locks that were held as each
+    was answered, by who it was.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.held: dict[str, list[str]] = {}
+        broker.leadership.apply(1, [state(number, ME, 1, (ME, OTHER)) for number in (0, 1)])
+
+    def _heard(self, who: str) -> None:
+        self.held[who] = held_here()
+
+    def producer_waits(self, who: str, number: int) -> None:
+        self._broker.replicas.append_records(
+            timeout_ms=LONG_MS,
+            required_acks=-1,
+            entries={tp(number): memoryview(bytearray(build_batch([Record(None, b"v")])))},
+            callback=lambda _: self._heard(who),
+        )
+
+    def reader_waits(self, who: str, number: int, replica_id: int, offset: int) -> None:
+        entry = FetchEntry(tp(number), TOPIC_ID, offset, 1 << 20, 1)
+        self._broker.replicas.fetch(
+            FetchParams(replica_id, 5, LONG_MS, 1, 1 << 20), [entry], lambda _: self._heard(who)
+        )
+
+
+@pytest.fixture
+def answered_freely(tmp_path: Path):
+    graph = LockGraph(written_order())
+    with traced_locks(lock_sites(), graph):
+        broker = Broker(tmp_path)
+        yield AnsweredFreely(broker), broker
+        broker.close()
+    assert not graph.problems, graph.problems[0]
+
+
+def test_an_answer_that_makes_others_true_is_given_with_no_lock_held(answered_freely) -> None:
+    """A follower's waiting fetch is read anew as it is answered, and what it says moves the mark others wait for."""
+    answered, broker = answered_freely
+    answered.producer_waits("producer", 0)
+    answered.reader_waits("consumer", 0, -1, 0)
+    answered.reader_waits("follower", 0, OTHER, 1)
+    assert answered.held == {"producer": [], "consumer": []}
+    answered.producer_waits("second producer", 0)
+    assert answered.held.pop("follower") == []
+    broker.fetched_by(OTHER, 0, 2, 1)
+    assert answered.held == {"producer": [], "consumer": [], "second producer": []}
+
+
+@pytest.mark.parametrize("way", ["deleted", "stopped", "made a follower", "its directory failed"])
+def test_who_waits_for_a_partition_that_goes_is_answered_with_no_lock_held(answered_freely, way: str) -> None:
+    answered, broker = answered_freely
+    answered.producer_waits("producer", 0)
+    answered.reader_waits("consumer", 0, -1, 0)
+    answered.reader_waits("follower", 0, OTHER, 1)
+    if way == "made a follower":
+        broker.leadership.apply(1, [state(0, OTHER, 2, (ME, OTHER))])
+    elif way == "its directory failed":
+        broker.leadership.take_offline([tp(0)])
+    else:
+        broker.leadership.stop(1, [StopState(tp(0), 1, delete=way == "deleted")])
+    assert answered.held == {"producer": [], "consumer": [], "follower": []}
 
 
 def test_producer_that_waited_for_a_refused_member_is_answered_at_the_refusal(broker: Broker) -> None:

@@ -52,8 +52,8 @@ class Operation(DelayedOperation):
         self.completions = 0
         self.expired = False
 
-    def try_complete(self) -> bool:
-        return self.ready and self.force_complete()
+    def can_complete(self) -> bool:
+        return self.ready
 
     def on_complete(self) -> None:
         self.completions += 1

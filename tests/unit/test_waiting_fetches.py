@@ -46,7 +46,7 @@ class Waiter:
         self.answers += 1
 
     def is_answered(self) -> bool:
-        self.fetch.safe_try_complete()
+        self.fetch.try_complete()
         return self.answers == 1
 
 

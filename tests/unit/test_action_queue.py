@@ -1,0 +1,118 @@
+"""What a thread found out is done where it holds no lock, once, and by itself."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from broker.replication.action_queue import ActionQueue
+from broker.utils.topic_partition import TopicPartition
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+class Done:
+    """What an ActionQueue has had done, in its order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[TopicPartition, bool]] = []
+        self.depth = self.deepest = 0
+        self.actions = ActionQueue(self)
+        self.next: list[TopicPartition] = []
+
+    def __call__(self, partition: TopicPartition, mark_moved: bool) -> None:
+        self.depth += 1
+        self.deepest = max(self.depth, self.deepest)
+        self.calls.append((partition, mark_moved))
+        if self.next:
+            self.actions.add(self.next.pop(), True)
+        self.depth -= 1
+
+
+@pytest.fixture
+def done() -> Done:
+    return Done()
+
+
+def test_what_comes_out_during_an_action_is_done_after_it(done: Done) -> None:
+    done.next = [A, B, A, B]
+    done.actions.add(A, False)
+    assert done.calls == [(A, False), (B, True), (A, True), (B, True), (A, True)]
+    assert done.deepest == 1
+
+
+def test_what_is_put_off_is_done_once_when_the_lock_was_released(done: Done) -> None:
+    with done.actions.putting_off():
+        for mark_moved in (False, True, False):
+            done.actions.add(A, mark_moved)
+        with done.actions.putting_off():
+            done.actions.add(A, False)
+        assert done.calls == []
+    assert done.calls == [(A, True)]
+    done.actions.add(B, False)
+    assert done.calls[1:] == [(B, False)]
+
+
+def test_an_error_while_it_is_put_off_leaves_nobody_waiting(done: Done) -> None:
+    def fail() -> None:
+        with done.actions.putting_off():
+            done.actions.add(A, True)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert done.calls == [(A, True)]
+
+
+def test_one_thread_does_not_put_off_for_another(done: Done) -> None:
+    with done.actions.putting_off():
+        other = threading.Thread(target=done.actions.add, args=(A, True))
+        other.start()
+        other.join()
+        assert done.calls == [(A, True)]
+
+
+def test_a_threads_rule_ends_with_the_thread(done: Done) -> None:
+    """The system gives the number of a thread that has ended to the next one."""
+
+    def a_processor() -> None:
+        done.actions.settle()
+        done.actions.add(A, True)
+
+    for begun in (a_processor, lambda: done.actions.add(B, True)):
+        thread = threading.Thread(target=begun)
+        thread.start()
+        thread.join()
+    assert done.calls == [(B, True)]
+
+
+def test_who_settles_at_the_end_of_its_turn_puts_off_from_then_on(done: Done) -> None:
+    done.actions.settle()
+    done.actions.add(A, True)
+    with done.actions.putting_off():
+        done.actions.add(B, False)
+    assert done.calls == []
+    done.actions.settle()
+    assert sorted(done.calls) == [(A, True), (B, False)]
+
+
+def test_an_action_that_fails_keeps_no_other_from_being_done() -> None:
+    tried: list[TopicPartition] = []
+
+    def fail(partition: TopicPartition, _mark_moved: bool) -> None:
+        tried.append(partition)
+        raise ValueError(partition.topic)
+
+    actions = ActionQueue(fail)
+
+    def two_at_once() -> None:
+        with actions.putting_off():
+            actions.add(A, True)
+            actions.add(B, True)
+
+    with pytest.raises(ValueError, match=r"[ab]"):
+        two_at_once()
+    assert sorted(tried) == [A, B]
+    with pytest.raises(ValueError, match="a"):
+        actions.add(A, False)
