@@ -43,8 +43,8 @@ environment:
   LANDLINE_LOG_LEVEL    debug, info, warning or error
   LANDLINE_LOG_FORMAT   logfmt, or json for one JSON object per line
 
-exit codes: 0 done, or stopped as asked, 1 failed, 2 wrong arguments, 75 not now (may-stop, await-return),
-78 wrong configuration, 130 forced by a second ^C."""
+exit codes: 0 done, or stopped as asked, 1 failed, 2 wrong arguments, 69 no ZooKeeper, 75 not now (may-stop,
+await-return), 78 wrong configuration, 130 forced by a second ^C."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -41,6 +41,37 @@ def zookeeper_unknown(seen: Iterable[Mapping[str, Any]], wanted: Mapping[Any, st
     return {key: line for key, line in sorted(lines.items()) if int(key) not in known}
 
 
+_BEST_FIRST = ("serves", "unclear", "alone", "silent")
+_IN_WORDS = {
+    "silent": "{} does not answer",
+    "alone": "{} answers that it serves nobody",
+}
+
+
+def zookeeper_doubts(looks: Iterable[Mapping[str, Any]], mended: bool) -> list[str]:
+    """Returns, in words, which servers keep a deployment from beginning; none where it may.
+
+    `looks`: what zookeeper_quorum_info found on each host that was reached. `mended`: this run starts servers that are
+    stopped. It may begin where somebody serves, or may serve for all that can be seen; where no broker runs, which
+    could be lost; and where the servers that answer and those that can be started are enough for a quorum. Where
+    several answer, none leads, and none is stopped, a deployment does not know what to mend.
+    """
+    seen = list(looks)
+    states = {
+        server: min((look["servers"].get(server, "silent") for look in seen), key=_BEST_FIRST.index)
+        for server in sorted({server for look in seen for server in look["servers"]})
+    }
+    if not any(look["broker_runs"] for look in seen) or {"serves", "unclear"} & set(states.values()):
+        return []
+    enough = len(states) // 2 + 1
+    startable = sum(bool(look["server_stopped"]) for look in seen) if mended else 0
+    if (startable or (mended and len(states) == 1)) and list(states.values()).count(
+        "alone"
+    ) + startable >= enough:
+        return []
+    return [_IN_WORDS[state].format(server) for server, state in states.items()]
+
+
 class FilterModule:
     """What Ansible loads."""
 
@@ -50,4 +81,5 @@ class FilterModule:
             "zookeeper_lines": zookeeper_lines,
             "zookeeper_seen_on": zookeeper_seen_on,
             "zookeeper_unknown": zookeeper_unknown,
+            "zookeeper_doubts": zookeeper_doubts,
         }

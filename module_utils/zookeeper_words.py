@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 
 TIMEOUT_S = 3.0
+DEFAULT_PORT = 2181
+_NOT_SERVING = "not currently serving"
 _ANY = {"", "0.0.0.0", "::"}  # noqa: S104 (told apart, not bound)
 
 
@@ -16,6 +18,37 @@ def four_letter_word(host: str, port: int, word: str) -> str:
             return b"".join(iter(lambda: connection.recv(65536), b"")).decode(errors="replace")
     except OSError:
         return ""
+
+
+def ask_state(host: str, port: int, timeout_s: float = TIMEOUT_S) -> str:
+    """Returns what a server is to its clients: serves; alone, for want of a quorum; silent; or unclear.
+
+    Unclear is who answers something else, or hangs up without a word: a server that speaks TLS, or whose four-letter
+    commands are closed, may serve all the same. A process that is stopped is connected to by its kernel, and is silent.
+    """
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            connection.sendall(b"srvr")
+            try:
+                answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode(errors="replace")
+            except ConnectionResetError:
+                return "unclear"
+    except OSError:
+        return "silent"
+    if mode_in(answer):
+        return "serves"
+    return "alone" if _NOT_SERVING in answer else "unclear"
+
+
+def servers_in(connect: str) -> dict[str, tuple[str, int]]:
+    """Returns host and port of each server in a zookeeper.connect, by what it says there."""
+    found = {}
+    for server in connect.partition("/")[0].split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or "]" in port:  # no port; an IPv6 address has colons and brackets
+            host, port = server.strip(), str(DEFAULT_PORT)
+        found[server.strip()] = (host.strip("[]"), int(port))
+    return found
 
 
 def mode_in(srvr: str) -> str:

@@ -15,9 +15,10 @@ from broker.server.stop_judge import in_words
 from broker.zookeeper.store import Store, StoreError
 
 EXIT_GRANTED: Final = 0
-# sysexits.h's EX_CONFIG, and EX_TEMPFAIL: the same question may have another answer later.
+# sysexits.h's EX_CONFIG, EX_TEMPFAIL: the same question may have another answer later, and EX_UNAVAILABLE.
 EXIT_CONFIG: Final = 78
 EXIT_NOT_NOW: Final = 75
+EXIT_NO_ZOOKEEPER: Final = 69
 
 Complain = Callable[[str], None]
 
@@ -74,7 +75,7 @@ def _in_session(
         return EXIT_CONFIG
     except StoreError as error:
         complain(f"{consequence}: {error}")
-        return EXIT_NOT_NOW
+        return EXIT_NO_ZOOKEEPER
 
 
 def _turn(options: Any, store: Store, asker: Asker) -> Turn:

@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import math
 import os
 import re
 import shlex
+import socket
 import subprocess
 import time
 
@@ -12,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.deploying import ROOT, make
-from tests.support.lab_cluster import BROKER_PORT
+from tests.support.lab_cluster import BROKER_PORT, LAB_ENV
 from tests.support.labs import lab_session
 from tests.support.numbered_load import NumberedLoad, numbers_in
 from tests.support.topics import delete_topics
@@ -53,6 +55,10 @@ def lab():
 @pytest.fixture(scope="module")
 def bootstrap(lab):
     return ",".join(f"{host.address}:{BROKER_PORT}" for host in lab.hosts if host.name in REST)
+
+
+def address(lab, name):
+    return next(host.address for host in lab.hosts if host.name == name)
 
 
 def pids(lab, hosts=REST):
@@ -152,21 +158,98 @@ def test_a_restart_changes_neither_release_nor_files(lab):
     assert pids(lab)["h1"] != pid
 
 
-def test_without_a_quorum_of_zookeeper_nobody_is_stopped(lab):
-    for host in ("h2", "h3"):
-        lab.run(host, "systemctl stop zookeeper")
-    before = pids(lab), files(lab)
+def play(lab, book, *more):
+    """How ansible-playbook ended, what it said, and in how many seconds."""
+    argv = [str(ROOT / ".venv" / "bin" / "ansible-playbook"), book, "-e", json.dumps(BASE), *more]
     began = time.monotonic()
+    done = subprocess.run(
+        lab.enter_argv(argv),
+        cwd=ROOT,
+        env={**os.environ, LAB_ENV: lab.name, "BROKERS_PER_HOST": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    took_s = time.monotonic() - began
+    print(done.stdout, f"{took_s:.1f} s", sep="\n")
+    return done.returncode, re.sub(r"\s+", " ", done.stdout), took_s
+
+
+def stop_zookeeper(lab, host):
+    lab.run(host, "systemctl stop zookeeper")
+
+
+def serves(host_address):
+    with socket.create_connection((host_address, 2181), timeout=5) as connection:
+        connection.sendall(b"srvr")
+        return b"Mode: " in b"".join(iter(lambda: connection.recv(4096), b""))
+
+
+def start_zookeeper(lab, host):
+    lab.run(host, "systemctl start --no-block zookeeper")
+
+
+@pytest.mark.parametrize(
+    ("book", "more", "take", "give"),
+    [
+        ("deploy.yml", ("--tags", "broker"), stop_zookeeper, start_zookeeper),
+        ("playbooks/restart.yml", (), stop_zookeeper, start_zookeeper),
+        (
+            "deploy.yml",
+            (),
+            lambda lab, host: lab.faults.freeze(host),
+            lambda lab, host: lab.faults.thaw(host),
+        ),
+    ],
+    ids=["a deploy of brokers", "a restart", "a whole deploy while hosts hang"],
+)
+def test_without_a_quorum_of_zookeeper_nobody_is_stopped_and_that_is_said_within_30_s(
+    lab, book, more, take, give
+):
+    """The best of three: a machine that is busy otherwise takes its time for Ansible itself."""
+    before, took_s = (pids(lab), files(lab)), []
+    for host in ("h2", "h3"):
+        take(lab, host)
     try:
-        done = deploy(lab, {"num.partitions": 3}, check=False)
-        took_s = time.monotonic() - began
+        # Whom the third server follows, it gives up after zookeeper_sync_limit_ticks.
+        wait_until(lambda: not serves(address(lab, "h1")), 60, what="the third server has noticed")
+        while len(took_s) < 3 and min(took_s, default=math.inf) > 30:
+            code, words, seconds = play(lab, book, *more)
+            took_s.append(seconds)
+            assert code != 0
+            assert "ZooKeeper has no quorum, and nothing was touched" in words
+            for silent in ("h2", "h3"):
+                assert f"{address(lab, silent)}:2181 does not answer" in words
     finally:
         for host in ("h2", "h3"):
-            lab.run(host, "systemctl start --no-block zookeeper")
-    assert done.returncode != 0
-    assert "no broker is to be stopped: no ZooKeeper at" in re.sub(r"\s+", " ", done.stdout)
-    assert took_s < 300, "20 s where nothing else runs; who waits for a turn waits 600"
+            give(lab, host)
+    assert min(took_s) <= 30
     assert (pids(lab), files(lab)) == before
+    wait_until(lambda: serves(address(lab, "h1")), 120, what="ZooKeeper has its quorum again")
+
+
+def test_a_play_that_is_killed_while_it_waits_for_its_turn_leaves_nobody_waiting_on_the_host(lab):
+    """Killed outright it ends neither its workers nor their connections; another has the permit."""
+    turn = "/opt/landline/current/venv/bin/landline {} /etc/landline/broker-1.properties --holder=another"
+    argv = [str(ROOT / ".venv" / "bin" / "ansible-playbook"), "playbooks/restart.yml", "--limit", "h2"]
+
+    def waiters():
+        return lab.run("h2", "pgrep --full '[l]andline may-stop'", check=False).stdout.split()
+
+    before = pids(lab)
+    lab.run("h1", f"{turn.format('may-stop')} --within=60 --for=600")
+    try:
+        playing = subprocess.Popen(argv, cwd=ROOT, env={**os.environ, LAB_ENV: lab.name})
+        try:
+            wait_until(waiters, 240, what="it waits for its turn")
+        finally:
+            playing.kill()
+            playing.wait()
+        wait_until(lambda: not waiters(), 60, interval=1, what="nobody waits on the host")
+    finally:
+        lab.run("h1", f"{turn.format('await-return')} --within=0", check=False)
+    assert pids(lab) == before
 
 
 def test_what_one_host_has_wrong_keeps_the_roll_from_beginning(lab):

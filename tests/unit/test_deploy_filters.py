@@ -16,6 +16,7 @@ def load(path):
 
 
 filters = load(ROOT / "filter_plugins" / "landline.py")
+zookeeper = load(ROOT / "filter_plugins" / "zookeeper_inventory.py")
 
 SETTINGS = {
     "first_id": "4",
@@ -144,3 +145,60 @@ def test_zookeepers_servers_are_joined_with_the_chroot_at_the_end():
 def test_ids_that_two_brokers_would_have_are_named_with_their_hosts(hosts, clashes):
     named = [{"inventory_hostname": f"h{place}", **host} for place, host in enumerate(hosts)]
     assert filters.broker_id_clashes(named) == clashes
+
+
+def looks(*states, broker_runs=True, stopped=()):
+    """What three hosts, each with a server and a broker, see of the servers a, b and c."""
+    servers = dict(zip("abc", states, strict=True))
+    return [
+        {"servers": servers, "broker_runs": broker_runs, "server_stopped": server in stopped}
+        for server in servers
+    ]
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_a_deployment_begins_where_zookeeper_serves_or_may_or_no_broker_runs(mended):
+    for seen in (
+        looks("serves", "silent", "silent"),
+        looks("silent", "unclear", "silent"),
+        looks("silent", "silent", "silent", broker_runs=False),
+        [],
+    ):
+        assert zookeeper.zookeeper_doubts(seen, mended) == []
+
+
+def test_a_deployment_without_a_quorum_says_which_servers_are_missing():
+    assert zookeeper.zookeeper_doubts(looks("alone", "silent", "silent", stopped="bc"), False) == [
+        "a answers that it serves nobody",
+        "b does not answer",
+        "c does not answer",
+    ]
+
+
+def test_a_server_is_known_by_the_host_that_sees_most_of_it():
+    cut_off = {
+        "servers": {"a": "silent", "b": "silent", "c": "silent"},
+        "broker_runs": True,
+        "server_stopped": False,
+    }
+    assert zookeeper.zookeeper_doubts([cut_off, *looks("serves", "silent", "silent")], False) == []
+
+
+@pytest.mark.parametrize(
+    ("states", "stopped", "begins"),
+    [
+        (("alone", "silent", "silent"), "bc", True),
+        (("alone", "silent", "silent"), "b", True),
+        (("alone", "silent", "silent"), "", False),  # frozen, or on hosts that are off
+        (("silent", "silent", "silent"), "b", False),
+        (("alone", "alone", "alone"), "", False),  # nobody is stopped: there is nothing to start
+    ],
+)
+def test_a_deployment_that_starts_servers_begins_where_that_may_make_a_quorum(states, stopped, begins):
+    assert (zookeeper.zookeeper_doubts(looks(*states, stopped=stopped), True) == []) is begins
+
+
+def test_an_ensemble_that_was_left_on_its_way_to_one_server_is_mended():
+    left = {"servers": {"a": "alone"}, "broker_runs": True, "server_stopped": False}
+    assert zookeeper.zookeeper_doubts([left], True) == []
+    assert zookeeper.zookeeper_doubts([left], False) == ["a answers that it serves nobody"]

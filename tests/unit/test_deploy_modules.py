@@ -4,8 +4,9 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def load(path):
     return module
 
 
+zookeeper_words = load(ROOT / "module_utils" / "zookeeper_words.py")
 unit_state = load(ROOT / "module_utils" / "unit_state.py")
 health = load(ROOT / "library" / "broker_health.py")
 instances = load(ROOT / "library" / "broker_instances_info.py")
@@ -188,3 +190,54 @@ def test_a_command_that_nobody_waits_for_any_more_is_interrupted(ends):
     reader.close()
     done = attended.attend(["sleep", "1000"], "", writer.fileno())
     assert done["rc"] == -signal.SIGINT
+
+
+@contextmanager
+def zookeeper_saying(answer):
+    """A port that answers this to everything; with None it is connected to by the kernel alone."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(64)
+                    connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    if answer is not None:
+        thread.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        if answer is not None:
+            thread.join()
+        listener.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        (b"Zookeeper version: 3.8.0\nMode: follower\n", "serves"),
+        (b"This ZooKeeper instance is not currently serving requests\n", "alone"),
+        (b"srvr is not executed because it is not in the whitelist.\n", "unclear"),
+        (b"", "unclear"),
+        (None, "silent"),
+    ],
+)
+def test_a_zookeeper_server_is_to_its_clients_what_it_answers(answer, state):
+    with zookeeper_saying(answer) as server:
+        host, port = zookeeper_words.servers_in(server)[server]
+        assert zookeeper_words.ask_state(host, port, timeout_s=0.5 if answer is None else 30) == state
+    assert zookeeper_words.ask_state(host, port) == "silent"
+
+
+def test_the_servers_of_a_connect_string_are_found_with_and_without_ports():
+    assert zookeeper_words.servers_in("a:2182,b, [::1]:2183,[fe80::2]/chroot") == {
+        "a:2182": ("a", 2182),
+        "b": ("b", 2181),
+        "[::1]:2183": ("::1", 2183),
+        "[fe80::2]": ("fe80::2", 2181),
+    }

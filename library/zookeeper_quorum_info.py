@@ -1,0 +1,106 @@
+#!/usr/bin/python
+"""Asks all servers of a ZooKeeper ensemble at once whether they serve, and tells what runs on this host."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.zookeeper_words import ask_state, servers_in
+
+DOCUMENTATION = """
+module: zookeeper_quorum_info
+short_description: Whether a ZooKeeper ensemble serves, as seen from this host
+options:
+  connect:
+    description: Kafka's zookeeper.connect.
+    type: str
+    required: true
+  within_s:
+    description: Seconds in which some server has to serve; an election may be under way.
+    type: float
+    default: 6
+  broker_units:
+    description: Pattern of the brokers' units.
+    type: str
+    required: true
+  server_unit:
+    description: Unit of this host's ZooKeeper server; empty for a host that is to have none.
+    type: str
+    default: ""
+"""
+EXAMPLES = """
+- name: Ask ZooKeeper's servers
+  zookeeper_quorum_info:
+    connect: 192.0.2.11:2181,192.0.2.12:2181,192.0.2.13:2181/kafka
+    broker_units: landline-broker@*.service
+"""
+RETURN = """
+servers:
+  description:
+    - By address, the state of each server.
+    - C(serves) - it is part of a quorum.
+    - C(alone) - it answers that it serves nobody.
+    - C(silent) - it cannot be reached, or says nothing.
+    - C(unclear) - it answers what says nothing of this, as one that speaks TLS.
+  type: dict
+  returned: always
+broker_runs:
+  description: Whether a broker of this host runs.
+  type: bool
+  returned: always
+server_stopped:
+  description: Whether this host is to have a server, and it does not run.
+  type: bool
+  returned: always
+"""
+
+PAUSE_S = 0.5
+
+
+def ask_all(connect: str, within_s: float) -> dict[str, str]:
+    """Returns the state by address; asks until somebody serves, or ``within_s`` are over."""
+    servers = servers_in(connect)
+    deadline = time.monotonic() + within_s
+    with ThreadPoolExecutor(len(servers) or 1) as pool:
+        while True:
+            states = dict(
+                zip(servers, pool.map(lambda server: ask_state(*servers[server]), servers), strict=True)
+            )
+            if "serves" in states.values() or time.monotonic() >= deadline:
+                return states
+            time.sleep(PAUSE_S)
+
+
+def active(pattern: str) -> bool:
+    """Returns whether a unit runs that has such a name; raises `subprocess.CalledProcessError`."""
+    argv = ["systemctl", "list-units", "--state=active", "--plain", "--no-legend", pattern]
+    return bool(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip())
+
+
+def main() -> None:
+    module = AnsibleModule(
+        {
+            "connect": {"required": True},
+            "within_s": {"type": "float", "default": 6.0},
+            "broker_units": {"required": True},
+            "server_unit": {"default": ""},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    try:
+        module.exit_json(
+            changed=False,
+            broker_runs=active(params["broker_units"]),
+            server_stopped=bool(params["server_unit"]) and not active(params["server_unit"]),
+            servers=ask_all(params["connect"], params["within_s"]),
+        )
+    except subprocess.CalledProcessError as error:
+        module.fail_json(msg=f"systemctl: {error.stderr.strip()}")
+
+
+if __name__ == "__main__":
+    main()
