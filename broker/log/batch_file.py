@@ -58,7 +58,11 @@ class BatchFile:
 
     def path(self, kind: str) -> Path:
         """The file of ``kind`` (a suffix such as ``.log``) under the segment's present name."""
-        return self.dir / f"{self.base_offset:020d}{kind}{self.suffix}"
+        return Path(self.file_name(kind))
+
+    def file_name(self, kind: str) -> str:
+        """:attr:`path` as a string: of a start with thousands of logs, making Paths was a third."""
+        return f"{self.dir}/{self.base_offset:020d}{kind}{self.suffix}"
 
     @property
     def file(self) -> SegmentFile:
@@ -70,16 +74,16 @@ class BatchFile:
         # another file's by the time that its finder reads or writes there.
         with _opening:
             while self._file is None:
-                path = self.path(LOG_SUFFIX)
+                name = self.file_name(LOG_SUFFIX)
                 try:
-                    file = SegmentFile(path, "r+")
+                    file = SegmentFile(name, "r+")
                 except FileNotFoundError:
-                    if path == self.path(LOG_SUFFIX):
+                    if name == self.file_name(LOG_SUFFIX):
                         raise
                     continue
                 # Were it renamed meanwhile, a topic made anew may have another file by that name by now: who renames
                 # tells the segment before the name is anybody else's.
-                if path == self.path(LOG_SUFFIX):
+                if name == self.file_name(LOG_SUFFIX):
                     self._file = file
             return self._file
 
@@ -138,7 +142,7 @@ class BatchFile:
                 return
 
     def _extent(self) -> Extent:
-        return Extent(self.file.fileno(), self.path(LOG_SUFFIX), self.size, self.base_offset, self.limit)
+        return Extent(self.file.fileno(), self.file_name(LOG_SUFFIX), self.size, self.base_offset, self.limit)
 
     def _is_batch_up_to(self, offset: int, position: int) -> bool:
         return self._is_batch(position) and self.header_at(position).last_offset <= offset

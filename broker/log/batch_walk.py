@@ -34,7 +34,7 @@ class Extent(NamedTuple):
     """A segment as a walk sees it: bytes up to ``end``; offsets from ``base_offset`` on and below ``limit``."""
 
     fd: int
-    path: Path
+    path: str | Path
     end: int
     base_offset: int
     limit: int
@@ -48,13 +48,13 @@ class DamagedError(KafkaError):
     """
 
     def __init__(
-        self, path: Path, position: int, expected: int, reason: str, second: Found | None = None
+        self, path: str | Path, position: int, expected: int, reason: str, second: Found | None = None
     ) -> None:
         super().__init__(
             Errors.CORRUPT_MESSAGE,
             f"{path} is damaged at byte {position}, where offset {expected} is expected: {reason}",
         )
-        self.path = path
+        self.path = Path(path)
         self.position = position
         self.expected = expected
         self.reason = reason

@@ -35,8 +35,8 @@ class IndexFile:
     may race with them.
     """
 
-    def __init__(self, path: Path, entry: Struct, max_bytes: int) -> None:
-        self.path = path
+    def __init__(self, path: str | Path, entry: Struct, max_bytes: int) -> None:
+        self.name = os.fspath(path)
         self._entry = entry
         self._size = entry.size
         self.max_entries = max_bytes // entry.size
@@ -51,6 +51,10 @@ class IndexFile:
         # thread reads both at once. Only appends change the bytearray in place.
         self._state = (stored, bytearray())
 
+    @property
+    def path(self) -> Path:
+        return Path(self.name)
+
     def __len__(self) -> int:
         stored, pending = self._state
         return stored + len(pending) // self._size
@@ -63,6 +67,11 @@ class IndexFile:
     def is_full(self) -> bool:
         stored, pending = self._state
         return stored + len(pending) // self._size >= self.max_entries
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether the file ends in the middle of an entry. Raises OSError."""
+        return os.stat(self.name).st_size % self._size != 0  # noqa: PTH116 - for each log at start-up
 
     @property
     def has_pending(self) -> bool:
@@ -171,7 +180,7 @@ class IndexFile:
 
     def sync(self) -> None:
         """Makes what is written durable; may run beside appends. Raises OSError."""
-        sync_file(self.path)
+        sync_file(self.name)
 
     def trim(self) -> None:
         """Writes what waits and cuts the file to its entries. Raises OSError."""
@@ -215,7 +224,7 @@ class IndexFile:
     def _reading(self) -> Iterator[int]:
         # A descriptor of its own. The index's belongs to the log's lock, and a look-up that closed it would have the
         # next write go to whatever file got its number.
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self.name, os.O_RDONLY | os.O_CLOEXEC)
         try:
             yield fd
         finally:
@@ -229,7 +238,7 @@ class IndexFile:
 
     def _open(self) -> int:
         if self._fd < 0:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(self.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         return self._fd
 
     def _close_fd(self) -> None:
@@ -238,7 +247,7 @@ class IndexFile:
             os.close(fd)
 
 
-def sync_file(path: Path) -> None:
+def sync_file(path: str | Path) -> None:
     """Syncs the file at ``path`` when there is one: through a descriptor of its own. Raises OSError."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

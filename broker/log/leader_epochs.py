@@ -36,16 +36,21 @@ class LeaderEpochCache:
     ``settled_epoch`` is the latest epoch while the file says what this cache does, else none that a batch has.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / FILE_NAME
+    def __init__(self, directory: Path, *, has_file: bool = True) -> None:
+        """``has_file``: False where the directory is known to hold none."""
+        self._directory = directory
         self._lock = threading.Lock()  # lock order 52
         self._dirty = False
         self.must_be_rebuilt = False
         self._in_file: tuple[tuple[int, int], ...] | None = None
-        self._entries: tuple[tuple[int, int], ...] = self._load()
+        self._entries: tuple[tuple[int, int], ...] = self._load() if has_file else ()
         if not self.must_be_rebuilt:
             self._in_file = self._entries
         self.settled_epoch = self.latest_epoch if self._in_file is not None else _UNSETTLED
+
+    @property
+    def _path(self) -> Path:
+        return self._directory / FILE_NAME
 
     def _load(self) -> tuple[tuple[int, int], ...]:
         try:
@@ -159,7 +164,7 @@ class LeaderEpochCache:
         """
         with self._lock:
             rename()
-            self._path = directory / FILE_NAME
+            self._directory = directory
 
     def flush(self) -> None:
         """Makes the file durable if anything changed since. Raises OSError."""

@@ -20,6 +20,7 @@ from broker.config.log_config import LONG_MAX, LogConfig
 from broker.log.batch_file import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from broker.log.batch_walk import DamagedError
 from broker.log.errors import LoadCancelled, LogDirError
+from broker.log.leader_epochs import FILE_NAME as EPOCHS_FILE_NAME
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.log import Log
 from broker.log.log_dir_health import LogDirHealth
@@ -79,17 +80,18 @@ def load_log(
 
     Raises LoadCancelled when told to stop, LogDirError when the data cannot be taken over, OSError.
     """
-    is_new = _make(directory)
-    names = set[str]() if is_new else _finish_swaps(directory, _names_in(directory))
+    listed = _names_or_made(directory)
+    is_new = listed is None
+    names = set[str]() if listed is None else _finish_swaps(directory, listed)
     segments = _find_segments(directory, names, config, parameters)
     # Nothing else of a clean log is verified. Formats only rise, so the first segment has the oldest.
     for segment in segments[:1]:
-        refuse_legacy(segment, 0)
-    epochs = LeaderEpochCache(directory)
+        if segment.size:
+            refuse_legacy(segment, 0)
+    epochs = LeaderEpochCache(directory, has_file=EPOCHS_FILE_NAME in names)
     recovered = None if parameters.clean else _recover(segments, epochs, config, parameters, topic_partition)
     found = segments
-    segments = _fitting_segments(directory, found, config, parameters)
-    log_end_offset = segments[-1].next_offset()
+    segments, log_end_offset = _fitting_segments(directory, found, config, parameters)
     start_offset = max(parameters.log_start_offset, segments[0].base_offset)
     if epochs.must_be_rebuilt:
         epochs.replace(_epochs_in(segments))
@@ -122,12 +124,13 @@ def _names_in(directory: Path) -> set[str]:
     return set(os.listdir(directory))  # noqa: PTH208 - names alone
 
 
-def _make(directory: Path) -> bool:
+def _names_or_made(directory: Path) -> set[str] | None:
+    """The names in the directory, None when it was not there and has been made."""
     try:
+        return _names_in(directory)
+    except FileNotFoundError:
         directory.mkdir()
-    except FileExistsError:
-        return False
-    return True
+        return None
 
 
 def _topic_id(directory: Path) -> UUID | None:
@@ -206,9 +209,9 @@ def _rebuild_indexes(segment: Segment, config: LogConfig, parameters: LoadParame
 
 def _fitting_segments(
     directory: Path, segments: list[Segment], config: LogConfig, parameters: LoadParameters
-) -> list[Segment]:
-    """The segments, the last with indexes that make sense; one empty segment when there is nothing to
-    keep.
+) -> tuple[list[Segment], int]:
+    """The segments, the last with indexes that make sense, and the log's end; one empty segment when there is nothing
+    to keep.
     """
     start_offset = parameters.log_start_offset
     if segments:
@@ -216,23 +219,26 @@ def _fitting_segments(
         if not active.offset_index.is_sane(active.size) or not active.time_index.is_sane():
             _log.warning("index_rebuilt", file=str(active.path(INDEX_SUFFIX)))
             _rebuild_indexes(active, config, parameters)
-        _require_end(active, config, parameters)
-        if start_offset <= active.base_offset or start_offset <= active.next_offset():
-            return segments
+        end_offset = _end_of(active, config, parameters)
+        if start_offset <= max(active.base_offset, end_offset):
+            return segments, end_offset
         _log.warning("log_behind_its_start", dir=str(directory), log_start_offset=start_offset)
         for segment in segments:
             segment.delete_files()
     segment = Segment.create(directory, start_offset, config.segment_index_bytes, parameters.clock.wall_ms())
     segment.preallocate_indexes()
-    return [segment]
+    return [segment], start_offset
 
 
-def _require_end(active: Segment, config: LogConfig, parameters: LoadParameters) -> None:
-    """Cuts off a damaged end of a log that was closed cleanly: nothing can follow what ends nobody knows where."""
+def _end_of(active: Segment, config: LogConfig, parameters: LoadParameters) -> int:
+    """Where the log ends. Cuts off a damaged end of one that was closed cleanly: nothing can follow what ends nobody
+    knows where.
+    """
     try:
-        active.next_offset()
+        return active.next_offset()
     except DamagedError:
         _rebuild_indexes(active, config, parameters)
+        return active.next_offset()
 
 
 def _recover(

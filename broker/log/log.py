@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import structlog
@@ -47,6 +48,7 @@ _INSPECT_INLINE_BYTES = 64 * 1024
 _FRESH_MS = 1_000
 
 
+@lru_cache(maxsize=256)  # one for all logs of a topic
 def rules_of(config: LogConfig) -> BatchRules:
     """What a topic's config asks of an appended batch."""
     levels = {

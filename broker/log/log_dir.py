@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 
 import structlog
@@ -105,22 +107,23 @@ class LogDir:
     def partitions(self) -> list[tuple[TopicPartition, Path]]:
         """The partitions that lie here, by name. Raises LogDirError on a directory that is none."""
         found = []
-        for path in self._directories():
-            if path.name.endswith(_PASSED_OVER_SUFFIXES):
+        for name in self._directories():
+            path = self.path / name
+            if name.endswith(_PASSED_OVER_SUFFIXES):
                 _log.warning("log_directory_passed_over", dir=str(path))
-            elif not path.name.endswith(DELETE_DIR_SUFFIX):
-                found.append((_parse_name(path), path))
-        return sorted(found)
+            elif not name.endswith(DELETE_DIR_SUFFIX):
+                found.append((_parse_name(path, name), path))
+        return sorted(found, key=itemgetter(0))
 
     def deleted_partitions(self) -> list[Path]:
         """Directories of deleted partitions whose files are still here."""
-        return [path for path in self._directories() if path.name.endswith(DELETE_DIR_SUFFIX)]
+        return [self.path / name for name in self._directories() if name.endswith(DELETE_DIR_SUFFIX)]
 
-    def _directories(self) -> Iterator[Path]:
+    def _directories(self) -> Iterator[str]:
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if entry.is_dir() and not entry.name.startswith(".") and entry.name not in _NOT_OURS:
-                    yield Path(entry.path)
+                    yield entry.name
 
     # -- checkpoints -------------------------------------------------------------------------------
 
@@ -164,11 +167,11 @@ class LogDir:
         return True
 
 
-def _parse_name(path: Path) -> TopicPartition:
-    topic, dash, number = path.name.rpartition("-")
+def _parse_name(path: Path, name: str) -> TopicPartition:
+    topic, dash, number = name.rpartition("-")
     if not topic or not dash or not number.isdigit():
         raise LogDirError(
             f"{path} is not the directory of a partition (topic-number): move it out of log.dirs, "
             "which must hold nothing else"
         )
-    return TopicPartition(topic, int(number))
+    return TopicPartition(sys.intern(topic), int(number))  # one text for its thousands of partitions

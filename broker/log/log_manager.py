@@ -163,13 +163,16 @@ class LogManager(LogMaker):
         cancel: threading.Event | None,
         meter: LoadMeter,
     ) -> None:
+        topics = {tp.topic for _, partitions, _ in jobs for tp, _ in partitions}
+        configs = {topic: self._topic_configs(topic) for topic in topics}
+
         def load(log_dir: LogDir, tp: TopicPartition, path: Path, parameters: _DirParameters) -> None:
             if cancel is not None and cancel.is_set():
                 raise LoadCancelled("loading was told to stop")
             if log_dir.health.failure is not None:
                 return
             try:
-                log = self._load_one(tp, path, parameters, meter)
+                log = self._load_one(tp, path, configs[tp.topic], parameters, meter)
             except OSError as error:
                 self.dirs.fail_at_start(log_dir, f"load {path}", error)
                 return
@@ -191,11 +194,18 @@ class LogManager(LogMaker):
         for log_dir in self.dirs.unclean & self._loaded_dirs:
             self._sync_dir(log_dir)
 
-    def _load_one(self, tp: TopicPartition, path: Path, parameters: _DirParameters, meter: LoadMeter) -> Log:
+    def _load_one(
+        self,
+        tp: TopicPartition,
+        path: Path,
+        config: LogConfig,
+        parameters: _DirParameters,
+        meter: LoadMeter,
+    ) -> Log:
         return load_log(
             path,
             tp,
-            self._topic_configs(tp.topic),
+            config,
             LoadParameters(
                 clean=parameters.clean,
                 recovery_point=parameters.recovery_points.get(tp, 0),

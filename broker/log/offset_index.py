@@ -20,7 +20,7 @@ ENTRY_BYTES = _ENTRY.size
 class OffsetIndex:
     """Kafka's OffsetIndex. Invariant: offsets and positions of the entries both rise."""
 
-    def __init__(self, path: Path, base_offset: int, max_bytes: int) -> None:
+    def __init__(self, path: str | Path, base_offset: int, max_bytes: int) -> None:
         self.base_offset = base_offset
         self.file = IndexFile(path, _ENTRY, max_bytes)
 
@@ -58,8 +58,8 @@ class OffsetIndex:
         file = self.file
         if not len(file):
             return True
-        if file.path.stat().st_size % ENTRY_BYTES or len(file) > file.max_entries:
+        if file.is_torn or len(file) > file.max_entries:
             return False
-        relative, position = file.entry(len(file) - 1)
-        first = file.entry(0)
+        last = relative, position = file.entry(len(file) - 1)
+        first = file.entry(0) if len(file) > 1 else last
         return relative > 0 and 0 < position < log_bytes and first[0] <= relative and first[1] <= position

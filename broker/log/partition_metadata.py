@@ -6,6 +6,7 @@ import base64
 import binascii
 import errno
 import os
+from functools import lru_cache
 from pathlib import Path
 from uuid import UUID
 
@@ -19,6 +20,7 @@ def topic_id_text(topic_id: UUID) -> str:
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
+@lru_cache(maxsize=1024)  # a topic's logs all have the same
 def parse_topic_id(text: str) -> UUID:
     """The id of Kafka's spelling. Raises ValueError."""
     try:
@@ -30,7 +32,7 @@ def parse_topic_id(text: str) -> UUID:
 def read_topic_id(directory: Path) -> UUID | None:
     """The directory's topic id, None without a file. Raises ValueError when it cannot be understood."""
     try:
-        text = read_file(directory / FILE_NAME).decode(errors="replace")
+        text = read_file(f"{directory}/{FILE_NAME}").decode(errors="replace")
     except FileNotFoundError:
         return None
     for line in text.splitlines():

@@ -20,6 +20,7 @@ TEMPORARY_SUFFIX = ".tmp"
 ATTRIBUTE = "user.landline.crc32c"
 # Up to here each bit is tried: some 0.1 s.
 _MENDABLE_BYTES = 8192
+_BLOCK_BYTES = 65536
 _log = structlog.get_logger(__name__)
 
 
@@ -51,17 +52,22 @@ def seal(fd: int, data: bytes) -> None:
         os.setxattr(fd, ATTRIBUTE, b"%08x" % crc32c(data))
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: str | Path) -> bytes:
     """What was written to ``path``; a small file is mended when one bit of it is wrong.
 
     Raises DamagedFileError when more is, OSError.
     """
-    with path.open("rb") as file:  # both of one file, though another takes its place meanwhile
-        data = file.read()
+    fd = os.open(
+        path, os.O_RDONLY | os.O_CLOEXEC
+    )  # both of one file, though another takes its place meanwhile
+    try:
+        data = _read_whole(fd)
         try:
-            noted = int(os.getxattr(file.fileno(), ATTRIBUTE), 16)
+            noted = int(os.getxattr(fd, ATTRIBUTE), 16)
         except (OSError, ValueError):
             return data
+    finally:
+        os.close(fd)
     if crc32c(data) == noted:
         return data
     mended = _mended(data, noted)
@@ -72,6 +78,14 @@ def read_file(path: Path) -> bytes:
         )
     _log.error("file_mended", file=str(path), bits=1, do="look at the disk: it gave back a flipped bit")
     return mended
+
+
+def _read_whole(fd: int) -> bytes:
+    """By few calls: two such files of each log are read at a start, and most fit into one block."""
+    blocks = [os.read(fd, _BLOCK_BYTES)]
+    while len(blocks[-1]) == _BLOCK_BYTES:
+        blocks.append(os.read(fd, _BLOCK_BYTES))
+    return b"".join(blocks)
 
 
 def _mended(data: bytes, crc: int) -> bytes | None:

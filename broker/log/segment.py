@@ -67,9 +67,9 @@ class Segment(BatchFile):
 
     def _open_indexes(self) -> None:
         base = self.base_offset
-        self.offset_index = OffsetIndex(self.path(INDEX_SUFFIX), base, self.index_max_bytes)
-        self.time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), base, self.index_max_bytes)
-        self.txn_index = TransactionIndex(self.path(TXN_INDEX_SUFFIX))
+        self.offset_index = OffsetIndex(self.file_name(INDEX_SUFFIX), base, self.index_max_bytes)
+        self.time_index = TimeIndex(self.file_name(TIME_INDEX_SUFFIX), base, self.index_max_bytes)
+        self.txn_index = TransactionIndex(self.file_name(TXN_INDEX_SUFFIX))
 
     @classmethod
     def create(
@@ -89,7 +89,7 @@ class Segment(BatchFile):
     def open(cls, directory: Path, base_offset: int, index_max_bytes: int, suffix: str = "") -> Segment:
         """A segment that is on disk. Its files are opened when they are needed first."""
         segment = cls(directory, base_offset, index_max_bytes, 0, suffix)
-        stat = segment.path(LOG_SUFFIX).stat()
+        stat = os.stat(segment.file_name(LOG_SUFFIX))  # noqa: PTH116 - once for each log at start-up
         segment.size = stat.st_size
         segment.created_ms = stat.st_mtime_ns // 1_000_000
         return segment
@@ -208,8 +208,13 @@ class Segment(BatchFile):
         """
         next_offset = self.base_offset
         self.bytes_since_index_entry = 0
+        if not self.size:
+            return next_offset
+        entry = self.last_sound_entry()
+        if entry is None:  # every batch is gone through: what the time index says of them need not be read
+            self.max_timestamp, self.max_timestamp_offset = -1, self.base_offset
         end = 0
-        for position, header in self.sound_headers_for(self.limit):
+        for position, header in self.sound_headers_from(0 if entry is None else entry[1]):
             next_offset = header.next_offset
             end = position + header.size_bytes
             self._note_timestamp(header)
@@ -299,9 +304,9 @@ class Segment(BatchFile):
         self._name_indexes()
 
     def _name_indexes(self) -> None:
-        self.offset_index.file.path = self.path(INDEX_SUFFIX)
-        self.time_index.file.path = self.path(TIME_INDEX_SUFFIX)
-        self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
+        self.offset_index.file.name = self.file_name(INDEX_SUFFIX)
+        self.time_index.file.name = self.file_name(TIME_INDEX_SUFFIX)
+        self.txn_index.name = self.file_name(TXN_INDEX_SUFFIX)
 
     def delete_files(self) -> None:
         """Unlinks all its files, those that are there."""

@@ -20,7 +20,7 @@ ENTRY_BYTES = _ENTRY.size
 class TimeIndex:
     """Kafka's TimeIndex. Invariant: timestamps rise strictly, offsets do not fall."""
 
-    def __init__(self, path: Path, base_offset: int, max_bytes: int) -> None:
+    def __init__(self, path: str | Path, base_offset: int, max_bytes: int) -> None:
         self.base_offset = base_offset
         self.file = IndexFile(path, _ENTRY, max_bytes)
         self._last_timestamp: int | None = None
@@ -92,7 +92,8 @@ class TimeIndex:
         file = self.file
         if not len(file):
             return True
-        if file.path.stat().st_size % ENTRY_BYTES or len(file) > file.max_entries:
+        if file.is_torn or len(file) > file.max_entries:
             return False
         timestamp, relative = file.entry(len(file) - 1)
-        return relative >= 0 and timestamp > 0 and timestamp >= file.entry(0)[0]
+        first = file.entry(0)[0] if len(file) > 1 else timestamp
+        return relative >= 0 and timestamp > 0 and timestamp >= first

@@ -23,8 +23,12 @@ VERSION = 0
 class TransactionIndex:
     """Kafka's TransactionIndex. Entries rise by their last offset. Small, so it is read whole when asked."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | Path) -> None:
+        self.name = os.fspath(path)
+
+    @property
+    def path(self) -> Path:
+        return Path(self.name)
 
     def entries(self) -> list[AbortedTransaction]:
         """All entries; a torn last one is left out. Raises OSError but for a missing file."""

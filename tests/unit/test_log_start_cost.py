@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +62,53 @@ def test_a_clean_log_is_opened_by_one_look_at_its_directory(tmp_path, calls) -> 
     calls.clear()
     manager.shutdown()
     assert not +calls, "nothing was appended: closing it again changes no file"
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_logs_without_records_hold_no_file_open_after_a_start(tmp_path, clean) -> None:
+    manager, _ = started(tmp_path)
+    for number in range(50):
+        manager.get_or_create(TopicPartition("idle", number))
+    if clean:
+        manager.shutdown()
+    else:
+        manager.dirs.unlock()
+    before = open_files()
+    again, log = started(tmp_path)
+    assert open_files() - before <= 2, "the lock of the directory"
+    log.append_as_leader(batch(b"x"), 0)
+    assert contents(log) == [(0, b"x")]
+    again.shutdown()
+
+
+def test_what_its_topic_asks_for_is_looked_up_once_for_all_its_logs(tmp_path) -> None:
+    manager, _ = started(tmp_path)
+    for number in range(20):
+        manager.get_or_create(TopicPartition("wide", number))
+    manager.shutdown()
+    asked: Counter[str] = Counter()
+
+    def config_of(topic: str) -> LogConfig:
+        asked[topic] += 1
+        return LogConfig(retention_ms=7)
+
+    again = LogManager([str(tmp_path)], LogConfig(), config_of)
+    again.startup()
+    assert asked == {"t": 1, "wide": 1}
+    assert {log.config.retention_ms for log in again.all_logs()} == {7}
+    again.shutdown()
+
+
+def test_the_latest_timestamp_of_a_short_log_is_its_batches_whatever_the_time_index_says(tmp_path) -> None:
+    closed_with(tmp_path, batch(b"x", timestamp=1_000))
+    (index,) = tmp_path.glob("t-0/*.timeindex")
+    index.write_bytes((999_999).to_bytes(8, "big") + bytes(4))
+    _, log = started(tmp_path)
+    assert log.segments[0].largest_timestamp == 1_000
 
 
 def test_a_killed_log_is_recovered_by_few_looks(tmp_path, calls) -> None:
