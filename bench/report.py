@@ -105,10 +105,12 @@ def write_json(path: Path, report: Report, samples: Sequence[Sample]) -> None:
 
 def goal_text(goal: Goal, better: Better) -> str:
     """What is asked for, in a few words."""
+    parts = []
+    if goal.value is not None:
+        parts.append(f"{'at most' if better is Better.LOWER else 'at least'} {goal.value:g}")
     if goal.times is not None:
-        return "not behind" if goal.times == 1 else f"{goal.times:g} times better"
-    assert goal.value is not None
-    return f"{'at most' if better is Better.LOWER else 'at least'} {goal.value:g}"
+        parts.append("not behind" if goal.times == 1 else f"{goal.times:g} times better")
+    return ", ".join(parts)
 
 
 def _table(section: Section, report: Report) -> Table:

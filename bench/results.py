@@ -36,7 +36,7 @@ class GoalState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What Landline promises of a figure: a ``value`` in its unit, or to be ``times`` better than Kafka 3.9.1."""
+    """What Landline promises of a figure: a ``value`` in its unit, to be ``times`` better than Kafka 3.9.1, or both."""
 
     value: float | None = None
     times: float | None = None
@@ -141,17 +141,29 @@ def _verdict(advantage: Spread | None) -> Verdict | None:
 
 
 def _goal(metric: Metric, ours: Spread | None, advantage: Spread | None) -> GoalState | None:
-    if metric.goal is None:
+    """Of a goal in two parts the worse; nothing while one of them cannot be told."""
+    goal = metric.goal
+    if goal is None:
         return None
-    if metric.goal.times is not None:
-        if advantage is None:
-            return None
-        if advantage.median >= metric.goal.times:
-            return GoalState.MET
-        level = metric.goal.times == 1 and advantage.median >= TIE_LOW
-        return GoalState.LEVEL if level else GoalState.MISSED
-    if ours is None or metric.goal.value is None:
+    parts: list[GoalState | None] = []
+    if goal.times is not None:
+        parts.append(_held_against(goal.times, advantage))
+    if goal.value is not None:
+        parts.append(_within(goal.value, metric.better, ours))
+    order = (GoalState.MISSED, None, GoalState.LEVEL, GoalState.MET)
+    return min(parts, key=order.index, default=None)
+
+
+def _held_against(times: float, advantage: Spread | None) -> GoalState | None:
+    if advantage is None:
         return None
-    lower = metric.better is Better.LOWER
-    met = ours.median <= metric.goal.value if lower else ours.median >= metric.goal.value
+    if advantage.median >= times:
+        return GoalState.MET
+    return GoalState.LEVEL if times == 1 and advantage.median >= TIE_LOW else GoalState.MISSED
+
+
+def _within(value: float, better: Better, ours: Spread | None) -> GoalState | None:
+    if ours is None:
+        return None
+    met = ours.median <= value if better is Better.LOWER else ours.median >= value
     return GoalState.MET if met else GoalState.MISSED

@@ -5,7 +5,8 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
-from typing import Generic, ParamSpec, Self, TypeVar, cast
+from multiprocessing.context import ForkServerContext, SpawnContext
+from typing import ClassVar, Generic, ParamSpec, Self, TypeVar, cast
 
 ANSWER_TIMEOUT_S = 120.0
 T = TypeVar("T")
@@ -17,12 +18,19 @@ class ClientDiedError(RuntimeError):
 
 
 class ClientProcess(Generic[T]):
-    """``work`` in a process that is up when the ``with`` block begins, waits for ``go``, and is gone when it ends."""
+    """``work`` in a process that is up when the ``with`` block begins, waits for ``go``, and is gone when it ends.
+
+    ``context`` is how it is started: a spawned one's CPU time is in this process's once it has ended, one of the fork
+    server's is up sooner.
+    """
+
+    context: ClassVar[SpawnContext | ForkServerContext] = multiprocessing.get_context("spawn")
 
     def __init__(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, work, arguments, named), daemon=True)
+        self._pipe, theirs = self.context.Pipe()
+        self._process = self.context.Process(
+            target=_serve, args=(theirs, work, arguments, named), daemon=True
+        )
         self._process.start()
         theirs.close()
 
@@ -39,6 +47,10 @@ class ClientProcess(Generic[T]):
     def done(self) -> bool:
         """Has it a result, or died?"""
         return self._pipe.poll()
+
+    def done_within(self, seconds: float) -> bool:
+        """Has it a result, or died, within so many seconds?"""
+        return self._pipe.poll(seconds)
 
     def go(self) -> None:
         """Lets it begin."""

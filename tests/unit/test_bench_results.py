@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.percentiles import percentile, summarise
+from bench.report import goal_text
 from bench.results import Better, Goal, GoalState, Metric, Sample, Verdict, compare
 
 RATE = Metric("rate", "produce", "MiB/s", Better.HIGHER)
@@ -61,6 +62,25 @@ def test_a_goal_in_times_is_held_against_the_first_of_the_others(times, ours, st
     (found,) = compare([metric], given, "L", ["K", "K4"])
     assert found.goal is state
     assert found.advantages["K4"].median == ours
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "state"),
+    [
+        (10.0, [20.0], GoalState.MET),
+        (10.0, [9.0], GoalState.LEVEL),
+        (10.0, [5.0], GoalState.MISSED),
+        (30.0, [90.0], GoalState.MISSED),
+        (30.0, [], GoalState.MISSED),
+        (10.0, [], None),
+    ],
+)
+def test_of_a_goal_in_two_parts_the_worse_is_told(ours, theirs, state) -> None:
+    metric = Metric("p99", "beside", "ms", Better.LOWER, Goal(value=20, times=1))
+    given = [Sample("p99", "L", 0, ours), *[Sample("p99", "K", 0, value) for value in theirs]]
+    (found,) = compare([metric], given, "L", ["K"])
+    assert found.goal is state
+    assert goal_text(Goal(value=20, times=1), Better.LOWER) == "at most 20, not behind"
 
 
 def test_one_target_alone_has_no_verdict() -> None:

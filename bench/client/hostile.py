@@ -1,0 +1,248 @@
+"""Peers that mean no good: each is a process that does one thing to a broker until its time is over.
+
+They cost as little as they can, and give way to everybody else on the CPUs (nice 19): what harms the others must be the
+broker's work for them, not the work of sending it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bench.client.process import ClientProcess
+from tests.support.brokers import HOST
+
+ROOM = 1 << 20
+LENGTH = struct.Struct(">i")
+LINGER = struct.pack("ii", 1, 0)
+SOCKETS_OF_A_STORM = 64
+LEAST_WAIT_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What one peer got: answers, and how often it was put out, or turned away."""
+
+    answered: int = 0
+    closed: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.answered + other.answered, self.closed + other.closed)
+
+
+class _OverError(Exception):
+    """The peer's time is over."""
+
+
+class _Peer:
+    """One connection that is made anew when the broker closes it. Raises :class:`_OverError` when the time is over."""
+
+    def __init__(self, port: int, end: float) -> None:
+        self.port, self.end = port, end
+        self._buffer = memoryview(bytearray(ROOM))
+        self._socket: socket.socket | None = None
+        self.answered = self.closed = 0
+
+    def send(self, data: bytes) -> None:
+        self._connected().sendall(data)
+
+    def receive(self) -> bytes:
+        """One answer's first bytes; the rest is thrown away."""
+        (size,) = LENGTH.unpack(self._exactly(LENGTH.size))
+        head = self._exactly(min(size, 64))
+        left = size - len(head)
+        while left > 0:
+            left -= self._some(left)
+        self.answered += 1
+        return head
+
+    def drain(self) -> None:
+        """Takes what comes, whatever it is, until the broker closes."""
+        while self._some(ROOM):
+            pass
+
+    def reset(self) -> None:
+        """Hangs up without a goodbye: no port is left waiting."""
+        if self._socket is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER)
+            self._socket.close()
+            self._socket = None
+
+    def lost(self) -> None:
+        """The broker closed, or did not let it in."""
+        self.closed += 1
+        self.reset()
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = socket.create_connection((HOST, self.port), self._left())
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.settimeout(self._left())
+        return self._socket
+
+    def _left(self) -> float:
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise _OverError
+        return max(left, LEAST_WAIT_S)
+
+    def _exactly(self, size: int) -> bytes:
+        done = 0
+        while done < size:
+            done += self._take(self._buffer[done:size])
+        return bytes(self._buffer[:size])
+
+    def _some(self, most: int) -> int:
+        return self._take(self._buffer[:most])
+
+    def _take(self, view: memoryview) -> int:
+        count = self._connected().recv_into(view)
+        if count == 0:
+            raise ConnectionResetError
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The frames one after the other, ``in_flight`` of them at a time. ``opening`` is sent first on a connection."""
+
+    frames: Sequence[bytes]
+    in_flight: int = 1
+    opening: bytes = b""
+
+    def begin(self, peer: _Peer) -> Iterator[None]:
+        """Yields after each answer."""
+        if self.opening:
+            peer.send(self.opening)
+            peer.receive()
+        sent = received = 0
+        while True:
+            while sent - received < self.in_flight:
+                peer.send(self.frames[sent % len(self.frames)])
+                sent += 1
+            peer.receive()
+            received += 1
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSession:
+    """Opens a fetch session (v12 to v17) of what ``opening`` names, and asks again and again for nothing new."""
+
+    opening: bytes
+    empty: bytes
+    epoch_at: int
+    """Where in ``empty`` the session's epoch lies; its id lies before."""
+
+    def begin(self, peer: _Peer) -> Iterator[None]:
+        """Yields after each answer."""
+        peer.send(self.opening)
+        (session,) = struct.unpack_from(">i", peer.receive(), 4 + 1 + 4 + 2)
+        frame, epoch = bytearray(self.empty), 0
+        while True:
+            epoch += 1
+            struct.pack_into(">ii", frame, self.epoch_at - 4, session, epoch)
+            peer.send(bytes(frame))
+            peer.receive()
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Sends ``data`` on ``connections`` sockets and holds them: halves of requests, or fetches that wait."""
+
+    data: bytes
+    connections: int = 1
+
+    def begin(self, peer: _Peer) -> Iterator[None]:
+        """Ends with the time only."""
+        with ExitStack() as stack:
+            for _ in range(self.connections):
+                with suppress(TimeoutError):  # the broker takes no more of it
+                    held = stack.enter_context(socket.create_connection((HOST, peer.port), 5))
+                    held.settimeout(0.3)
+                    held.sendall(self.data)
+            time.sleep(max(0.0, peer.end - time.monotonic()))
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """Connects, sends ``data`` and hangs up, as often as it can."""
+
+    data: bytes = b""
+
+    def begin(self, peer: _Peer) -> Iterator[None]:
+        """Yields after each connection."""
+        while True:
+            peer.send(self.data)
+            peer.answered += 1
+            peer.reset()
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class Deaf:
+    """Sends the frame without end and reads no answer."""
+
+    frame: bytes
+
+    def begin(self, peer: _Peer) -> Iterator[None]:
+        """Yields after each request."""
+        while True:
+            peer.send(self.frame)
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Asks a page of the HTTP endpoint, a connection for each."""
+
+    path: str
+
+    def begin(self, peer: _Peer) -> Iterator[None]:
+        """Yields after each page."""
+        while True:
+            peer.send(f"GET {self.path} HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n".encode())
+            with suppress(ConnectionResetError):
+                peer.drain()
+            peer.answered += 1
+            peer.reset()
+            yield
+
+
+Hostility = Repeated | IdleSession | Held | Storm | Deaf | Page
+
+
+class HostilePeer(ClientProcess[Tally]):
+    """One peer; begins with ``go``, and may be ended at any time."""
+
+    context: ClassVar = multiprocessing.get_context("forkserver")
+
+    def __init__(self, does: Hostility, port: int, seconds: float) -> None:
+        super().__init__(attack, does, port, seconds)
+
+
+def attack(does: Hostility, port: int, seconds: float) -> Tally:
+    """Does it for so many seconds, in this process."""
+    os.nice(19)
+    end = time.monotonic() + seconds
+    peer = _Peer(port, end)
+    while time.monotonic() < end:
+        try:
+            for _ in does.begin(peer):
+                if time.monotonic() >= end:
+                    break
+        except (_OverError, TimeoutError):
+            break
+        except OSError:
+            peer.lost()
+    peer.reset()
+    return Tally(peer.answered, peer.closed)

@@ -1,0 +1,159 @@
+"""The benchmark's hostile peers: what they send is what they say, and no broker that hangs up ends them."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from bench.client.hostile import Held, HostilePeer, IdleSession, Page, Repeated, Storm, attack
+from bench.hostilities import ROWS, Place, Row
+from broker.protocol import codec, framing
+from broker.protocol.api_keys import APIS
+from tests.support.wait import wait_until
+from tests.support.wire import receive_frame
+
+ANSWER = struct.pack(">ii", 8, 1) + b"body"
+SHORT_S = 0.3
+
+
+@contextmanager
+def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """Every connection in a thread of its own; the port."""
+    threads: list[threading.Thread] = []
+
+    def one(connection: socket.socket) -> None:
+        with connection, suppress(ConnectionError):
+            serve(connection)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                thread = threading.Thread(target=one, args=(connection,))
+                thread.start()
+                threads.append(thread)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        acceptor = threading.Thread(target=accept)
+        acceptor.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+    for thread in (acceptor, *threads):
+        thread.join(10)
+
+
+def test_a_peer_repeats_its_requests_in_turn_after_its_opening() -> None:
+    seen: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        while True:
+            seen.append(receive_frame(connection))
+            connection.sendall(ANSWER)
+
+    frames = [struct.pack(">i", 1) + each for each in (b"a", b"b")]
+    with serving(serve) as port:
+        tally = attack(Repeated(frames, in_flight=3, opening=struct.pack(">i", 1) + b"o"), port, SHORT_S)
+    assert seen[:5] == [b"o", b"a", b"b", b"a", b"b"]
+    assert tally.answered > 4
+    assert tally.closed == 0
+
+
+def test_a_peer_that_is_put_out_comes_again() -> None:
+    with serving(lambda connection: connection.close()) as port:
+        tally = attack(Repeated([ANSWER]), port, SHORT_S)
+    assert tally.answered == 0
+    assert tally.closed > 1
+
+
+def test_a_peer_whose_broker_is_gone_ends_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert attack(Repeated([ANSWER]), port, SHORT_S).answered == 0
+
+
+def test_a_peer_whose_broker_says_nothing_ends_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert attack(Repeated([ANSWER]), listener.getsockname()[1], SHORT_S).answered == 0
+
+
+def test_a_session_is_asked_with_its_id_and_the_next_epoch() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def serve(connection: socket.socket) -> None:
+        receive_frame(connection)
+        connection.sendall(struct.pack(">iibihi", 15, 1, 0, 0, 0, 4711))
+        while True:
+            seen.append(struct.unpack_from(">ii", receive_frame(connection), 2))
+            connection.sendall(ANSWER)
+
+    empty = struct.pack(">ihii", 10, 0, 0, 0)
+    with serving(serve) as port:
+        attack(IdleSession(ANSWER, empty, 4 + 2 + 4), port, SHORT_S)
+    assert seen[:3] == [(4711, 1), (4711, 2), (4711, 3)]
+
+
+def test_what_is_held_is_sent_on_each_connection_and_kept_open_until_the_end() -> None:
+    held: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        data = connection.recv(100)
+        assert connection.recv(1) == b""
+        held.append(data)
+
+    with serving(serve) as port:
+        attack(Held(b"half", 3), port, SHORT_S)
+        wait_until(lambda: len(held) == 3)
+    assert held == [b"half"] * 3
+
+
+def test_a_storm_and_pages_are_a_connection_each() -> None:
+    seen: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        seen.append(connection.recv(1000))
+
+    with serving(serve) as port:
+        assert attack(Storm(b"x"), port, SHORT_S).answered > 1
+        assert attack(Page("/metrics"), port, SHORT_S).answered > 1
+    assert b"x" in seen
+    assert seen[-1].startswith(b"GET /metrics HTTP/1.1\r\n")
+
+
+def test_a_peer_is_a_process_of_its_own() -> None:
+    with serving(lambda connection: connection.close()) as port, HostilePeer(Storm(), port, SHORT_S) as peer:
+        peer.go()
+        assert peer.done_within(60)
+        assert peer.result().answered > 0
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.key)
+def test_the_requests_of_every_row_are_decoded(row: Row) -> None:
+    """But those that are halves, or garbage: a mistake in a request would measure a refusal."""
+    does = row.does(Place("victim", "own", 3))
+    frames: list[bytes] = []
+    if isinstance(does, Repeated):
+        frames += does.frames
+    elif isinstance(does, IdleSession):
+        frames += [does.opening, does.empty]
+    for frame in frames:
+        key, version = struct.unpack_from(">hh", frame, 4)
+        assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
+        if row.key == "garbage":
+            assert version > APIS[key].max_version
+            continue
+        codec.decode(
+            key, version, "request", memoryview(frame)[len(frame) - _body_size(frame, key, version) :]
+        )
+
+
+def _body_size(frame: bytes, key: int, version: int) -> int:
+    return len(frame) - len(framing.request_prefix(key, version, 1, "hostile", 0))
+
+
+def test_rows_have_keys_and_titles_of_their_own() -> None:
+    assert len({row.key for row in ROWS}) == len({row.title for row in ROWS}) == len(ROWS)
