@@ -44,7 +44,7 @@ class Verdict(Enum):
 
     SERVED = "answered, or waiting in a purgatory: the connection goes on"
     QUEUED = "on its way to a handler: the connection waits for the answer"
-    FULL = "the RequestChannel is full: try again"
+    FULL = "the RequestChannel has no room for it: to be handed over ``again``"
 
 
 Dispatch = Callable[[Request], Verdict]
@@ -275,15 +275,17 @@ class Processor:
         if not request.done:
             self._mute(connection)
         if verdict is Verdict.FULL:
-            request.keep()
             self._stalled.append((connection, request))
 
     def _retry_stalled(self) -> None:
+        """Each address that finds no room waits for itself, in its order, and for no other."""
+        full: set[str] = set()
         for _ in range(len(self._stalled)):
             connection, request = self._stalled.popleft()
-            if connection.fd in self._connections and self._dispatch(request) is Verdict.FULL:
+            address = connection.info.client_address
+            if connection.fd >= 0 and (address in full or not request.again()):
+                full.add(address)
                 self._stalled.append((connection, request))
-                return
 
     def _go_on(self) -> None:
         """Goes on with connections whose requests used up their share of a turn, answered or not."""
@@ -395,7 +397,7 @@ class Processor:
         del self._connections[fd]
         self._epoll.unregister(fd)
         connection.socket.close()
-        connection.muted = True
+        connection.muted = connection.info.gone = True
         connection.out.clear()
         connection.drop_buffer()
         self._rations.forget(connection)

@@ -28,14 +28,18 @@ class Rule:
     """Bounds of one API: bytes of the body and elements of all its arrays together, those in elements too.
 
     An element of the dearest APIs takes 12 µs (DescribeGroups, FindCoordinator), so 512 hold the network thread for
-    less than its share of 10 ms for a connection; 100,000 hold a handler for a second. ``for_brokers``: served by
-    handlers of its own, so that no work of clients keeps a broker from what its controller tells it.
+    a few milliseconds; 100,000 hold a handler for a second. ``for_brokers``: served by handlers of its own, so that no
+    work of clients keeps a broker from what its controller tells it. ``blocks``: its handler waits for others more than
+    it computes, so several may run at once however large they are. ``asks_only``: it changes nothing, and need not be
+    served when who asked has gone.
     """
 
     here_bytes: int = 16 * 1024
     here_elements: int = 512
     most_elements: int = 100_000
     for_brokers: bool = False
+    blocks: bool = False
+    asks_only: bool = False
 
     def place(self, size: int, elements: int) -> Place:
         """Of a body of ``size`` bytes; ``elements`` may be any number above the bound where there are more."""
@@ -48,7 +52,10 @@ class Rule:
 
 _ON_HANDLERS: Final = -1  # bytes: no body is as small
 _UNBOUNDED: Final = (1 << 31) - 1
-_HANDLERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0)
+_ASKS: Final = Rule(asks_only=True)
+_ASKS_HANDLERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, asks_only=True)
+_ADMIN: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, blocks=True)
+_ASKS_ADMIN: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, blocks=True, asks_only=True)
 # What brokers tell of all their partitions, each with its replicas: its handler is the bound.
 _BROKERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, most_elements=10_000_000, for_brokers=True)
 
@@ -56,35 +63,35 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     # Records and positions are read where they lie: bytes cost nothing, partitions a few microseconds each.
     ApiKey.PRODUCE: Rule(here_bytes=_UNBOUNDED, here_elements=1_000),
     ApiKey.FETCH: Rule(here_bytes=_UNBOUNDED, here_elements=2_000),
-    ApiKey.LIST_OFFSETS: Rule(),
-    ApiKey.METADATA: Rule(),
+    ApiKey.LIST_OFFSETS: _ASKS,
+    ApiKey.METADATA: _ASKS,
     ApiKey.LEADER_AND_ISR: _BROKERS,
     ApiKey.STOP_REPLICA: _BROKERS,
     ApiKey.UPDATE_METADATA: _BROKERS,
     ApiKey.CONTROLLED_SHUTDOWN: _BROKERS,
     ApiKey.OFFSET_COMMIT: Rule(),
-    ApiKey.OFFSET_FETCH: Rule(),
-    ApiKey.FIND_COORDINATOR: Rule(),
+    ApiKey.OFFSET_FETCH: _ASKS,
+    ApiKey.FIND_COORDINATOR: _ASKS,
     ApiKey.JOIN_GROUP: Rule(),
     ApiKey.HEARTBEAT: Rule(),
     ApiKey.LEAVE_GROUP: Rule(),
     ApiKey.SYNC_GROUP: Rule(),
-    ApiKey.DESCRIBE_GROUPS: _HANDLERS,  # one name can ask for megabytes of members
-    ApiKey.LIST_GROUPS: _HANDLERS,  # all groups there are
+    ApiKey.DESCRIBE_GROUPS: _ASKS_HANDLERS,  # one name can ask for megabytes of members
+    ApiKey.LIST_GROUPS: _ASKS_HANDLERS,  # all groups there are
     ApiKey.API_VERSIONS: Rule(here_bytes=_UNBOUNDED),
-    ApiKey.CREATE_TOPICS: _HANDLERS,
-    ApiKey.DELETE_TOPICS: _HANDLERS,
+    ApiKey.CREATE_TOPICS: _ADMIN,
+    ApiKey.DELETE_TOPICS: _ADMIN,
     ApiKey.INIT_PRODUCER_ID: Rule(),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Rule(),
-    ApiKey.DESCRIBE_CONFIGS: _HANDLERS,
-    ApiKey.DESCRIBE_LOG_DIRS: _HANDLERS,
-    ApiKey.CREATE_PARTITIONS: _HANDLERS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _ASKS,
+    ApiKey.DESCRIBE_CONFIGS: _ASKS_ADMIN,
+    ApiKey.DESCRIBE_LOG_DIRS: _ASKS_ADMIN,
+    ApiKey.CREATE_PARTITIONS: _ADMIN,
     ApiKey.DELETE_GROUPS: Rule(),
-    ApiKey.ELECT_LEADERS: _HANDLERS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _HANDLERS,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _HANDLERS,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: _HANDLERS,
+    ApiKey.ELECT_LEADERS: _ADMIN,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _ADMIN,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _ADMIN,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _ASKS_ADMIN,
     ApiKey.ALTER_PARTITION: _BROKERS,
-    ApiKey.DESCRIBE_CLUSTER: Rule(),
+    ApiKey.DESCRIBE_CLUSTER: _ASKS,
     ApiKey.ALLOCATE_PRODUCER_IDS: _BROKERS,
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import structlog
 
-from broker.network.request_channel import RequestChannel
+from broker.network.request_channel import Request, RequestChannel
 
 _log = structlog.get_logger(__name__)
 _JOIN_S = 30
@@ -21,7 +21,8 @@ class RequestHandlerPool:
     """Takes work from the RequestChannel until :meth:`shutdown`.
 
     Invariant: while fewer than ``threads`` handlers run, there is one for each piece of work not yet finished. Work
-    may wait for other work, so none may be stuck behind a busy handler needlessly. What always waits for other work (a
+    may wait for other work, so none may be stuck behind a busy handler needlessly; dear work (see RequestChannel) is
+    the exception, and waits for none. What always waits for other work (a
     broker asks its controller, which may be itself) has a pool of its own: ``num.io.threads`` may be 1.
     """
 
@@ -36,10 +37,12 @@ class RequestHandlerPool:
         self._started_ns = time.monotonic_ns()
         self._stopped = False
 
-    def submit(self, work: Callable[[], None]) -> bool:
-        """Queues work; False when the channel is full or the pool has stopped."""
+    def submit(self, work: Callable[[], None], request: Request | None = None, *, dear: bool = False) -> bool:
+        """Queues work, for a client's ``request`` or the broker's own; False when the channel has no room for it or
+        the pool has stopped.
+        """
         with self._lock:
-            if self._stopped or not self._channel.offer(work):
+            if self._stopped or not self._channel.offer(work, request, dear=dear):
                 return False
             self._unfinished += 1
             if len(self._threads) < min(self._unfinished, self._max_threads):
@@ -72,9 +75,10 @@ class RequestHandlerPool:
         while (work := self._channel.take()) is not None:
             started = time.monotonic_ns()
             try:
-                work()
+                work.run()
             except Exception:
                 _log.exception("request_handler_failed")
+            self._channel.finished(work)
             with self._lock:
                 self._unfinished -= 1
                 self._busy_ns += time.monotonic_ns() - started

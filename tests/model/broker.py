@@ -217,7 +217,7 @@ class ModelBroker:
             group_coordinator=SimpleNamespace(on_topic_deleted=lambda _topic: None),
             fetch_sessions=FetchSessionCache(lambda: 10, self.clock, Metrics()),
             config=SimpleNamespace(int=lambda _key: 1 << 20),
-            submit_for=lambda _request, _work: False,
+            submit_for=lambda _request, _work, **_: False,
             peers=BrokerPeers(),
         )
 

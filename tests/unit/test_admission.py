@@ -18,6 +18,7 @@ from broker.protocol.errors import Errors, ProtocolError, TooManyElements
 from broker.protocol.fetch_requests import parse_fetch_request
 from broker.protocol.produce_messages import parse_produce_request
 from broker.server.admission import RULES, Place, Rule
+from broker.server.apis.context import ApiContext
 from broker.server.apis.table import ROUTES, Apis
 from tests.support.valid_requests import ALL_VERSIONS, World, body
 
@@ -51,18 +52,25 @@ class Handlers:
     full: bool = False
     work: list[Callable[[], None]] = field(default_factory=list)
     of_brokers: list[Callable[[], None]] = field(default_factory=list)
+    dear: list[bool] = field(default_factory=list)
 
-    def submit(self, work: Callable[[], None]) -> bool:
+    def submit(
+        self, work: Callable[[], None], _request: Request | None = None, *, dear: bool = False
+    ) -> bool:
+        self.dear.append(dear)
         if not self.full:
             self.work.append(work)
         return not self.full
 
-    def submit_of_broker(self, work: Callable[[], None]) -> bool:
+    def submit_of_broker(
+        self, work: Callable[[], None], _request: Request | None = None, *, dear: bool = False
+    ) -> bool:
+        assert not dear, "what brokers ask waits for nobody's dear work"
         self.of_brokers.append(work)
         return True
 
-    def submit_for(self, _request: Request, work: Callable[[], None]) -> bool:
-        return self.submit(work)
+    submit_for = ApiContext.submit_for
+    queue_for = ApiContext.queue_for
 
 
 def request_of(api_key: ApiKey, version: int, content: bytes) -> Request:
@@ -246,6 +254,54 @@ def test_small_request_with_large_work_waits_for_a_handler(key: ApiKey, version:
     request = request_of(key, version, codec.encode(key, version, "request", fields))
     assert apis(handlers).dispatch(request) is Verdict.QUEUED
     assert len(handlers.work) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "content", "done"),
+    [
+        (ApiKey.LIST_GROUPS, 0, b"", False),
+        (ApiKey.METADATA, 4, b"\xff" * (16 * KIB + 1), False),
+        (ApiKey.LEAVE_GROUP, 4, b"\xff" * (16 * KIB + 1), True),
+    ],
+)
+def test_what_only_asks_is_not_computed_for_who_has_gone(
+    key: ApiKey, version: int, content: bytes, done: bool
+) -> None:
+    handlers = Handlers()
+    request = request_of(key, version, content)
+    assert apis(handlers).dispatch(request) is Verdict.QUEUED
+    request.connection.gone = True
+    handlers.work.pop()()
+    assert request.done is done
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "content", "dear"),
+    [
+        (ApiKey.METADATA, 4, b"\xff" * (16 * KIB + 1), True),
+        (ApiKey.LIST_GROUPS, 0, b"", True),
+        (ApiKey.CREATE_TOPICS, 0, int32(0) + bytes(4), False),
+        (ApiKey.OFFSET_FETCH, 5, b"\0\1g" + int32(-1), True),
+    ],
+)
+def test_what_computes_for_long_is_dear_and_what_waits_for_others_is_not(
+    key: ApiKey, version: int, content: bytes, dear: bool
+) -> None:
+    handlers = Handlers()
+    apis(handlers).dispatch(request_of(key, version, content))
+    assert handlers.dear == [dear]
+
+
+def test_a_request_without_room_is_handed_over_later_without_being_looked_at_again() -> None:
+    handlers = Handlers(full=True)
+    request = request_of(ApiKey.LIST_GROUPS, 0, b"")
+    served = apis(handlers)
+    assert served.dispatch(request) is Verdict.FULL
+    assert not request.again()
+    handlers.full = False
+    assert request.again()
+    assert len(handlers.work) == 1
+    assert served.stats[ApiKey.LIST_GROUPS].requests == 1
 
 
 def produce_body(partitions: int) -> bytes:

@@ -50,6 +50,8 @@ class Api:
         self.thread_names.add(threading.current_thread().name)
         number = request.correlation_id
         if number in self.full:
+            request.keep()
+            request.again = lambda: number not in self.full and self(request) is Verdict.SERVED
             return Verdict.FULL
         self.seen.append(number)
         done_ns = time.monotonic_ns() + self.cost_ms * 1_000_000
@@ -352,3 +354,27 @@ def test_answers_of_other_threads_go_out_at_once_however_many_wake_the_processor
             thread.join()
     client.sendall(frame(9999))
     assert read_answer(client)[0] == 9999
+
+
+def test_one_address_without_room_does_not_keep_another_from_a_handler(
+    server: SocketServer, client: socket.socket, api: Api
+) -> None:
+    api.full = {0, 5}
+    with socket.create_connection(client.getpeername(), 10, ("127.0.0.9", 0)) as other:
+        client.sendall(frame(0))
+        time.sleep(0.05)  # so that it comes first; what is asserted holds in any order
+        other.sendall(frame(5))
+        (processor,) = server._processors
+        wait_until(lambda: len(processor._stalled) == 2, what="both without room")
+        api.full = {0}
+        assert read_answer(other)[0] == 5
+    assert api.seen == [5]
+
+
+def test_a_closed_connection_is_marked_as_gone(server: SocketServer, client: socket.socket, api: Api) -> None:
+    api.park = {1}
+    client.sendall(frame(1))
+    wait_until(lambda: 1 in api.parked)
+    assert not api.parked[1].connection.gone
+    client.close()
+    wait_until(lambda: api.parked[1].connection.gone)

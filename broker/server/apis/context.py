@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -13,6 +13,7 @@ from broker.controller.controller import KafkaController
 from broker.controller.topic_admin import TopicAdmin
 from broker.coordinator.group.group_coordinator import GroupCoordinator
 from broker.log.log_manager import LogManager
+from broker.network.processor import Verdict
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
@@ -36,6 +37,16 @@ from broker.zookeeper.cluster_store import ClusterStore
 
 _JOIN_BYTES = 2048
 _log = structlog.get_logger(__name__)
+
+
+class Submit(Protocol):
+    """Hands work for a client's request to handlers, by :meth:`RequestHandlerPool.submit`; False when they have no room
+    for it.
+    """
+
+    def __call__(
+        self, work: Callable[[], None], request: Request | None = None, *, dear: bool = False
+    ) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -65,15 +76,29 @@ class ApiContext:
     auto_topics: AutoTopicCreation
     producer_ids: ProducerIdManager
     broker_epoch: Callable[[], int]
-    submit: Callable[[Callable[[], None]], bool]
-    submit_of_broker: Callable[[Callable[[], None]], bool]
+    submit: Submit
+    submit_of_broker: Submit
     depth: Depth = Depth.FIRST
     peers: BrokerPeers = field(default_factory=BrokerPeers)
 
-    def submit_for(self, request: Request, work: Callable[[], None]) -> bool:
-        """As ``submit``, for work that answers ``request``; should it fail, the connection is closed."""
+    def queue_for(self, request: Request, work: Callable[[], None], *, dear: bool = False) -> Verdict:
+        """As :meth:`submit_for`, with the verdict for a request of which nothing more is done here."""
+        request.keep()
+        if self.submit_for(request, work, dear=dear):
+            return Verdict.QUEUED
+        request.again = lambda: self.submit_for(request, work, dear=dear)
+        return Verdict.FULL
+
+    def submit_for(
+        self, request: Request, work: Callable[[], None], *, dear: bool = False, asks_only: bool = False
+    ) -> bool:
+        """As ``submit``, for work that answers ``request``; should it fail, the connection is closed. What
+        ``asks_only`` is left undone when nobody is there for its answer any more.
+        """
 
         def guarded() -> None:
+            if asks_only and request.connection.gone:
+                return
             try:
                 work()
             except ProtocolError as error:
@@ -96,7 +121,7 @@ class ApiContext:
                 if not request.done:
                     request.close_connection()
 
-        return self.submit(guarded)
+        return self.submit(guarded, request, dear=dear)
 
     def respond(self, request: Request, fields: Mapping[str, Any]) -> None:
         """Encodes a response for the request's version and sends it. Any thread, once."""

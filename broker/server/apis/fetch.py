@@ -40,11 +40,9 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     try:
         asked = parse_fetch_request(request.body, request.api_version, _RULE.here_elements)
     except TooManyElements:
-        request.keep()
-        return Verdict.QUEUED if ctx.submit_for(request, lambda: _handle_many(request, ctx)) else Verdict.FULL
+        return ctx.queue_for(request, lambda: _handle_many(request, ctx), dear=True)
     if asked.replica_id >= 0 and not ctx.peers.knows(request.connection):
-        request.keep()
-        return Verdict.QUEUED if ctx.submit_for(request, lambda: _handle_many(request, ctx)) else Verdict.FULL
+        return ctx.queue_for(request, lambda: _handle_many(request, ctx))
     fetch = _begin(request, asked, ctx)
     if fetch is None:
         return Verdict.SERVED
@@ -53,14 +51,24 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         _read(request, _params(asked, ctx), fetch, ctx)
 
     # A session may have more partitions than a request names. Where a batch begins is read from the log too.
-    dear = len(fetch.wanted) > _RULE.here_elements or request.connection.reads_cold
-    if not (dear and ctx.submit_for(request, read)):
+    dear = len(fetch.wanted) > _RULE.here_elements
+    if not dear and not request.connection.reads_cold:
         read()
-    return Verdict.SERVED
+        return Verdict.SERVED
+
+    def hand_over() -> bool:
+        return ctx.submit_for(request, read, dear=dear, asks_only=True)
+
+    if hand_over():
+        return Verdict.SERVED
+    request.again = hand_over
+    return Verdict.FULL
 
 
 def _handle_many(request: Request, ctx: ApiContext) -> None:
     """On a handler's thread."""
+    if request.connection.gone:
+        return
     try:
         asked = parse_fetch_request(request.body, request.api_version, _RULE.most_elements)
     except TooManyElements:
@@ -186,7 +194,9 @@ def _answer(request: Request, outcome: Outcome, ctx: ApiContext) -> None:
     payload = _frame(request, outcome)
     cold = list(_cold(outcome, ctx))
     request.connection.reads_cold = bool(cold)
-    if not cold or not ctx.submit_for(request, lambda: _bring_in_and_respond(request, payload, cold)):
+    if not cold or not ctx.submit_for(
+        request, lambda: _bring_in_and_respond(request, payload, cold), asks_only=True
+    ):
         request.respond(payload)
 
 

@@ -52,17 +52,14 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     try:
         message = parse_produce_request(request.body, request.api_version, _RULE.here_elements)
     except TooManyElements:
-        request.keep()
-        return Verdict.QUEUED if ctx.submit_for(request, lambda: _handle_many(request, ctx)) else Verdict.FULL
+        return ctx.queue_for(request, lambda: _handle_many(request, ctx), dear=True)
     if _is_refused(request, message):
         return Verdict.SERVED
-    if not _must_recompress(message, ctx) and _append(request, message, ctx, inline=True):
+    recompress = _must_recompress(message, ctx)
+    if not recompress and _append(request, message, ctx, inline=True):
         return Verdict.SERVED
-    request.keep()
-    kept = parse_produce_request(request.body, request.api_version, _RULE.here_elements)
-    return (
-        Verdict.QUEUED if ctx.submit_for(request, lambda: _append_here(request, kept, ctx)) else Verdict.FULL
-    )
+    # To compress lets the interpreter's lock go, so several may; to walk records keeps it.
+    return ctx.queue_for(request, lambda: _append_here(request, ctx), dear=not recompress)
 
 
 def _handle_many(request: Request, ctx: ApiContext) -> None:
@@ -80,7 +77,9 @@ def _is_refused(request: Request, message: ProduceRequest) -> bool:
     return False
 
 
-def _append_here(request: Request, message: ProduceRequest, ctx: ApiContext) -> None:
+def _append_here(request: Request, ctx: ApiContext) -> None:
+    """On a handler's thread: the request's bytes are its own now."""
+    message = parse_produce_request(request.body, request.api_version, _RULE.here_elements)
     _append(request, message, ctx, inline=False)
 
 
@@ -88,6 +87,7 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
     """Whether it was done: not when something is to be looked at for which ``inline`` leaves no time."""
     entries: dict[TopicPartition, memoryview] = {}
     refused: dict[TopicPartition, PartitionResponse] = {}
+    wrong: dict[TopicPartition, KafkaError] = {}  # counted when it is sure that nothing is looked at again
     packed = 0
     for topic, partitions in message.topics:
         for index, records in partitions:
@@ -95,6 +95,7 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
             if topic_partition in entries or topic_partition in refused:
                 # One answer cannot acknowledge two writes, so neither is made.
                 entries.pop(topic_partition, None)
+                wrong.pop(topic_partition, None)
                 refused[topic_partition] = _TWICE
             elif (refusal := _refusal(records, request.api_version)) is not None:
                 refused[topic_partition] = refusal
@@ -109,9 +110,12 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
                     if not inspect(records, ctx.depth, partition.log.rules, topic_partition, inline=inline):
                         return False
                 except KafkaError as error:
-                    refused[topic_partition] = ctx.replica_manager.append_refused(topic_partition, error)
+                    wrong[topic_partition] = error
+                    refused[topic_partition] = _NULL_RECORDS  # until it is told of below
                 else:
                     entries[topic_partition] = records
+    for topic_partition, problem in wrong.items():
+        refused[topic_partition] = ctx.replica_manager.append_refused(topic_partition, problem)
     request.body = memoryview(b"")
 
     def answer(responses: Responses) -> None:

@@ -24,12 +24,11 @@ from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
 from broker.server.admission import RULES, Place, Rule
-from broker.server.apis.context import ApiContext, refuse_too_many, respond
+from broker.server.apis.context import ApiContext, Submit, refuse_too_many, respond
 from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
 RawHandler = Callable[[Request, ApiContext], Verdict]
-Submit = Callable[[Callable[[], None]], bool]
 Handler = Callable[[Request, Any, ApiContext], Mapping[str, Any] | None]
 
 
@@ -115,8 +114,7 @@ class Apis:
             verdict = handler(request, self._ctx)
             stats = self.stats[request.api_key]  # type: ignore[index]
             stats.local_ns += time.monotonic_ns() - started
-            if verdict is not Verdict.FULL:
-                stats.requests += 1
+            stats.requests += 1
             return verdict
         except ProtocolError as error:
             self._refuse(request, str(error))
@@ -141,7 +139,7 @@ class Apis:
         def serve(request: Request, _ctx: ApiContext) -> Verdict:
             if route.brokers:
                 return self._queue(
-                    request, lambda: self._serve_broker(request, rule, module, function), submit
+                    request, rule, lambda: self._serve_broker(request, rule, module, function), submit
                 )
             key, version, body = request.api_key, request.api_version, request.body
             size = len(body)
@@ -149,21 +147,42 @@ class Apis:
             counted = size > most
             if size > here_bytes or (counted and codec.count_elements(key, version, body, most) > most):
                 return self._queue(
-                    request, lambda: self._serve_later(request, rule, module, function), submit
+                    request,
+                    rule,
+                    lambda: self._serve_later(request, rule, module, function),
+                    submit,
+                    dear=not rule.blocks,
                 )
             message = codec.decode(key, version, "request", body, counted=counted)
             if is_dear is not None and is_dear(message):
-                return self._queue(request, lambda: self._serve(request, message, module, function), submit)
+                return self._queue(
+                    request,
+                    rule,
+                    lambda: self._serve(request, message, module, function),
+                    submit,
+                    dear=not rule.blocks,
+                )
             self._serve(request, message, module, function)
             return Verdict.SERVED
 
         return serve
 
-    def _queue(self, request: Request, work: Callable[[], None], submit: Submit) -> Verdict:
+    def _queue(
+        self, request: Request, rule: Rule, work: Callable[[], None], submit: Submit, *, dear: bool = False
+    ) -> Verdict:
         request.keep()
-        return Verdict.QUEUED if submit(lambda: self._guarded(request, work)) else Verdict.FULL
 
-    def _guarded(self, request: Request, work: Callable[[], None]) -> None:
+        def guarded() -> None:
+            self._guarded(request, rule, work)
+
+        if submit(guarded, request, dear=dear):
+            return Verdict.QUEUED
+        request.again = lambda: submit(guarded, request, dear=dear)
+        return Verdict.FULL
+
+    def _guarded(self, request: Request, rule: Rule, work: Callable[[], None]) -> None:
+        if rule.asks_only and request.connection.gone:
+            return  # nobody is there for the answer; what changes something is done all the same, as Kafka does
         try:
             work()
         except ProtocolError as error:
