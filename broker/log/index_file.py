@@ -8,8 +8,9 @@ entries waiting, so a full disk never fails an append here.
 Look-ups read the file. Kafka maps it into memory, but a page of a map that cannot be read ends the process (SIGBUS),
 where a read is an error of one log directory.
 
-While a segment is active the file is preallocated (sparse), as Kafka does, and trimmed when it rolls or
-closes.
+The file is made with the first entry that is written, or when a segment that has batches rolls or closes: of thousands
+of partitions most are idle, and Kafka, which makes it with the segment, makes one that is missing anew. While a segment
+is active the file is preallocated (sparse), as Kafka does, and trimmed when it rolls or closes.
 """
 
 from __future__ import annotations
@@ -43,10 +44,14 @@ class IndexFile:
         self._fd = -1
         self._preallocated = False
         self._write_failed = False
+        # Whether its directory was synced since the file was made; told by who syncs.
+        self.name_synced = True
+        self.exists = True
         try:
             stored = os.stat(path).st_size // entry.size  # noqa: PTH116 - twice for each log at start-up
         except FileNotFoundError:
             stored = 0
+            self.exists = False
         # Entries in the file and the bytes of those after them: replaced together, for a look-up on another
         # thread reads both at once. Only appends change the bytearray in place.
         self._state = (stored, bytearray())
@@ -165,15 +170,6 @@ class IndexFile:
         else:
             self._state = (entries, bytearray())
 
-    def preallocate(self) -> None:
-        """Makes the file as long as it may become (sparse)."""
-        os.ftruncate(self._open(), self.max_entries * self._size)
-        self._preallocated = True
-
-    def let_go(self) -> None:
-        """Closes the file until it is needed again: most partitions of a broker are idle."""
-        self._close_fd()
-
     def write_pending(self) -> None:
         """Writes what waits. Raises OSError."""
         self._write(preallocate=True)
@@ -182,9 +178,13 @@ class IndexFile:
         """Makes what is written durable; may run beside appends. Raises OSError."""
         sync_file(self.name)
 
-    def trim(self) -> None:
-        """Writes what waits and cuts the file to its entries. Raises OSError."""
+    def trim(self, *, make: bool = True) -> None:
+        """Writes what waits and cuts the file to its entries; one that is not there is made when told to ``make`` it.
+        Raises OSError.
+        """
         self._write(preallocate=False)
+        if not (make or self.exists):
+            return
         os.ftruncate(self._open(), self._state[0] * self._size)
         self._preallocated = False
         self._close_fd()
@@ -194,7 +194,8 @@ class IndexFile:
         and written anew ext4 sends to the disk when it is closed, and a recovery does that to thousands.
         """
         self._state = (0, bytearray())
-        os.ftruncate(self._open(), 1)
+        if self.exists:
+            os.ftruncate(self._open(), 1)
         self._preallocated = False
 
     def _try_write(self) -> None:
@@ -211,7 +212,8 @@ class IndexFile:
         if not pending:
             return
         if preallocate and not self._preallocated:
-            self.preallocate()
+            os.ftruncate(self._open(), self.max_entries * self._size)
+            self._preallocated = True
         written = os.pwrite(self._open(), pending, stored * self._size)
         whole = written // self._size
         self._state = (stored + whole, pending[whole * self._size :])
@@ -239,6 +241,8 @@ class IndexFile:
     def _open(self) -> int:
         if self._fd < 0:
             self._fd = os.open(self.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            if not self.exists:
+                self.exists, self.name_synced = True, False
         return self._fd
 
     def _close_fd(self) -> None:

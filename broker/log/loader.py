@@ -17,7 +17,7 @@ from uuid import UUID
 import structlog
 
 from broker.config.log_config import LONG_MAX, LogConfig
-from broker.log.batch_file import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from broker.log.batch_file import INDEX_SUFFIX, LOG_SUFFIX
 from broker.log.batch_walk import DamagedError
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import FILE_NAME as EPOCHS_FILE_NAME
@@ -182,10 +182,14 @@ def _find_segments(
             (directory / name).unlink()
     segments = [Segment.open(directory, base, config.segment_index_bytes) for base in bases]
     set_limits(segments)
-    for base, segment in zip(bases, segments, strict=True):
+    for segment in segments:
         if parameters.cancel is not None and parameters.cancel.is_set():
             raise LoadCancelled(str(directory))
-        if f"{base:020d}{INDEX_SUFFIX}" not in names or f"{base:020d}{TIME_INDEX_SUFFIX}" not in names:
+        # An empty segment has none, and a recovery that is to come makes those that are missing itself.
+        recovers = not parameters.clean and (
+            segment is segments[-1] or segment.limit >= parameters.recovery_point
+        )
+        if segment.size and not segment.has_indexes and not recovers:
             _rebuild_indexes(segment, config, parameters)
     return segments
 
@@ -226,7 +230,6 @@ def _fitting_segments(
         for segment in segments:
             segment.delete_files()
     segment = Segment.create(directory, start_offset, config.segment_index_bytes, parameters.clock.wall_ms())
-    segment.preallocate_indexes()
     return [segment], start_offset
 
 

@@ -209,7 +209,6 @@ class LogFiles:
             segment = Segment.create(
                 self.dir, base_offset, self.config.segment_index_bytes, self._clock.wall_ms()
             )
-            segment.preallocate_indexes()
         except OSError as error:
             _log.error(
                 "log_roll_failed", partition=str(self.topic_partition), dir=str(self.dir), error=str(error)

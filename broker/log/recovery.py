@@ -173,7 +173,8 @@ def _rewind(segment: Segment, trusted_offset: int, *, keeps_aborts: bool) -> int
     segment.first_timestamp = None
     segment.bytes_since_index_entry = 0
     offset_index, time_index = segment.offset_index, segment.time_index
-    if trusted_offset > segment.base_offset and offset_index.is_sane(segment.size) and time_index.is_sane():
+    durable = segment.has_indexes and trusted_offset > segment.base_offset
+    if durable and offset_index.is_sane(segment.size) and time_index.is_sane():
         offset_index.truncate_to_offset(trusted_offset)
         last = segment.last_sound_entry()
         if last is not None:

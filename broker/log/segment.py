@@ -254,20 +254,24 @@ class Segment(BatchFile):
         return self.next_offset()
 
     @property
+    def has_indexes(self) -> bool:
+        """Whether both index files are there: without one of them the other says nothing."""
+        return self.offset_index.file.exists and self.time_index.file.exists
+
+    @property
     def has_waiting_entries(self) -> bool:
         """Whether index entries are in memory alone; of a segment that is not active only after a full disk."""
         return self.offset_index.file.has_pending or self.time_index.file.has_pending
 
     def become_inactive(self) -> None:
-        """Forces the last time index entry and trims the indexes. Raises OSError."""
+        """Forces the last time index entry and trims the indexes, which a segment with batches has from now on. Raises
+        OSError.
+        """
         self.time_index.maybe_append(self.largest_noted_timestamp, self.max_timestamp_offset, force=True)
-        self.offset_index.file.trim()
-        self.time_index.file.trim()
-
-    def preallocate_indexes(self) -> None:
+        # Those of a compaction have to take the place of the indexes of what it was made of.
+        make = self.size > 0 or bool(self.suffix)
         for index in (self.offset_index.file, self.time_index.file):
-            index.preallocate()
-            index.let_go()
+            index.trim(make=make)
 
     def write_indexes(self) -> None:
         """Writes the index entries that wait, under the log's lock. Raises OSError."""
@@ -280,9 +284,22 @@ class Segment(BatchFile):
         self.time_index.file.sync()
         self.txn_index.sync()
         os.fdatasync(self.file.fileno())
-        if not self.dir_synced:
+        self._sync_names()
+
+    def _sync_names(self) -> None:
+        """That of the log, and of indexes that were made since."""
+        indexes = self.offset_index.file, self.time_index.file
+        if self.dir_synced and all(index.name_synced for index in indexes):
+            return
+        # Taken for synced before they are: what is made meanwhile is for the next sync.
+        self.dir_synced = True
+        for index in indexes:
+            index.name_synced = True
+        try:
             sync_dir(self.dir)
-            self.dir_synced = True
+        except OSError:
+            self.dir_synced = False
+            raise
 
     def change_suffix(self, new_suffix: str) -> None:
         """Renames all its files, as ``.deleted``, ``.swap`` or none. Raises OSError.

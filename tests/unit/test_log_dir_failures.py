@@ -164,8 +164,13 @@ def test_a_segment_that_cannot_be_begun_leaves_no_file_behind(tmp_path, monkeypa
     """Its name would tell the next recovery that the segment before it ends there."""
     log = open_log(tmp_path)
     log.append_as_leader(batch(b"a"), 0)
+
+    def begin_and_fail(path, _mode):
+        path.touch()
+        failing(errno.ENOSPC)()
+
     with monkeypatch.context() as patch:
-        patch.setattr(Segment, "preallocate_indexes", failing(errno.ENOSPC))
+        patch.setattr("broker.log.segment.SegmentFile", begin_and_fail)
         storage_error(log.roll)
     check_free_space(NO_FLOOR, [log.health])
     log.append_as_leader(batch(b"b"), 0)

@@ -10,6 +10,8 @@ import pytest
 import structlog
 
 from broker.config.log_config import LogConfig
+from broker.log import loader
+from broker.log import segment as segment_module
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.index_file import IndexFile
 from broker.log.leader_epochs import LeaderEpochCache
@@ -34,14 +36,69 @@ def bases(log):
 def test_active_indexes_are_preallocated_as_kafkas_and_trimmed_on_roll_and_close(tmp_path):
     log = fill(open_log(tmp_path, LogConfig(index_interval_bytes=60)), 5)
     first = log.segments[0]
+    log.flush()
     assert first.path(".index").stat().st_size == 10485760
     assert first.path(".timeindex").stat().st_size == 10485756
     assert first.path(".index").stat().st_blocks * 512 < 100_000
     log.roll()
     assert first.path(".index").stat().st_size == 8 * len(first.offset_index.file) > 0
     assert first.path(".timeindex").stat().st_size == 12
+    fill(log, 1)
     log.close()
     assert log.segments[1].path(".index").stat().st_size == 0
+    assert log.segments[1].path(".timeindex").stat().st_size == 12
+
+
+def index_files(log):
+    return sorted(path.name for path in log.dir.iterdir() if path.suffix in {".index", ".timeindex"})
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_segment_that_was_never_written_to_has_no_index_files_and_misses_none(tmp_path, clean):
+    """Thousands of partitions are made at once, and most stay idle."""
+    log = open_log(tmp_path)
+    log.flush()
+    if clean:
+        log.close()
+    assert index_files(log) == []
+    again = open_log(tmp_path, clean=clean)
+    assert index_files(again) == []
+    fill(again, 3)
+    again.close()
+    assert index_files(again) == [f"{0:020d}.index", f"{0:020d}.timeindex"]
+    assert open_log(tmp_path, clean=True).segments[0].largest_noted_timestamp == 1000
+
+
+def test_a_log_whose_indexes_were_not_made_yet_is_read_once_after_a_crash(tmp_path, monkeypatch):
+    fill(open_log(tmp_path), 3).flush()
+    assert [path.name for path in (tmp_path / "t-0").iterdir() if "index" in path.suffix] == []
+    recovered = []
+    real = loader.recover_segment
+    monkeypatch.setattr(loader, "recover_segment", lambda *a, **k: recovered.append(a) or real(*a, **k))
+    again = open_log(tmp_path, clean=False, recovery_point=3)
+    assert (len(recovered), again.log_end_offset) == (1, 3)
+    assert again.segments[0].largest_noted_timestamp == 1000
+
+
+def test_one_missing_index_is_made_anew_though_the_other_vouches_for_what_is_durable(tmp_path):
+    log = fill(open_log(tmp_path, LogConfig(index_interval_bytes=60)), 5)
+    log.flush()
+    log.segments[0].path(".timeindex").unlink()
+    again = open_log(tmp_path, LogConfig(index_interval_bytes=60), clean=False, recovery_point=5)
+    assert again.segments[0].largest_noted_timestamp == 1000
+    assert again.offset_for_timestamp(1000).offset == 0
+
+
+def test_the_name_of_an_index_that_is_made_later_is_synced_with_its_first_entries(tmp_path, monkeypatch):
+    """The recovery point says that they are on the disk."""
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=60))
+    fill(log, 1).flush()
+    synced = []
+    monkeypatch.setattr(segment_module, "sync_dir", lambda path: synced.append((path, index_files(log))))
+    fill(log, 3).flush()
+    assert synced == [(log.dir, [f"{0:020d}.index", f"{0:020d}.timeindex"])]
+    fill(log, 1).flush()
+    assert len(synced) == 1, "its name is on the disk"
 
 
 def test_rolling_an_empty_segment_changes_nothing(tmp_path):

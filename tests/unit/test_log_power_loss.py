@@ -88,7 +88,7 @@ def test_a_compaction_that_was_interrupted_between_its_renames_is_finished(tmp_p
     log = log_of(tmp_path, 0, 0)
     directory = log.dir
     base = directory / f"{0:020d}"
-    log_of(tmp_path / "other", 0, config=LogConfig())
+    log_of(tmp_path / "other", 0, config=LogConfig()).close()
     other = tmp_path / "other" / "t-0" / f"{0:020d}"
     for kind in (".log", ".index", ".timeindex"):
         shutil.copy(f"{other}{kind}", f"{base}{kind}.swap")
