@@ -24,11 +24,18 @@ from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.follower_fetch import Followed
 from broker.replication.replica_manager import ReplicaManager
 from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.store import StoreError
 
 _log = structlog.get_logger(__name__)
 # Sent instead of a leader epoch with a deletion: it goes ahead whatever the epoch here.
 LEADER_EPOCH_DURING_DELETE = -2
 NO_EPOCH = -1
+
+
+class UntoldError(Exception):
+    """The store did not say which topic is the present one. The order was carried out but for the partitions where that
+    decides; given again, it is carried out there too.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ class LeadershipListener:
 class Leadership:
     """Owner of the roles of this broker's partitions; ``listener`` hears of every one that begins or ends to lead.
 
-    ``present_topic_id`` asks the store which id a topic has now (None: none, or it cannot be told).
+    ``present_topic_id`` asks the store which id a topic has now (None: none). Raises StoreError.
     """
 
     def __init__(
@@ -107,8 +114,13 @@ class Leadership:
             self.controller_epoch = max(self.controller_epoch, controller_epoch)
 
     def apply(self, controller_epoch: int, states: Sequence[PartitionState]) -> dict[TopicPartition, Errors]:
-        """Makes this broker leader or follower of each partition; the error per partition."""
-        leftovers = self._leftovers(states)
+        """Makes this broker leader or follower of each partition; the error per partition.
+
+        Raises KafkaError(STALE_CONTROLLER_EPOCH), UntoldError.
+        """
+        leftovers, untold = self._leftovers(states)
+        if untold:
+            states = [state for state in states if state.topic_partition.topic not in untold]
         with self._replicas.putting_off(), self._lock:
             self._check_controller_epoch(controller_epoch)
             deleted = self._delete_leftovers(leftovers)
@@ -133,10 +145,15 @@ class Leadership:
         for topic_partition in deleted:
             self._listener.on_follower(topic_partition, None)
         self._tell([s for s in leading + following if results[s.topic_partition] is Errors.NONE])
+        if untold:
+            raise UntoldError("; ".join(f"{topic}: {reason}" for topic, reason in untold.items()))
         return results
 
-    def _leftovers(self, states: Iterable[PartitionState]) -> dict[TopicPartition, uuid.UUID]:
+    def _leftovers(
+        self, states: Iterable[PartitionState]
+    ) -> tuple[dict[TopicPartition, uuid.UUID], dict[str, str]]:
         """Replicas here of topics that are no more, in the place of those that ``states`` speak of; their topic ids.
+        And the topics of which the store did not say, with its reason.
 
         They stay behind where the StopReplica that was to delete them never arrived: the broker was down when a
         reassignment took them away, or the controller's term ended. To a controller that does not know of its end its
@@ -144,15 +161,20 @@ class Leadership:
         """
         found = {}
         present: dict[str, uuid.UUID | None] = {}
+        untold: dict[str, str] = {}
         for state in states:
             here, topic = self._topic_id_here(state.topic_partition), state.topic_partition.topic
-            if here is None or state.topic_id in {None, here}:
+            if here is None or state.topic_id in {None, here} or topic in untold:
                 continue
             if topic not in present:
-                present[topic] = self._present_topic_id(topic)
+                try:
+                    present[topic] = self._present_topic_id(topic)
+                except StoreError as error:
+                    untold[topic] = str(error)
+                    continue
             if present[topic] == state.topic_id:
                 found[state.topic_partition] = here
-        return found
+        return found, untold
 
     def _topic_id_here(self, topic_partition: TopicPartition) -> uuid.UUID | None:
         partition = self._replicas.partition(topic_partition)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from functools import partial
-
-import structlog
 
 from broker.cluster.partition import IsrChange
 from broker.config.broker_config import BrokerConfig
@@ -25,9 +22,7 @@ from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
 from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.store import StoreError
 
-_log = structlog.get_logger(__name__)
 _PURGE_MS = 60_000
 
 
@@ -53,7 +48,6 @@ class ReplicationService:
         self._broker_epoch = broker_epoch
         self._cache = cache
         self._clock = clock
-        self._store = store
         self._fetch_channel = assembly.make_fetch_channel_maker(config)
         self._fetcher_settings = assembly.make_fetcher_settings(config)
         self._leader_quota, self._follower_quota = (
@@ -86,7 +80,7 @@ class ReplicationService:
         self.gone_brokers = GoneBrokers(clock, cache.alive)
         self.fetchers = ReplicaFetcherManager(config.int("num.replica.fetchers"), self._make_fetcher)
         self.leadership = Leadership(
-            self.replica_manager, log_manager, self.fetchers, listener, self._present_topic_id
+            self.replica_manager, log_manager, self.fetchers, listener, store.present_topic_id
         )
 
     def update_config(self, config: BrokerConfig) -> None:
@@ -132,13 +126,6 @@ class ReplicationService:
             self._invite,
             self._follower_quota,
         )
-
-    def _present_topic_id(self, topic: str) -> uuid.UUID | None:
-        try:
-            return self._store.present_topic_id(topic)
-        except StoreError as error:
-            _log.warning("topic_id_not_read", topic=topic, reason=str(error))
-            return None
 
     def _on_isr_accepted(
         self, change: IsrChange, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int

@@ -25,13 +25,14 @@ from broker.replication.cluster_view import BrokerAddress
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.fetcher import FetcherSettings, ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
-from broker.replication.leadership import Leadership, LeadershipListener, StopState
+from broker.replication.leadership import Leadership, LeadershipListener, StopState, UntoldError
 from broker.replication.replica_manager import ReplicaManager
-from broker.server.apis.inter_broker import update_metadata
+from broker.server.apis.inter_broker import leader_and_isr, update_metadata
 from broker.server.metadata_cache import MetadataUpdate
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
+from broker.zookeeper.store import ConnectionLossError
 from tests.stress.lock_graph import LockGraph
 from tests.stress.lock_sites import lock_sites
 from tests.stress.lock_table import written_order
@@ -116,9 +117,15 @@ class Broker:
         self.resigned: list[tuple[TopicPartition, int | None]] = []
         listener = LeadershipListener(lambda *_: None, lambda *row: self.resigned.append(row))
         self.present_topic_id: uuid.UUID | None = None
+        self.store_fails = False
         self.leadership = Leadership(
-            self.replicas, self.logs, self.fetchers, listener, lambda _topic: self.present_topic_id
+            self.replicas, self.logs, self.fetchers, listener, self._read_present_topic_id
         )
+
+    def _read_present_topic_id(self, _topic: str) -> uuid.UUID | None:
+        if self.store_fails:
+            raise ConnectionLossError("no answer")
+        return self.present_topic_id
 
     def _make_fetcher(self, leader: int, number: int) -> ReplicaFetcher:
         return ReplicaFetcher(
@@ -371,6 +378,43 @@ def test_a_replica_is_not_deleted_on_a_controllers_word_alone(
     assert broker.replicas.partition(tp(0)).leader_epoch == 7
     assert broker.logs.get(tp(0)).log_end_offset == 1
     assert broker.logs.get(tp(1)).topic_id == TOPIC_ID
+
+
+def test_an_order_that_hangs_on_an_answer_of_the_store_is_carried_out_once_it_comes(broker: Broker) -> None:
+    broker.leadership.apply(1, [state(0, ME, 7, (ME, OTHER))])
+    other = TopicPartition("payments", 0)
+    order = [of_new_topic(0, ME), replace(state(0, ME, 1, (ME,)), topic_partition=other, topic_id=None)]
+    broker.present_topic_id, broker.store_fails = NEW_TOPIC_ID, True
+    with pytest.raises(UntoldError, match="orders: no answer"):
+        broker.leadership.apply(2, order)
+    assert broker.replicas.partition(other).is_leader
+    assert broker.replicas.partition(tp(0)).leader_epoch == 7
+    broker.store_fails = False
+    assert broker.leadership.apply(2, order)[tp(0)] is Errors.NONE
+    assert broker.replicas.partition(tp(0)).topic_id == NEW_TOPIC_ID
+
+
+def test_a_controller_gives_an_order_again_until_the_store_has_said_what_decides(broker: Broker) -> None:
+    """What it is answered it never says again, so it gets no answer as long as none can be given."""
+    broker.leadership.apply(1, [state(0, ME, 7, (ME, OTHER))])
+    broker.present_topic_id, broker.store_fails = NEW_TOPIC_ID, True
+    new = of_new_topic(0, ME)
+    row = SimpleNamespace(
+        partition_index=0, controller_epoch=2, leader=ME, leader_epoch=0, isr=[ME], partition_epoch=0,
+        replicas=[ME, OTHER], is_new=True,
+    )  # fmt: skip
+    topic = SimpleNamespace(topic_name="orders", topic_id=new.topic_id, partition_states=[row])
+    order = SimpleNamespace(controller_epoch=2, topic_states=[topic], broker_epoch=1)
+    context = SimpleNamespace(leadership=broker.leadership, broker_epoch=lambda: 1)
+    closed: list[bool] = []
+    request = SimpleNamespace(close_connection=lambda: closed.append(True))
+    for _ in range(3):
+        assert leader_and_isr(request, order, context) is None
+    assert len(closed) == 3
+    broker.store_fails = False
+    answer = leader_and_isr(request, order, context)
+    assert [row["error_code"] for row in answer["partition_errors"]] == [Errors.NONE]
+    assert len(closed) == 3
 
 
 def test_a_broker_that_starts_knows_which_controllers_were_replaced_before(broker: Broker) -> None:

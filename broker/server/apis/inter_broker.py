@@ -13,7 +13,7 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError
-from broker.replication.leadership import StopState
+from broker.replication.leadership import StopState, UntoldError
 from broker.server.apis.context import ApiContext
 from broker.server.metadata_cache import BrokerInfo, MetadataUpdate, PartitionInfo
 from broker.utils.topic_partition import TopicPartition
@@ -41,14 +41,27 @@ def refused_whole(code: Errors) -> Mapping[str, Any]:
     return {"error_code": code, "partition_errors": [], "topics": []}
 
 
-def leader_and_isr(_request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
-    """Applies the leaders; answers an error per partition, by topic id from version 5 on."""
+def leader_and_isr(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+    """Applies the leaders; answers an error per partition, by topic id from version 5 on.
+
+    None, and the connection is closed, where the store does not say what decides. No controller, Kafka's neither, gives
+    an order again that was answered with a partition's error, and each does so where no answer came, until this
+    broker's session ends.
+    """
     try:
         require_fresh_broker_epoch(message, ctx)
         states = list(partition_states(message))
         results = ctx.leadership.apply(message.controller_epoch, states)
     except KafkaError as error:
         return refusal(error)
+    except UntoldError as error:
+        _log.warning(
+            "leader_and_isr_not_answered",
+            reason=str(error),
+            action="connection closed; the controller sends it again until ZooKeeper says which topic there is",
+        )
+        request.close_connection()
+        return None
     topics: dict[uuid.UUID, list[Mapping[str, Any]]] = {}
     errors = []
     for state in states:
