@@ -192,12 +192,17 @@ class Partition:
         """Appends what a leader sent, unless this broker's view of the partition has changed since the fetch began.
 
         Returns once it is synced where ``flush.messages`` asks for that: the next fetch acknowledges it. The sync
-        holds no lock, for whoever asks this partition for something would wait for the disk.
+        holds no lock, for whoever asks this partition for something would wait for the disk; nor does the look at the
+        records' checksums.
         """
+        leads = self.is_leader  # also without the lock: see append_as_leader
+        if leads or leader_epoch != self.leader_epoch:
+            return None
+        checked = self.log.check_fetched(records) if records else None
         with self.lock:
             if self.is_leader or leader_epoch != self.leader_epoch:
                 return None
-            info = self.log.append_as_follower(records, leader_epoch) if records else None
+            info = None if checked is None else self.log.append_fetched(checked, leader_epoch)
             mark = min(leader_high_watermark, self.log.log_end_offset)
             self.log.high_watermark = max(self.log.high_watermark, mark)
             if leader_log_start > self.log.log_start_offset:

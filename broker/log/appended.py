@@ -1,11 +1,52 @@
-"""Small questions about batches that are appended: who wrote them, how they spread over segments, which are recent."""
+"""Batches that are appended: what a topic asks of them, what was checked, and small questions about them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
+from broker.config.log_config import LogConfig
 from broker.log.segment import AppendedBatch
+from broker.record import validator
 from broker.record.header import BatchHeader
+from broker.record.validator import AppendOrigin, BatchRules
+
+
+@lru_cache(maxsize=256)  # one for all logs of a topic
+def rules_of(config: LogConfig) -> BatchRules:
+    """What a topic's config asks of an appended batch."""
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return BatchRules(
+        max_message_bytes=config.max_message_bytes,
+        log_append_time=config.message_timestamp_type == "LogAppendTime",
+        before_max_ms=config.message_timestamp_before_max_ms,
+        after_max_ms=config.message_timestamp_after_max_ms,
+        keys_required=config.compact,
+        target_codec=validator.codec_for(config.compression_type),
+        level=levels.get(config.compression_type),
+    )
+
+
+class CheckedBatches(NamedTuple):
+    """Batches that the log takes, as :meth:`Log.check` found them at ``now_ms`` (wall clock); writable."""
+
+    records: memoryview
+    headers: list[BatchHeader]
+    origin: AppendOrigin
+    log_append_time: bool
+    now_ms: int
+
+
+class FetchedBatches(NamedTuple):
+    """What a leader sent, and its batches up to the first that is incomplete or fails its checksum."""
+
+    records: memoryview
+    headers: list[BatchHeader]
 
 
 def any_has_producer(headers: Sequence[BatchHeader]) -> bool:

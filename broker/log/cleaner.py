@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
@@ -20,11 +21,13 @@ from broker.log.batch_walk import DamagedError
 from broker.log.compaction import AbortedRanges, CompactionRules, compact_batch
 from broker.log.loader import CLEANED_SUFFIX, SWAP_SUFFIX
 from broker.log.log import Log
+from broker.log.log_dir_health import Fault, fault_of
 from broker.log.offset_map import OffsetMap
 from broker.log.recovery import has_marker
 from broker.log.results import AbortedTransaction
 from broker.log.segment import Segment
 from broker.log.txn_index import ENTRY_BYTES
+from broker.protocol.errors import KafkaError
 from broker.record.batch import iter_records
 from broker.record.header import NO_TIMESTAMP, BatchHeader, read_header
 
@@ -60,7 +63,9 @@ def clean_log(
     it was. Raises CleaningAborted, KafkaError (CORRUPT_MESSAGE on damage), OSError.
     """
     # What is compacted away must not outlive, in a power loss, the later record that it made way for.
-    log.flush(first_uncleanable_offset)
+    generation = log.generation
+    with _undisturbed(log, generation):
+        log.flush(first_uncleanable_offset)
     generation = log.generation
     segments = [segment for segment in log.segments[:-1] if segment.base_offset < first_uncleanable_offset]
     with _undisturbed(log, generation):
@@ -74,25 +79,30 @@ def clean_log(
     before = after = 0
     for group in group_segments(segments, log.config.segment_bytes):
         before += sum(segment.size for segment in group)
-        with _undisturbed(log, generation):
-            cleaned = _clean_group(log, group, rules, stopped)
+        with _undisturbed(log, generation), log.own_directory() as directory:
+            cleaned = _clean_group(log, directory, group, rules, stopped)
+            if not log.replace_segments(group, cleaned, generation):
+                cleaned.delete_files()
+                raise CleaningAborted(f"{log.topic_partition} changed while it was compacted")
         after += cleaned.size
-        if not log.replace_segments(group, cleaned, generation):
-            cleaned.delete_files()
-            raise CleaningAborted(f"{log.topic_partition} changed while it was compacted")
         generation += 2  # by the replacement; had it risen by anything else, the next one is refused
     return CleanerStats(end_offset, before, after, len(offsets))
 
 
 @contextmanager
 def _undisturbed(log: Log, generation: int) -> Iterator[None]:
-    """What seems damaged while segments are cut or taken away may not be. Raises CleaningAborted then."""
+    """What seems damaged, or is not found, while segments are cut or taken away may be neither. Raises CleaningAborted
+    then, and once the log is closed.
+    """
     try:
         yield
-    except DamagedError as damage:
-        if generation == log.generation:
+    except (KafkaError, OSError) as error:
+        moved = isinstance(error, DamagedError) or (
+            isinstance(error, OSError) and fault_of(error) is Fault.ABSENT
+        )
+        if not log.is_closed and (generation == log.generation or not moved):
             raise
-        raise CleaningAborted(f"{log.topic_partition} changed while it was compacted") from damage
+        raise CleaningAborted(f"{log.topic_partition} changed while it was compacted") from error
 
 
 def group_segments(segments: Sequence[Segment], max_bytes: int) -> Iterator[list[Segment]]:
@@ -168,12 +178,16 @@ def _batch(segment: Segment, position: int, header: BatchHeader, stopped: Callab
 
 
 def _clean_group(
-    log: Log, group: Sequence[Segment], rules: CompactionRules, stopped: Callable[[], bool]
+    log: Log,
+    directory: Path,
+    group: Sequence[Segment],
+    rules: CompactionRules,
+    stopped: Callable[[], bool],
 ) -> Segment:
-    """The group's compacted segment, synced, with the suffix ``.swap``."""
+    """The group's compacted segment in ``directory``, synced, with the suffix ``.swap``."""
     config = log.config
     cleaned = Segment.create(
-        log.dir, group[0].base_offset, config.segment_index_bytes, rules.now_ms, CLEANED_SUFFIX
+        directory, group[0].base_offset, config.segment_index_bytes, rules.now_ms, CLEANED_SUFFIX
     )
     try:
         for segment in group:

@@ -19,6 +19,7 @@ from broker.log.log import Log
 from broker.log.log_dir import LogDir
 from broker.protocol.errors import KafkaError
 from broker.utils.clock import Clock
+from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
 
@@ -129,10 +130,7 @@ class LogCleaner:
                 "copied anew: stop the broker, remove the directory, start it. It is tried again after any restart",
             )
             return True
-        checkpoint = _checkpoint(log_dir)
-        positions = log_dir.read_checkpoint(checkpoint) | {log.topic_partition: stats.end_offset}
-        present = {one.topic_partition for d, logs in self._logs_by_dir() if d is log_dir for one in logs}
-        log_dir.write_checkpoint(checkpoint, {tp: o for tp, o in positions.items() if tp in present})
+        self._note_clean(log_dir, log, stats.end_offset)
         _log.info(
             "log_compacted",
             partition=str(log.topic_partition),
@@ -143,6 +141,26 @@ class LogCleaner:
             took_ms=self._clock.monotonic_ms() - started_ms,
         )
         return True
+
+    def _note_clean(self, log_dir: LogDir, log: Log, end_offset: int) -> None:
+        """Unless the log was deleted meanwhile: its name may be another's."""
+        checkpoint = _checkpoint(log_dir)
+        with log_dir.checkpointing:
+            present = {
+                one.topic_partition: one for d, logs in self._logs_by_dir() if d is log_dir for one in logs
+            }
+            if present.get(log.topic_partition) is log:
+                positions = log_dir.read_checkpoint(checkpoint) | {log.topic_partition: end_offset}
+                log_dir.write_checkpoint(checkpoint, {tp: o for tp, o in positions.items() if tp in present})
+
+
+def forget_clean(log_dir: LogDir, topic_partition: TopicPartition) -> None:
+    """The partition's log is deleted: how far it was cleaned says nothing of the next one of its name."""
+    checkpoint = _checkpoint(log_dir)
+    with log_dir.checkpointing:
+        positions = log_dir.read_checkpoint(checkpoint)
+        if positions.pop(topic_partition, None) is not None:
+            log_dir.write_checkpoint(checkpoint, positions)
 
 
 def measure(log: Log, checkpointed: int | None, now_ms: int) -> DirtyLog:

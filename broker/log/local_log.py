@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -31,7 +33,7 @@ _SHORT_LOG_BYTES = 65536
 
 class LocalLog(LogFiles):
     """Kafka's class of that name. Keeps the invariants of :class:`LogFiles` through all that takes data away: each
-    such change holds ``generation`` odd while it lasts.
+    such change holds ``generation`` odd while it lasts. Files get other names, or go, with ``_renaming`` held.
     """
 
     # -- truncating --------------------------------------------------------------------------------
@@ -41,7 +43,7 @@ class LocalLog(LogFiles):
 
         Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
-        with self.lock:
+        with self._renaming, self.lock:
             self._require_open()
             if offset >= self.log_end_offset:
                 self.leader_epochs.truncate_from_end(offset)
@@ -87,7 +89,7 @@ class LocalLog(LogFiles):
         """Removes everything; the log begins and ends at ``offset``. Raises
         KafkaError(KAFKA_STORAGE_ERROR).
         """
-        with self.lock:
+        with self._renaming, self.lock:
             self._require_open()
             before = self.log_end_offset
             self._generation += 1
@@ -159,30 +161,56 @@ class LocalLog(LogFiles):
 
     def delete_old_segments(self, high_watermark: int | None = None) -> int:
         """Deletes segments that the log start offset, time or size lets go, up to the high watermark; how
-        many.
+        many. Their files are renamed without the log's lock, for appends and reads would wait for the disk.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
+        gone: list[Segment] = []
+        with self._renaming:
+            try:
+                self._take_oldest(gone, high_watermark)
+            finally:
+                if gone:
+                    self._let_go(gone)
+        return len(gone)
+
+    def _take_oldest(self, gone: list[Segment], high_watermark: int | None) -> None:
+        """Puts into ``gone`` what the log has no more from now on, oldest first; the files are still there."""
         with self.lock:
             if self._closed:
-                return 0
+                return
             if high_watermark is not None:
                 self.high_watermark = max(high_watermark, self._high_watermark)
-            total = 0
             while (choice := self._choose_deletable()) is not None:
                 count, reason = choice
                 if count == len(self._segments):
                     self.roll()
-                gone = self._segments[:count]
-                self._remove_oldest(count)
-                total += count
+                oldest, kept = self._segments[:count], self._segments[count:]
+                self._generation += 1
+                self.log_start_offset = max(self.log_start_offset, kept[0].base_offset)
+                self._high_watermark = max(self._high_watermark, self.log_start_offset)
+                self._segments = kept
+                self._generation += 1
+                gone += oldest
                 _log.info(
                     "log_segments_deleted",
                     partition=str(self.topic_partition),
-                    segments=[segment.base_offset for segment in gone],
-                    bytes=sum(segment.size for segment in gone),
+                    segments=[segment.base_offset for segment in oldest],
+                    bytes=sum(segment.size for segment in oldest),
                     reason=reason.value,
                     log_start_offset=self.log_start_offset,
                 )
-            return total
+
+    def _let_go(self, gone: Sequence[Segment]) -> None:
+        """Oldest first: what a crash leaves has no gap."""
+        try:
+            for segment in gone:
+                self._discard(segment, at_once=False)
+            start = self._segments[0].base_offset
+            producer_replay.remove_snapshots(self.dir, snapshot_offsets(self.dir), before=start)
+            self.leader_epochs.truncate_from_start(self.log_start_offset)
+        except OSError as error:
+            raise self._storage_error("delete segments of", error) from error
 
     def _choose_deletable(self) -> tuple[int, Reason] | None:
         segments, config = self._segments, self.config
@@ -199,29 +227,27 @@ class LocalLog(LogFiles):
             high_watermark=self._high_watermark,
         )
 
-    def _remove_oldest(self, count: int) -> None:
-        gone, kept = self._segments[:count], self._segments[count:]
-        self._generation += 1
+    @contextmanager
+    def own_directory(self) -> Iterator[Path]:
+        """A path to the log's directory that stays this log's, whatever bears its name meanwhile. Raises
+        KafkaError(KAFKA_STORAGE_ERROR) once the log is closed, OSError.
+        """
+        with self.lock:
+            self._require_open()
+            fd = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            self.log_start_offset = max(self.log_start_offset, kept[0].base_offset)
-            self._high_watermark = max(self._high_watermark, self.log_start_offset)
-            self._segments = kept
-            for segment in gone:
-                self._discard(segment, at_once=False)
-            producer_replay.remove_snapshots(self.dir, snapshot_offsets(self.dir), before=kept[0].base_offset)
-            self.leader_epochs.truncate_from_start(self.log_start_offset)
-        except OSError as error:
-            raise self._storage_error("delete segments of", error) from error
+            yield Path(f"/proc/self/fd/{fd}")
         finally:
-            self._generation += 1
+            os.close(fd)
 
     def replace_segments(self, old: Sequence[Segment], new: Segment, generation: int) -> bool:
-        """Puts a compacted segment, which bears the suffix ``.swap``, in the place of ``old``.
+        """Puts a compacted segment, which bears the suffix ``.swap`` and lies in :meth:`own_directory`, in the place of
+        ``old``.
 
         False, with nothing done, when segments went or shrank since ``generation``. Raises
         KafkaError(KAFKA_STORAGE_ERROR).
         """
-        with self.lock:
+        with self._renaming, self.lock:
             if self._closed or generation != self._generation:
                 return False
             self._generation += 1
@@ -230,6 +256,7 @@ class LocalLog(LogFiles):
                 for segment in old:
                     self._discard(segment, at_once=False)
                 new.change_suffix("")
+                new.follow(self.dir)
                 self._segments = tuple(sorted([*kept, new], key=lambda segment: segment.base_offset))
                 set_limits(self._segments)
             except OSError as error:
@@ -239,7 +266,7 @@ class LocalLog(LogFiles):
             return True
 
     def _discard(self, segment: Segment, *, at_once: bool) -> None:
-        """Renames the files away and unlinks them, by and by when somebody may still read them."""
+        """Renames the files away and unlinks them, by and by when somebody may still read them. Under ``_renaming``."""
         try:
             segment.change_suffix(DELETED_SUFFIX)
         except OSError as error:
@@ -252,7 +279,13 @@ class LocalLog(LogFiles):
         if at_once or delay_ms <= 0 or self._scheduler is None or not self._scheduler.is_started:
             segment.delete_files()
         else:
-            self._scheduler.schedule("delete-file", segment.delete_files, delay_ms=delay_ms)
+            self._retired.add(segment)
+            self._scheduler.schedule("delete-file", partial(self._unlink, segment), delay_ms=delay_ms)
+
+    def _unlink(self, segment: Segment) -> None:
+        with self._renaming:
+            self._retired.discard(segment)
+            segment.delete_files()
 
     def expire_producers(self) -> int:
         """Forgets producers silent for ``producer.id.expiration.ms``; how many."""
@@ -268,7 +301,7 @@ class LocalLog(LogFiles):
         Syncs nothing: whoever closes many logs does that better for all of them (see :meth:`note_synced`).
         Raises KafkaError(KAFKA_STORAGE_ERROR) when the files cannot be left clean.
         """
-        with self.lock:
+        with self._renaming, self.lock:
             if self._closed:
                 return
             self._closed = True
@@ -300,7 +333,7 @@ class LocalLog(LogFiles):
         """Renames the directory to ``….<uuid>-delete`` and ends the log. Raises
         KafkaError(KAFKA_STORAGE_ERROR).
         """
-        with self.lock:
+        with self._renaming, self.lock:
             tail = f".{uuid4().hex}{DELETE_DIR_SUFFIX}"
             new = self.dir.with_name(self.dir.name[: _MAX_NAME_BYTES - len(tail)] + tail)
             self._generation += 1
@@ -312,6 +345,6 @@ class LocalLog(LogFiles):
                 self._generation += 1
             self._closed = True
             self.dir = new
-            for segment in self._segments:
+            for segment in (*self._segments, *self._retired):
                 segment.follow(new)
             return new

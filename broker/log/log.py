@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import NamedTuple
 
 import structlog
 
 from broker.config.log_config import LogConfig
 from broker.log import reader
-from broker.log.appended import any_has_producer, drop_older_half, runs_that_fit
+from broker.log.appended import (
+    CheckedBatches,
+    FetchedBatches,
+    any_has_producer,
+    drop_older_half,
+    rules_of,
+    runs_that_fit,
+)
 from broker.log.batch_file import INT32_MAX, LOG_SUFFIX
 from broker.log.batch_walk import DamagedError
 from broker.log.local_log import LocalLog
@@ -27,7 +32,7 @@ from broker.log.segment import AppendedBatch, Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record import validator
 from broker.record.header import LOG_OVERHEAD_BYTES, BatchHeader, iter_batches, set_offset_and_epoch
-from broker.record.validator import AppendOrigin, BatchRules
+from broker.record.validator import AppendOrigin
 from broker.utils.file_region import FileRegion
 
 __all__ = [
@@ -46,35 +51,6 @@ _RECENT_BATCHES = 256
 _INSPECT_INLINE_BYTES = 64 * 1024
 # The kernel keeps what was written for longer than this.
 _FRESH_MS = 1_000
-
-
-@lru_cache(maxsize=256)  # one for all logs of a topic
-def rules_of(config: LogConfig) -> BatchRules:
-    """What a topic's config asks of an appended batch."""
-    levels = {
-        "gzip": config.compression_gzip_level,
-        "lz4": config.compression_lz4_level,
-        "zstd": config.compression_zstd_level,
-    }
-    return BatchRules(
-        max_message_bytes=config.max_message_bytes,
-        log_append_time=config.message_timestamp_type == "LogAppendTime",
-        before_max_ms=config.message_timestamp_before_max_ms,
-        after_max_ms=config.message_timestamp_after_max_ms,
-        keys_required=config.compact,
-        target_codec=validator.codec_for(config.compression_type),
-        level=levels.get(config.compression_type),
-    )
-
-
-class CheckedBatches(NamedTuple):
-    """Batches that the log takes, as :meth:`Log.check` found them at ``now_ms`` (wall clock); writable."""
-
-    records: memoryview
-    headers: list[BatchHeader]
-    origin: AppendOrigin
-    log_append_time: bool
-    now_ms: int
 
 
 class Log(LocalLog):
@@ -180,7 +156,17 @@ class Log(LocalLog):
         Raises KafkaError: CORRUPT_MESSAGE when that is the first, OFFSET_OUT_OF_RANGE when they begin below
         the log's end, KAFKA_STORAGE_ERROR.
         """
-        headers = validator.check_fetched(records, self.topic_partition)
+        return self.append_fetched(self.check_fetched(records), leader_epoch)
+
+    def check_fetched(self, records: memoryview) -> FetchedBatches:
+        """What of :meth:`append_as_follower` needs no lock and reads every byte: the checksums. Raises
+        KafkaError(CORRUPT_MESSAGE).
+        """
+        return FetchedBatches(records, validator.check_fetched(records, self.topic_partition))
+
+    def append_fetched(self, checked: FetchedBatches, leader_epoch: int) -> AppendInfo:
+        """Appends what :meth:`check_fetched` gave. Raises as :meth:`append_as_follower`."""
+        records, headers = checked
         if not headers:
             return AppendInfo(-1, -1, -1, -1, self.log_start_offset, False, 0, 0, -1)
         with self.lock:

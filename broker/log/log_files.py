@@ -73,6 +73,11 @@ class LogFiles:
         self._names_changed = False
         self._dir_is_new = is_new
         self.lock = threading.RLock()  # lock order 48
+        # Who renames or unlinks what is the log's no more needs no other lock for it; who begins the log anew, where
+        # files of that name may still be, or moves the directory, comes before or after.
+        self._renaming = threading.RLock()  # lock order 47
+        # What was taken out of the log and is still to be unlinked: it goes with the directory.
+        self._retired: set[Segment] = set()
         self._flush_lock = threading.Lock()  # lock order 46
         self._clock = clock
         self._scheduler = scheduler
@@ -129,6 +134,11 @@ class LogFiles:
     def committable_end(self) -> int:
         """How far this replica's records may count as committed: not past a sync that an append waits for."""
         return self.recovery_point if self.flush_due else self.log_end_offset
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log has ended: closed, or deleted, when its name may be another log's."""
+        return self._closed
 
     def note_as_closed(self) -> None:
         """The files were closed cleanly and have just been opened: closing them again has nothing to do."""

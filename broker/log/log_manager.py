@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from broker.config.log_config import LONG_MAX, LogConfig
-from broker.log.cleaner_manager import LogCleaner
+from broker.log.cleaner_manager import LogCleaner, forget_clean
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.filesystem_sync import sync_filesystem
 from broker.log.free_space import DEFAULT_FLOOR, FreeSpaceFloor, check_free_space
@@ -234,6 +234,7 @@ class LogManager(LogMaker):
             path = log.mark_deleted()
             del self._logs[topic_partition]
             log_dir = self._dir_of.pop(topic_partition)
+            forget_clean(log_dir, topic_partition)
         self._checkpoint_dir(log_dir)
         _log.info("log_deleted", partition=str(topic_partition), dir=str(path))
         self._delete_later(path, log.config.file_delete_delay_ms)

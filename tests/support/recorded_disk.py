@@ -74,7 +74,10 @@ class Recorder:
     def _find(self, path: Any) -> tuple[int, str, int | None] | None:
         """(directory, name, node or None) of a path; None outside of the root."""
         try:
-            parts = Path(os.fspath(path)).relative_to(self.root).parts
+            named = Path(os.fspath(path))
+            if named.parts[:4] == ("/", "proc", "self", "fd") and len(named.parts) > 4:
+                named = Path(*named.parts[:5]).readlink().joinpath(*named.parts[5:])
+            parts = named.relative_to(self.root).parts
         except (TypeError, ValueError):
             return None
         if not parts:

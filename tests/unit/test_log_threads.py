@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,51 +26,11 @@ from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
+from tests.support.gate import WAIT_S, Gate
 from tests.support.logs import batch, open_log
 from tests.support.wait import wait_until
 
 TP = TopicPartition("t", 0)
-WAIT_S = 20
-
-
-class Gate:
-    """Stops whoever comes to a function, the first time, until it is opened."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
-        self.reached = threading.Event()
-        self._open = threading.Event()
-        real = getattr(owner, name)
-
-        def gated(*args: object, **options: object) -> object:
-            if not self.reached.is_set():
-                self.reached.set()
-                assert self._open.wait(WAIT_S)
-            return real(*args, **options)
-
-        monkeypatch.setattr(owner, name, gated)
-
-    @contextmanager
-    def held_by(self, action: Callable[[], object]) -> Iterator[None]:
-        """While ``action`` stands there, on a thread of its own; it has ended afterwards."""
-        failures: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                action()
-            except BaseException as error:
-                failures.append(error)
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        assert self.reached.wait(WAIT_S)
-        try:
-            yield
-        finally:
-            self._open.set()
-            thread.join(WAIT_S)
-        assert not thread.is_alive()
-        if failures:
-            raise failures[0]
 
 
 def fetched(offset: int, size: int = 900) -> memoryview:
@@ -419,6 +377,28 @@ def test_records_whose_partition_lost_its_leader_meanwhile_are_not_appended(
     partition = partition_of(open_log(tmp_path, LogConfig(compression_type="gzip")), leads=True)
     gate = Gate(monkeypatch, validator, "recompress")
     with pytest.raises(KafkaError), gate.held_by(lambda: append_to(partition)):
+        partition.make_follower(PartitionState(TP, None, 1, 2, 1, (1, 2), 0, (1, 2)))
+    assert partition.log.log_end_offset == 0
+
+
+def test_nobody_waits_while_a_followers_records_are_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = partition_of(open_log(tmp_path))
+    gate = Gate(monkeypatch, validator, "check_fetched")
+    with gate.held_by(lambda: partition.append_as_follower(fetched(0), 0, 0, 0)):
+        for lock in (partition.lock, partition.log.lock):
+            assert lock.acquire(timeout=WAIT_S)
+            lock.release()
+    assert partition.log.log_end_offset == 1
+
+
+def test_fetched_records_of_a_leader_that_was_replaced_meanwhile_are_not_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = partition_of(open_log(tmp_path))
+    gate = Gate(monkeypatch, validator, "check_fetched")
+    with gate.held_by(lambda: partition.append_as_follower(fetched(0), 0, 0, 0)):
         partition.make_follower(PartitionState(TP, None, 1, 2, 1, (1, 2), 0, (1, 2)))
     assert partition.log.log_end_offset == 0
 
