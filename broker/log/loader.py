@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -56,6 +57,8 @@ class LoadParameters:
     health: LogDirHealth | None = None
     on_verified: Callable[[int], None] = lambda _segments: None
     max_producers: int = MAX_PRODUCERS
+    # Whether the directory is most likely still to be made: what is tried first.
+    for_new: bool = False
 
     @property
     def durable_offset(self) -> int:
@@ -80,7 +83,7 @@ def load_log(
 
     Raises LoadCancelled when told to stop, LogDirError when the data cannot be taken over, OSError.
     """
-    listed = _names_or_made(directory)
+    listed = _names_or_made(directory, for_new=parameters.for_new)
     is_new = listed is None
     names = set[str]() if listed is None else _finish_swaps(directory, listed)
     segments = _find_segments(directory, names, config, parameters)
@@ -91,7 +94,7 @@ def load_log(
     epochs = LeaderEpochCache(directory, has_file=EPOCHS_FILE_NAME in names)
     recovered = None if parameters.clean else _recover(segments, epochs, config, parameters, topic_partition)
     found = segments
-    segments, log_end_offset = _fitting_segments(directory, found, config, parameters)
+    segments, log_end_offset = _fitting_segments(directory, found, config, parameters, is_new=is_new)
     start_offset = max(parameters.log_start_offset, segments[0].base_offset)
     if epochs.must_be_rebuilt:
         epochs.replace(_epochs_in(segments))
@@ -124,8 +127,12 @@ def _names_in(directory: Path) -> set[str]:
     return set(os.listdir(directory))  # noqa: PTH208 - names alone
 
 
-def _names_or_made(directory: Path) -> set[str] | None:
+def _names_or_made(directory: Path, *, for_new: bool) -> set[str] | None:
     """The names in the directory, None when it was not there and has been made."""
+    with suppress(FileExistsError):
+        if for_new:
+            os.mkdir(directory)  # noqa: PTH102 - thousands of times when a topic is made
+            return None
     try:
         return _names_in(directory)
     except FileNotFoundError:
@@ -212,7 +219,7 @@ def _rebuild_indexes(segment: Segment, config: LogConfig, parameters: LoadParame
 
 
 def _fitting_segments(
-    directory: Path, segments: list[Segment], config: LogConfig, parameters: LoadParameters
+    directory: Path, segments: list[Segment], config: LogConfig, parameters: LoadParameters, *, is_new: bool
 ) -> tuple[list[Segment], int]:
     """The segments, the last with indexes that make sense, and the log's end; one empty segment when there is nothing
     to keep.
@@ -229,7 +236,8 @@ def _fitting_segments(
         _log.warning("log_behind_its_start", dir=str(directory), log_start_offset=start_offset)
         for segment in segments:
             segment.delete_files()
-    segment = Segment.create(directory, start_offset, config.segment_index_bytes, parameters.clock.wall_ms())
+    now_ms = parameters.clock.wall_ms()
+    segment = Segment.create(directory, start_offset, config.segment_index_bytes, now_ms, in_new_dir=is_new)
     return [segment], start_offset
 
 

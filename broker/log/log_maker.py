@@ -179,6 +179,7 @@ class LogMaker(LogRegistry):
             scheduler=self._scheduler,
             health=log_dir.health,
             max_producers=self._max_producers,
+            for_new=True,
         )
         try:
             log = load_log(path, topic_partition, config, parameters)

@@ -73,14 +73,24 @@ class Segment(BatchFile):
 
     @classmethod
     def create(
-        cls, directory: Path, base_offset: int, index_max_bytes: int, now_ms: int, suffix: str = ""
+        cls,
+        directory: Path,
+        base_offset: int,
+        index_max_bytes: int,
+        now_ms: int,
+        suffix: str = "",
+        *,
+        in_new_dir: bool = False,
     ) -> Segment:
-        """A new, empty, active segment; whatever files had its names are replaced. Raises OSError."""
+        """A new, empty, active segment; whatever files had its names are replaced, which there are none of
+        ``in_new_dir``. Raises OSError.
+        """
         segment = cls(directory, base_offset, index_max_bytes, now_ms, suffix)
-        for name in SEGMENT_SUFFIXES:
-            segment.path(name).unlink(missing_ok=True)
-        segment._file = SegmentFile(segment.path(LOG_SUFFIX), "x+")
-        segment._open_indexes()
+        if not in_new_dir:
+            for name in SEGMENT_SUFFIXES:
+                segment.path(name).unlink(missing_ok=True)
+            segment._open_indexes()
+        segment._file = SegmentFile(segment.file_name(LOG_SUFFIX), "x+")
         segment.max_timestamp = -1
         segment.dir_synced = False
         return segment

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import queue
+from pathlib import Path
 
 import pytest
 
@@ -166,7 +167,7 @@ def test_a_segment_that_cannot_be_begun_leaves_no_file_behind(tmp_path, monkeypa
     log.append_as_leader(batch(b"a"), 0)
 
     def begin_and_fail(path, _mode):
-        path.touch()
+        Path(path).touch()
         failing(errno.ENOSPC)()
 
     with monkeypatch.context() as patch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from pathlib import Path
 from uuid import UUID
 
@@ -61,6 +62,30 @@ def test_many_logs_are_synced_twice_and_not_each(manager, syncs, tmp_path) -> No
     assert all(manager.get(wanted.topic_partition).topic_id == TOPIC_ID for wanted in MANY)
     assert all(read_topic_id(manager.get(wanted.topic_partition).dir) == TOPIC_ID for wanted in MANY)
     assert [len(list((tmp_path / d).glob("t-*"))) for d in "12"] == [COUNT // 2, COUNT // 2]
+
+
+def test_a_new_log_costs_a_directory_and_two_files_and_nothing_is_looked_for_in_it(
+    manager, monkeypatch, tmp_path
+):
+    """On the way to ten thousand partitions each further call of the file system is a second."""
+    called: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(path, *args, **options):
+            called[name] += str(path).startswith(str(tmp_path))
+            return real(path, *args, **options)
+
+        monkeypatch.setattr(os, name, call)
+
+    for name in ("listdir", "unlink", "mkdir", "scandir"):
+        count(name)
+    monkeypatch.setattr(log_maker, "sync_filesystem", lambda _path: None)
+    assert manager.make(MANY) == {}
+    assert +called == {"mkdir": COUNT}
+    log = manager.get(MANY[0].topic_partition)
+    assert sorted(path.name for path in log.dir.iterdir()) == [f"{0:020d}.log", FILE_NAME]
 
 
 def test_a_few_logs_are_synced_each_for_itself(manager, syncs) -> None:
