@@ -30,6 +30,8 @@ HOSTS = ("h1", "h2", "h3", "h4", "h5")
 # Those that stay when five become three: the leader is among the others by then, for the first server, whose
 # tree it was, restarts last.
 STAY = ("h1", "h4", "h5")
+# The one that three become: not the one whose tree it was at first.
+LAST = "h4"
 DATA, LOGS = "/srv/zookeeper/data", "/srv/zookeeper/logs"
 SETTINGS = {
     "zookeeper_data_dir": DATA,
@@ -38,6 +40,7 @@ SETTINGS = {
 }
 NODES = 50
 TOPIC, PARTITIONS = "kept", 2
+WRITTEN_AT_THE_END = "kept-by-one"
 GUARDED = "/topics"
 # Who takes a backup has to see whose passwords these are.
 GUARD = [
@@ -141,12 +144,23 @@ def properties(ensemble):
     return {ensemble.says(host, "grep ^zookeeper.connect= /etc/landline/*.properties") for host in BROKERS}
 
 
+def create(bootstrap, topic):
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 2)], operation_timeout=30)[topic].result(60)
+
+
+def assert_left(ensemble, host):
+    """It is stopped for good, and its data is aside: should it come back, it comes empty."""
+    assert ensemble.says(host, "systemctl is-active zookeeper") == "inactive"
+    assert ensemble.says(host, "systemctl is-enabled zookeeper") == "disabled"
+    assert "version-2.left-" in ensemble.says(host, f"ls {DATA}")
+
+
 def test_one_server_becomes_three_and_five_and_three_again_below_brokers_that_lose_nothing(
     ensemble, bootstrap
 ):
     ensemble.play("h1")
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 2)], operation_timeout=30)[TOPIC].result(60)
+    create(bootstrap, TOPIC)
     client = ensemble.connected("h1")
     for number in range(NODES):
         client.create(f"{GUARDED}/t{number}", b"x", makepath=True)
@@ -176,8 +190,7 @@ def test_one_server_becomes_three_and_five_and_three_again_below_brokers_that_lo
     assert len(load.acked) > 100
     assert load.acked <= numbers_in(bootstrap, TOPIC, PARTITIONS)
     for host in sorted(set(HOSTS) - set(STAY)):
-        assert ensemble.says(host, "systemctl is-enabled zookeeper") == "disabled"
-        assert "version-2.left-" in ensemble.says(host, f"ls {DATA}")
+        assert_left(ensemble, host)
 
 
 def test_a_tree_that_all_servers_lost_is_restored_with_its_acls_and_the_brokers_take_it(
@@ -205,3 +218,24 @@ def test_a_tree_that_all_servers_lost_is_restored_with_its_acls_and_the_brokers_
     with NumberedLoad(bootstrap, TOPIC, PARTITIONS) as load:
         wait_until(lambda: len(load.acked) > 10, 120)
     assert load.failed == []
+
+
+def test_three_servers_become_one_below_brokers_that_lose_nothing(ensemble, bootstrap):
+    create(bootstrap, WRITTEN_AT_THE_END)
+    kept, tree = numbers_in(bootstrap, TOPIC, PARTITIONS), ensemble.tree(LAST)
+    assert tree[1] == sorted({*tree[1], TOPIC, WRITTEN_AT_THE_END})
+    with NumberedLoad(bootstrap, WRITTEN_AT_THE_END, PARTITIONS, pause_s=0.05) as load:
+        ensemble.play(LAST)
+        assert ensemble.running() == {LAST}
+        assert ensemble.tree(LAST) == tree
+        assert all(line.count(":2181") == 1 for line in properties(ensemble))
+        acked = len(load.acked)
+        wait_until(lambda: len(load.acked) > acked, 120, what="it is written on with one server")
+    assert load.failed == []
+    assert load.acked <= numbers_in(bootstrap, WRITTEN_AT_THE_END, PARTITIONS)
+    assert numbers_in(bootstrap, TOPIC, PARTITIONS) == kept
+    for host in sorted(set(STAY) - {LAST}):
+        assert_left(ensemble, host)
+    # Nobody rolls again, and the brokers were told of the one that is left.
+    again = ensemble.play(LAST)
+    assert set(changed(again.stdout).values()) == {0}
