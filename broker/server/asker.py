@@ -25,6 +25,9 @@ _HTTP_S: Final = 2.0
 _RESTARTS: Final = 5
 
 
+_DEFAULT_LISTENER: Final = "PLAINTEXT"
+
+
 class CannotAskError(Exception):
     """The question cannot even be put: says what is missing, and where."""
 
@@ -32,7 +35,7 @@ class CannotAskError(Exception):
 @dataclass(frozen=True, slots=True)
 class Asker:
     """A broker of this host as its properties and its data directories describe it. ``http_url`` is None where it has
-    no HTTP port of its own to be asked at.
+    no HTTP port of its own to be asked at; ``listener`` names the listener by which it speaks to other brokers.
     """
 
     own: OwnBroker
@@ -40,6 +43,7 @@ class Asker:
     default_min_isr: int
     http_url: str | None
     log_dir: Path | None = None
+    listener: str = _DEFAULT_LISTENER
 
     def own_now(self) -> OwnBroker:
         """The broker with the session that it has now: somebody else may restart it while its turn is waited for."""
@@ -74,6 +78,9 @@ class Asker:
             int(minimum) if minimum.isdecimal() else 1,
             _http_url(properties),
             directory,
+            properties.get("inter.broker.listener.name")
+            or properties.get("security.inter.broker.protocol")
+            or _DEFAULT_LISTENER,
         )
 
 

@@ -23,6 +23,7 @@ from broker.server.stop_judge import (
     out_of,
     why_another_cluster,
     why_another_process,
+    why_cut_off,
     why_not_stop,
 )
 from broker.server.stop_permit import Lease, StopPermit, by_topic
@@ -78,12 +79,15 @@ class Turn:
         self._pause = pause
 
     def why_not_now(self) -> list[str]:
-        """What forbids the stop at this moment, but for somebody's permit; takes nothing. Raises StoreError."""
-        return self._doubts(self._read())
+        """What forbids the stop at this moment, but for somebody's permit; takes nothing. Raises as :meth:`ask`."""
+        view = self._read()
+        self._check(view)
+        return self._doubts(view)
 
     def ask(self, within_s: float) -> list[str]:
         """Empty when the permit is granted. Else what forbids it after ``within_s``; then it is free again. Raises
-        :class:`StoreError` when ZooKeeper stays away, :class:`CannotAskError` for another cluster than this broker's.
+        :class:`StoreError` when ZooKeeper stays away, :class:`CannotAskError` for another cluster than this broker's,
+        or properties that would cut it from its own.
         """
         deadline = self._now() + within_s
         granted = False
@@ -114,9 +118,7 @@ class Turn:
         if held is not None:
             return [str(held)]
         view = self._read()
-        other = why_another_cluster(view, self._asker.own)
-        if other is not None:
-            raise CannotAskError(other)
+        self._check(view)
         reasons = self._doubts(view)
         if reasons:
             return reasons
@@ -184,6 +186,13 @@ class Turn:
         if missing is None:
             return [f"broker {lease.broker_id} has not registered anew in ZooKeeper yet"], math.inf
         return missing, len(missing)
+
+    def _check(self, view: ClusterView) -> None:
+        """Raises :class:`CannotAskError` for what no waiting mends."""
+        own = self._asker.own
+        wrong = why_another_cluster(view, own) or why_cut_off(view, own.broker_id, self._asker.listener)
+        if wrong is not None:
+            raise CannotAskError(wrong)
 
     def _doubts(self, view: ClusterView) -> list[str]:
         other = why_another_process(view, self._asker.own_now())

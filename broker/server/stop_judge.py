@@ -21,7 +21,8 @@ _NO_CONTROLLER = -1
 @dataclass(frozen=True, slots=True)
 class Member:
     """A registered broker. ``silence`` is why it did not answer, None when it did; ``controller_id`` is who it takes
-    for the controller, None when it was not asked or did not answer.
+    for the controller, None when it was not asked or did not answer; ``listeners`` are the names of those that it
+    advertises.
     """
 
     broker_id: int
@@ -31,6 +32,7 @@ class Member:
     silence: str | None = None
     cluster_id: str | None = None
     controller_id: int | None = None
+    listeners: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,26 @@ def why_another_process(view: ClusterView, own: OwnBroker) -> str | None:
     return (
         f"broker id {own.broker_id} is registered by another process than this host's, which tells clients to come to "
         f"{member.address}: give each broker an id of its own (broker_first_id)"
+    )
+
+
+def why_cut_off(view: ClusterView, broker_id: int, listener: str) -> str | None:
+    """Why the broker, started again with this ``inter.broker.listener.name``, would reach some others no more; None
+    when all that are registered have such a listener. Waiting does not help.
+    """
+    without = sorted(
+        key
+        for key, member in view.members.items()
+        if key != broker_id and member.listeners and listener not in member.listeners
+    )
+    if not without:
+        return None
+    names = ", ".join(f"{key} ({view.members[key].address})" for key in without[:_SHOWN])
+    more = f" and {len(without) - _SHOWN} more" if len(without) > _SHOWN else ""
+    return (
+        f"broker {broker_id} is to speak to the others by {listener} (inter.broker.listener.name), which they do not "
+        f"advertise: {names}{more}. Give every broker this listener first (listeners, advertised.listeners) and leave "
+        "the old name until all have it; then set the name"
     )
 
 

@@ -74,7 +74,8 @@ def _partitions(cluster: ClusterStore, broker_id: int, default_min_isr: int) -> 
 def _member(broker: LiveBroker) -> Member:
     endpoint = _endpoint(broker)
     address = "nowhere" if endpoint is None else f"{endpoint.host}:{endpoint.port}"
-    return Member(broker.broker_id, broker.epoch, broker.session_id, address)
+    names = frozenset(endpoint.listener_name for endpoint in broker.registration.endpoints)
+    return Member(broker.broker_id, broker.epoch, broker.session_id, address, listeners=names)
 
 
 def _endpoint(broker: LiveBroker) -> Endpoint | None:

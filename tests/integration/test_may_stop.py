@@ -130,6 +130,18 @@ def test_where_apache_kafka_controls_the_judgement_is_the_same(
             assert "does not answer" in words
 
 
+def test_who_would_speak_by_a_listener_that_others_do_not_have_may_not_stop(cluster: Cluster) -> None:
+    one, _ = a_follower(cluster)
+    code, words = landline(
+        "may-stop", one, "--override", "inter.broker.listener.name=BROKER", "--within", "600"
+    )
+    assert code == WRONG_CONFIG
+    others = sorted(set(cluster.brokers) - {one.broker_id})
+    assert "by BROKER (inter.broker.listener.name), which they do not advertise" in words
+    assert all(f"{other} (" in words for other in others)
+    assert landline("may-stop", one, "--dry-run")[0] == GRANTED
+
+
 def test_without_zookeeper_nobody_may_stop_and_that_is_said_soon(
     cluster: Cluster, ensemble: ZooKeeperServer
 ) -> None:

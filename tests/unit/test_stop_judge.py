@@ -173,3 +173,34 @@ def test_a_broker_is_back_when_it_is_in_every_isr_that_it_was_in():
 
 def test_a_dead_replica_elsewhere_does_not_keep_a_broker_from_being_back():
     assert stop_judge.not_back(view(partition(isr=(1, 3)), live=(1, 3)), 3, 50, never_out) == []
+
+
+# --- the listener by which it is to speak to the others
+
+
+def listening(**listeners):
+    """A view of brokers with these listeners."""
+    members = {
+        int(key[1:]): Member(int(key[1:]), 1, 1, f"h{key[1:]}:9092", listeners=frozenset(names.split()))
+        for key, names in listeners.items()
+    }
+    return ClusterView(CLUSTER, 1, members, [])
+
+
+def test_a_broker_speaks_to_the_others_by_a_listener_that_all_of_them_have():
+    both = listening(b1="PLAINTEXT BROKER", b2="PLAINTEXT BROKER", b3="PLAINTEXT BROKER")
+    assert stop_judge.why_cut_off(both, 3, "BROKER") is None
+    assert stop_judge.why_cut_off(both, 3, "PLAINTEXT") is None
+
+
+def test_a_listener_that_another_does_not_have_yet_is_refused_with_who_and_what_to_do():
+    some = listening(b1="PLAINTEXT BROKER", b2="PLAINTEXT", b3="PLAINTEXT")
+    words = stop_judge.why_cut_off(some, 3, "BROKER")
+    assert "which they do not advertise: 2 (h2:9092). Give every broker this listener first" in words
+    assert stop_judge.why_cut_off(some, 2, "BROKER") == words.replace("broker 3", "broker 2").replace(
+        "2 (h2:9092)", "3 (h3:9092)"
+    )
+
+
+def test_its_own_listeners_are_what_a_roll_is_to_change():
+    assert stop_judge.why_cut_off(listening(b1="BROKER", b3="PLAINTEXT"), 3, "BROKER") is None

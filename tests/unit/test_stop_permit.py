@@ -279,7 +279,9 @@ def test_a_broker_is_described_by_its_properties_and_its_data(tmp_path):
         "min.insync.replicas": "2",
     }
     asker = Asker.of(properties, "broker-3.properties")
-    assert asker == Asker(OwnBroker(3, "c1", None), "zk:2181", 2, "http://127.0.0.1:8092", tmp_path)
+    assert asker == Asker(
+        OwnBroker(3, "c1", None), "zk:2181", 2, "http://127.0.0.1:8092", tmp_path, "PLAINTEXT"
+    )
     session = Session("zk", 77, bytes(16))
     SessionFile(tmp_path).write(session)
     assert asker.own_now().session_id == 77, (
