@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+CLIENTS, BETWEEN = "PLAINTEXT", "BROKER"
+
 
 def broker_instances(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the brokers of one host: the k-th has id `first_id` + k and ports moved by k * `port_step`.
@@ -39,12 +41,47 @@ def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
         "log.dirs": instance["data_dir"],
         "landline.http.port": http_port,
     }
+    if int(settings["internal_port"]):
+        internal = int(settings["internal_port"]) + step
+        own["listeners"] += f",{BETWEEN}://{settings['listen_host']}:{internal}"
+        own["advertised.listeners"] += f",{BETWEEN}://{settings['advertised_host']}:{internal}"
+        own["listener.security.protocol.map"] = f"{CLIENTS}:PLAINTEXT,{BETWEEN}:PLAINTEXT"
+        own["inter.broker.listener.name"] = settings["between"]
     if settings["http_host"]:
         own["landline.http.host"] = settings["http_host"]
     properties = {key: text(value) for key, value in {**own, **settings["properties"]}.items()}
     started_with = json.dumps([settings["release"], settings["unit"], properties], sort_keys=True)
     digest = hashlib.sha256(started_with.encode()).hexdigest()[:16]
     return {**instance, "properties": dict(sorted(properties.items())), "fingerprint": digest}
+
+
+def broker_between(hosts: Iterable[Mapping[str, Any]], own: str) -> str:
+    """Returns the inter.broker.listener.name for the brokers of the host `own`, where each has two listeners.
+
+    Takes the variables of all hosts of the cluster; `broker_listeners.stdout` has the lines of advertised.listeners and
+    inter.broker.listener.name in a host's properties files, and is missing where nobody looked. A broker that speaks by
+    a listener which another does not have cannot reach it: so all have both first, and speak by the old one. Who has
+    changed stays; who is new goes with those that have, or, in a new cluster, begins with the new one.
+    """
+    looks = {
+        str(host["inventory_hostname"]): host.get("broker_listeners", {}).get("stdout") for host in hosts
+    }
+    mine = looks[own]
+    if mine is not None and _speaks_between(mine):
+        return BETWEEN
+    if not mine and any(_speaks_between(text) for text in looks.values() if text):
+        return BETWEEN
+    everywhere = all(text is not None and _listens_between(text) for text in looks.values())
+    return BETWEEN if everywhere else CLIENTS
+
+
+def _speaks_between(text: str) -> bool:
+    return f"inter.broker.listener.name={BETWEEN}" in text.splitlines()
+
+
+def _listens_between(text: str) -> bool:
+    advertised = [line for line in text.splitlines() if line.startswith("advertised.listeners=")]
+    return all(f"{BETWEEN}://" in line for line in advertised)
 
 
 def broker_urls(hosts: Iterable[Mapping[str, Any]], http_port: int, port_step: int) -> list[str]:
@@ -100,6 +137,7 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "broker_instances": broker_instances,
+            "broker_between": broker_between,
             "broker_urls": broker_urls,
             "broker_id_clashes": broker_id_clashes,
             "zookeeper_connect": zookeeper_connect,
