@@ -18,6 +18,7 @@ from broker.log import producer_replay
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.log_dir_health import Fault, LogDirHealth, fault_of
 from broker.log.partition_metadata import write_topic_id
+from broker.log.producer_snapshot import encode_snapshot
 from broker.log.producer_state import ProducerStateManager
 from broker.log.segment import Segment, set_limits, sync_dir
 from broker.protocol.errors import Errors, KafkaError
@@ -26,6 +27,9 @@ from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
+# So many producers are written down by who rolls, in half a millisecond; more by the scheduler, once a second.
+_FEW_PRODUCERS = 100
+_SNAPSHOT_DELAY_MS = 1_000
 
 
 class LogFiles:
@@ -84,6 +88,7 @@ class LogFiles:
         self._high_watermark = log_start_offset
         self._generation = 0
         self._closed = False
+        self._snapshot_due = False  # a roll left it to the scheduler
         # End and generation when its files were as a close leaves them, None after an error of the disk.
         self._closed_at: tuple[int, int] | None = None
         self._set_segments(segments)
@@ -208,11 +213,44 @@ class LogFiles:
                 old.become_inactive()
             except OSError as error:
                 _log.warning("index_trim_failed", file=str(old.path(".index")), error=str(error))
-            producer_replay.take_snapshot(self.producer_state, self.dir, base_offset)
+            scheduler = self._scheduler if self._scheduler and self._scheduler.is_started else None
+            snapshot_later = scheduler is not None and len(self.producer_state.producers) > _FEW_PRODUCERS
+            if not snapshot_later:
+                producer_replay.take_snapshot(self.producer_state, self.dir, base_offset)
             self._set_segments((*self._segments, segment))
-        if self._scheduler is not None and self._scheduler.is_started:
-            self._scheduler.schedule("flush-log", lambda: self._flush_quietly(base_offset))
+        if scheduler is not None:
+            scheduler.schedule("flush-log", lambda: self._flush_quietly(base_offset))
+            if snapshot_later:
+                self._write_snapshot_later(scheduler)
         return segment
+
+    def _write_snapshot_later(self, scheduler: KafkaScheduler) -> None:
+        with self.lock:
+            if self._snapshot_due:
+                return
+            scheduler.schedule("producer-snapshot", self._snapshot_producers, delay_ms=_SNAPSHOT_DELAY_MS)
+            self._snapshot_due = True
+
+    def _snapshot_producers(self) -> None:
+        """Writes down the producers as of the log's end; appends wait for a copy of them and for the write.
+
+        The snapshot is one of a later offset than the roll's. Until it is there, a start after a crash reads more of
+        the log instead.
+        """
+        with self.lock:
+            self._snapshot_due = False
+            generation, offset = self._generation, self.log_end_offset
+            entries = [entry.copy() for entry in self.producer_state.producers.values()]
+        data = encode_snapshot(entries)
+        with self.lock:
+            if self._closed:
+                return
+            if generation == self._generation:
+                producer_replay.keep_snapshot(data, self.dir, offset)
+                return
+        # Of a log that was truncated meanwhile it would tell what is there no more.
+        if self._scheduler is not None and self._scheduler.is_started:
+            self._write_snapshot_later(self._scheduler)
 
     def _new_segment(self, base_offset: int) -> Segment:
         try:

@@ -9,8 +9,9 @@ from pathlib import Path
 import structlog
 
 from broker.log.errors import LoadCancelled
-from broker.log.producer_snapshot import read_snapshot, snapshot_path, write_snapshot
+from broker.log.producer_snapshot import encode_snapshot, read_snapshot, snapshot_path
 from broker.log.producer_state import ProducerStateManager, read_marker
+from broker.log.sealed_file import replace_file
 from broker.log.segment import Segment
 from broker.record.header import BatchHeader
 
@@ -92,8 +93,13 @@ def load_latest_snapshot(
 
 def take_snapshot(state: ProducerStateManager, directory: Path, offset: int) -> None:
     """Writes the state as of ``offset``; a failing disk costs a warning, for it can be rebuilt."""
+    keep_snapshot(encode_snapshot(state.producers.values()), directory, offset)
+
+
+def keep_snapshot(data: bytes, directory: Path, offset: int) -> None:
+    """Writes an encoded state as of ``offset``; a failing disk costs a warning, for it can be rebuilt."""
     try:
-        write_snapshot(snapshot_path(directory, offset), state.producers.values(), sync=False)
+        replace_file(snapshot_path(directory, offset), data, sync=False)
     except OSError as error:
         _log.warning("producer_snapshot_failed", dir=str(directory), error=str(error))
 

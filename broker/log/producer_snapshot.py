@@ -50,9 +50,14 @@ def snapshots_among(names: Iterable[str]) -> list[int]:
 
 def write_snapshot(path: Path, entries: Iterable[ProducerEntry], *, sync: bool) -> None:
     """Replaces the file at ``path``. Raises OSError."""
+    replace_file(path, encode_snapshot(entries), sync=sync)
+
+
+def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    """A snapshot file's content."""
     body = b"".join(row for entry in entries for row in _encode(entry))
     rest = (len(body) // _ENTRY.size).to_bytes(4, "big") + body
-    replace_file(path, VERSION.to_bytes(2, "big") + crc32c(rest).to_bytes(4, "big") + rest, sync=sync)
+    return VERSION.to_bytes(2, "big") + crc32c(rest).to_bytes(4, "big") + rest
 
 
 def read_snapshot(path: Path) -> Iterator[ProducerEntry]:

@@ -6,7 +6,6 @@ memory; :mod:`.producer_snapshot` keeps it on disk and the log says when. Sequen
 
 from __future__ import annotations
 
-import heapq
 import struct
 from collections import deque
 from collections.abc import Iterator
@@ -66,6 +65,15 @@ class ProducerEntry:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    def copy(self) -> ProducerEntry:
+        """As it is now, for who writes it down while it changes."""
+        other = ProducerEntry(self.producer_id, self.epoch)
+        other.batches.extend(self.batches)
+        other.last_timestamp = self.last_timestamp
+        other.coordinator_epoch = self.coordinator_epoch
+        other.current_txn_first_offset = self.current_txn_first_offset
+        return other
+
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.batches.clear()
@@ -112,7 +120,8 @@ class ProducerStateManager:
     """Kafka's ProducerStateManager. Belongs to the log and its lock.
 
     Ids need no InitProducerId: whoever may produce can make them up, a kilobyte of memory each. Above ``max_producers``
-    those that wrote the longest ago are forgotten: what comes of them next is taken as it is, like a new producer's.
+    those that wrote once, long ago, are forgotten first, then those that wrote the longest ago: what comes of them next
+    is taken as it is, like a new producer's (KIP-360).
     """
 
     def __init__(self, expiration_ms: int, max_producers: int = MAX_PRODUCERS) -> None:
@@ -264,10 +273,22 @@ class ProducerStateManager:
         find it.
         """
         share = max(self.max_producers // 10, 1)
-        idle = [entry for entry in self.producers.values() if entry.current_txn_first_offset is None]
-        for entry in heapq.nsmallest(share, idle, key=_last_offset):
-            del self.producers[entry.producer_id]
+        self.forget(share)
         self._look_from = max(self.max_producers, len(self.producers) + share)
+
+    def forget(self, count: int) -> int:
+        """Forgets ``count`` ids, or as many as have no open transaction; how many.
+
+        Of the half that wrote the longest ago those go first that have one batch alone, as ids that are made up have;
+        who came lately is not among them, so that a new producer is not forgotten for many old ones.
+        """
+        idle = [entry for entry in self.producers.values() if entry.current_txn_first_offset is None]
+        idle.sort(key=_last_offset)
+        half = len(idle) // 2
+        idle[:half] = sorted(idle[:half], key=_has_history)  # stable: by age among the alike
+        for entry in idle[:count]:
+            del self.producers[entry.producer_id]
+        return min(count, len(idle))
 
     def clear(self) -> None:
         """Forgets all."""
@@ -286,6 +307,10 @@ class ProducerStateManager:
             if entry.current_txn_first_offset is not None:
                 self._ongoing[entry.current_txn_first_offset] = entry.producer_id
         self.remove_expired(now_ms)
+
+
+def _has_history(entry: ProducerEntry) -> bool:
+    return len(entry.batches) > 1
 
 
 def _last_offset(entry: ProducerEntry) -> int:

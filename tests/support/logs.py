@@ -9,6 +9,7 @@ from broker.log.loader import LoadParameters, load_log
 from broker.log.log import Log
 from broker.log.producer_state import MAX_PRODUCERS
 from broker.record.batch import Record, build_batch, iter_batches, read_records
+from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -45,6 +46,7 @@ def open_log(
     clock: ManualClock | None = None,
     producer_expiration_ms: int = 86_400_000,
     max_producers: int = MAX_PRODUCERS,
+    scheduler: KafkaScheduler | None = None,
 ) -> Log:
     """The log in ``directory``/t-0."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -55,6 +57,7 @@ def open_log(
         producer_expiration_ms=producer_expiration_ms,
         clock=clock or ManualClock(),
         max_producers=max_producers,
+        scheduler=scheduler,
     )
     return load_log(directory / "t-0", TP, config or LogConfig(), parameters)
 

@@ -13,7 +13,9 @@ from broker.log.producer_state import BatchMetadata, ProducerEntry
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch
 from broker.record.validator import AppendOrigin
+from broker.utils.scheduler import KafkaScheduler
 from tests.support.logs import ManualClock, batch, open_log
+from tests.support.wait import wait_until
 
 INT_MAX = (1 << 31) - 1
 
@@ -254,6 +256,7 @@ def test_who_was_forgotten_goes_on_like_a_new_producer(tmp_path):
         send(log, n, pid=7)
     for pid in range(1000, 1020):
         send(log, 0, pid=pid)
+        send(log, 1, pid=pid)
     assert 7 not in log.producer_state.producers
     assert not send(log, 5, pid=7).duplicate
 
@@ -266,3 +269,71 @@ def test_a_snapshot_of_more_ids_than_are_kept_is_read_up_to_the_bound(tmp_path):
     known = open_log(tmp_path, max_producers=100).producer_state.producers
     assert len(known) <= 100
     assert max(known) == 299
+
+
+def test_ids_that_are_made_up_do_not_displace_producers_that_write_on(tmp_path):
+    log = open_log(tmp_path, max_producers=100)
+    for pid in range(20):
+        send(log, 0, pid=pid)
+        send(log, 1, pid=pid)
+    for pid in range(1000, 3000):
+        send(log, 0, pid=pid)
+    for pid in range(20):
+        assert send(log, 0, pid=pid).duplicate
+        assert refusal(log, 5, pid=pid) is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert not send(log, 2, pid=pid).duplicate
+
+
+def test_a_producer_that_has_just_come_is_not_forgotten_for_many_old_ones(tmp_path):
+    log = open_log(tmp_path, max_producers=100)
+    for pid in range(99):
+        send(log, 0, pid=pid)
+        send(log, 1, pid=pid)
+    send(log, 0, pid=500)
+    send(log, 0, pid=501)
+    assert {500, 501} <= log.producer_state.producers.keys()
+    assert 0 not in log.producer_state.producers
+
+
+@pytest.fixture
+def scheduler():
+    running = KafkaScheduler(1)
+    running.startup()
+    yield running
+    running.shutdown()
+
+
+def test_a_roll_does_not_write_down_many_producers_and_they_are_known_after_a_crash(tmp_path, scheduler):
+    config = LogConfig(segment_bytes=20_000)
+    log = open_log(tmp_path, config, scheduler=scheduler)
+    pid = 0
+    while log.num_segments == 1:
+        send(log, 0, pid=pid)
+        pid += 1
+    assert pid > 200
+    assert snapshot_offsets(log.dir) == []
+    send(log, 1, pid=pid - 1)
+    wait_until(lambda: bool(snapshot_offsets(log.dir)), 30)
+    (offset,) = snapshot_offsets(log.dir)
+    entries = {entry.producer_id: entry for entry in read_snapshot(log.dir / f"{offset:020d}.snapshot")}
+    assert offset == log.log_end_offset
+    assert entries.keys() == log.producer_state.producers.keys()
+    assert entries[pid - 1].last_sequence == 1
+    send(log, 2, pid=pid - 1)
+    again = open_log(tmp_path, config, clean=False)
+    assert send(again, 0, pid=0).duplicate
+    assert send(again, 2, pid=pid - 1).duplicate
+    assert refusal(again, 4, pid=pid - 1) is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_no_snapshot_tells_of_what_was_truncated_since_the_roll(tmp_path, scheduler):
+    config = LogConfig(segment_bytes=20_000)
+    log = open_log(tmp_path, config, scheduler=scheduler)
+    pid = 0
+    while log.num_segments == 1:
+        send(log, 0, pid=pid)
+        pid += 1
+    log.truncate_to(5)
+    wait_until(lambda: bool(snapshot_offsets(log.dir)), 30)
+    assert snapshot_offsets(log.dir) == [5]
+    assert {entry.producer_id for entry in read_snapshot(log.dir / f"{5:020d}.snapshot")} == set(range(5))

@@ -26,8 +26,8 @@ KEYS: Final = (
             "the header. What each finds: replication.md. What goes to compacted topics, or to those with a codec or "
             "time bounds of their own, is always looked at whole."),
     Key("landline.producer.id.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
-        doc="Producer ids that a partition remembers, a kilobyte each and written at each roll of a segment. Above it "
-            "the ones that wrote the longest ago are forgotten, as by producer.id.expiration.ms."),
+        doc="Producer ids that a partition remembers, a kilobyte each. Above it a tenth is forgotten, as by "
+            "producer.id.expiration.ms: of the half that wrote the longest ago those with one batch, then the oldest."),
     Key("landline.auto.create.topics.per.second", INT, 100, LOW, valid=at_least(1), use=USED,
         doc="Topics that auto.create.topics.enable makes, at one request and in a second; clients ask for the others "
             "again."),
