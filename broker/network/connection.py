@@ -58,6 +58,7 @@ class Connection:
         "begun_ms",
         "buffer",
         "closing",
+        "cost_ns",
         "dirty",
         "events",
         "fd",
@@ -65,12 +66,14 @@ class Connection:
         "held",
         "in_flight",
         "info",
+        "is_half_closed",
         "last_active_ms",
         "max_frame_bytes",
         "memory",
         "muted",
         "on_answer",
         "out",
+        "put_off",
         "socket",
         "start",
         "starved",
@@ -98,6 +101,9 @@ class Connection:
         self.begun_ms = 0  # when the frame that has come in part began; 0 when there is none
         self.starved = False  # nothing is read until there is memory
         self.muted = False
+        self.put_off = False  # muted because its share of the turn is used up, and to go on in the next
+        self.is_half_closed = False  # the peer says that nothing comes behind what it has sent
+        self.cost_ns = 0  # what its visits cost, by ``shares``; 0 where nobody looks
         self.closing = False
         self.dirty = False
         self.events = 0
@@ -121,6 +127,17 @@ class Connection:
         count = self.socket.recv_into(memoryview(buffer)[self.filled :])
         self.filled += count
         return count > 0
+
+    def has_ended(self) -> bool:
+        """Whether the peer, which said that it sends nothing more, has sent nothing that is yet to be read."""
+        if self.filled > self.start:
+            return False
+        try:
+            return not self.socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def wants_room(self) -> bool:
         """Whether to receive more takes a larger buffer."""

@@ -3,6 +3,7 @@
 It reads requests, hands each to ``dispatch`` on its own thread, and writes answers in order. ``dispatch`` runs what is
 quick to its end and queues what may block; the latter mutes the connection until it is answered, so that a
 connection's requests take effect in order. Answers given by other threads come in through a queue and an eventfd.
+Connections whose requests cost much come last in a turn, and share what of it is theirs (:mod:`.shares`, ADR 29).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.request_channel import ConnectionInfo, Request
 from broker.network.request_memory import LONGEST_FRAME_MS, Rations, RequestMemory
 from broker.network.request_times import RequestTimes
+from broker.network.shares import DEAR_NS, DEAR_TURN_NS, VISIT_NS, DearAddresses, cost_after
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import parse_request_header
 from broker.utils.refusal_log import log_refusal
@@ -33,7 +35,6 @@ from broker.utils.refusal_log import log_refusal
 _log = structlog.get_logger(__name__)
 _SHARED_BUFFER = 256 * 1024
 _MAX_IN_FLIGHT = 128
-_SHARE_NS = 10_000_000
 _TICK_S = 1.0
 _RETRY_S = 0.005
 _BUFFER_IDLE_MS = 5_000
@@ -107,7 +108,10 @@ class Processor:
         self._invited: deque[Guest] = deque()
         self._answered: deque[Connection] = deque()
         self._stalled: deque[tuple[Connection, Request]] = deque()
-        self._put_off: dict[Connection, None] = {}  # with requests for the next turn, in their order
+        self._dear: dict[
+            Connection, int
+        ] = {}  # to be served after the others, in their order: what epoll said
+        self._dear_addresses = DearAddresses()
         self._memory = memory or RequestMemory()
         self._rations: Rations[Connection] = Rations(self._memory)
         self._stopping = self._ended = False
@@ -173,7 +177,7 @@ class Processor:
 
     def _turn(self) -> None:
         before = time.monotonic_ns()
-        timeout = 0.0 if self._answered or self._put_off else _RETRY_S if self._stalled else _TICK_S
+        timeout = 0.0 if self._answered or self._dear else _RETRY_S if self._stalled else _TICK_S
         events = self._epoll.poll(timeout)
         now_ns = self.loop_ns = time.monotonic_ns()
         self.idle_ns += now_ns - before
@@ -187,26 +191,47 @@ class Processor:
                 continue
             connection = self._connections.get(fd)
             if connection is not None:
-                self._serve(connection, mask, now_ms)
+                if connection.cost_ns > DEAR_NS:
+                    self._dear[connection] = self._dear.get(connection, 0) | mask
+                else:
+                    self._serve(connection, mask, now_ms)
             elif fd in self._guests:
                 self._serve_guest(fd)
-        if self._invited:
+        if self._invited or self._arrived:
             self._register_invited()
-        if self._arrived:
             self._register_arrived(now_ms)
         if self._stalled:
             self._retry_stalled()
-        if self._put_off:
-            self._go_on()
+        if self._dear:
+            self._serve_dear(now_ms)
         if self._rations.waiting:
             for connection in self._rations.fed():
                 self._watch(connection)
+        self._settle_and_flush()
+        if now_ms >= self._next_sweep_ms:
+            self._sweep(now_ms)
+
+    def _settle_and_flush(self) -> None:
         self._settle()
         if self._answered:
             self._flush_answered()
             self._settle()  # the connection may have gone on with requests that waited
-        if now_ms >= self._next_sweep_ms:
-            self._sweep(now_ms)
+
+    def _serve_dear(self, now_ms: int) -> None:
+        """Serves one dear connection after another until their share of the turn is used up; the rest keep their
+        places. The others' answers go first.
+        """
+        self._settle_and_flush()
+        until_ns = time.monotonic_ns() + DEAR_TURN_NS
+        for _ in range(len(self._dear)):
+            connection = next(iter(self._dear))
+            mask = self._dear.pop(connection)
+            if connection.fd >= 0 and mask:
+                self._serve(connection, mask, now_ms)
+            if connection.fd >= 0 and connection.put_off and connection not in self._dear:
+                self._go_on(connection)
+            if time.monotonic_ns() >= until_ns:
+                return
 
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         connection.last_active_ms = now_ms
@@ -229,10 +254,17 @@ class Processor:
         elif mask & (select.EPOLLHUP | select.EPOLLERR):
             self._close(connection)
             return
+        elif mask & select.EPOLLRDHUP and not connection.out:
+            connection.is_half_closed = True
+            if connection.has_ended():
+                self._close(connection)
+                return
+            self._watch(connection)
         if mask & select.EPOLLOUT:
             self._mark(connection)
 
     def _handle_frames(self, connection: Connection) -> None:
+        cpu_ns = time.thread_time_ns() if connection.cost_ns else 0
         receive_ns = time.monotonic_ns()
         try:
             for frame in connection.frames():
@@ -256,9 +288,8 @@ class Processor:
                     self._hold(connection, request, verdict)
                 elif len(connection.in_flight) >= _MAX_IN_FLIGHT:
                     self._mute(connection)  # answered or not: many small requests may ask for large answers
-                elif time.monotonic_ns() - receive_ns > _SHARE_NS:
-                    self._put_off[connection] = None  # dear requests: its share of the turn is used up
-                    self._mute(connection)
+                elif (spent_ns := time.monotonic_ns() - receive_ns) > DEAR_NS:
+                    self._look_at(connection, spent_ns)
         except ProtocolError as error:
             log_refusal(
                 "request_refused",
@@ -270,11 +301,29 @@ class Processor:
             connection.closing = True
             self._mark(connection)
         connection.settle(self._shared)
+        if cpu_ns:
+            connection.cost_ns = cost_after(connection.cost_ns, time.thread_time_ns() - cpu_ns)
+
+    def _look_at(self, connection: Connection, spent_ns: int) -> None:
+        """Its visit takes long: what the next ones cost is measured, and it ends when it used up its share."""
+        if not connection.cost_ns:
+            connection.cost_ns = DEAR_NS
+        if spent_ns > VISIT_NS:
+            self._put_off(connection)
+
+    def _put_off(self, connection: Connection) -> None:
+        """Goes on with it among the dear ones, answered or not."""
+        connection.put_off = True
+        self._dear.setdefault(connection, 0)
+        self._mute(connection)
 
     def _hold(self, connection: Connection, request: Request, verdict: Verdict) -> None:
         if not request.done:
             self._mute(connection)
         if verdict is Verdict.FULL:
+            connection.is_half_closed = (
+                True  # what found no room yet is not given up for its peer's last byte
+            )
             self._stalled.append((connection, request))
 
     def _retry_stalled(self) -> None:
@@ -287,14 +336,12 @@ class Processor:
                 full.add(address)
                 self._stalled.append((connection, request))
 
-    def _go_on(self) -> None:
-        """Goes on with connections whose requests used up their share of a turn, answered or not."""
-        put_off, self._put_off = self._put_off, {}
-        for connection in put_off:
-            if connection.muted and connection.fd >= 0 and not connection.out and not connection.closing:
-                connection.muted = False
-                self._handle_frames(connection)
-                self._watch(connection)
+    def _go_on(self, connection: Connection) -> None:
+        connection.put_off = False  # where answers are yet to be sent, that decides when it goes on
+        if connection.muted and not connection.out and not connection.closing:
+            connection.muted = False
+            self._handle_frames(connection)
+            self._watch(connection)
 
     def _on_answer(self, connection: Connection, _request: Request) -> None:
         """A request of the connection is done: called on whatever thread answered it."""
@@ -327,10 +374,12 @@ class Processor:
         if connection.closing and not connection.out:
             self._close(connection)
             return
-        if connection.muted and self._may_go_on(connection):
-            connection.muted = False
-            self._put_off.pop(connection, None)  # what mutes it from here on is not its share
-            self._handle_frames(connection)
+        if connection.muted and not connection.put_off and self._may_go_on(connection):
+            if connection.cost_ns > DEAR_NS:
+                self._put_off(connection)
+            else:
+                connection.muted = False
+                self._handle_frames(connection)
         self._watch(connection)
 
     def _may_go_on(self, connection: Connection) -> bool:
@@ -345,8 +394,11 @@ class Processor:
         """Asks epoll for what the connection can do now: read unless muted or answers pile up, write if any wait."""
         if connection.out and not connection.muted:
             connection.muted = True  # the peer reads slower than it asks
-        deaf = connection.muted or connection.starved
-        events = (select.EPOLLOUT if connection.out else 0) | (0 if deaf else select.EPOLLIN)
+        events = select.EPOLLOUT if connection.out else 0
+        if not connection.muted and not connection.starved:
+            events |= select.EPOLLIN
+        elif connection.in_flight and not events and not connection.is_half_closed:
+            events = select.EPOLLRDHUP  # who waits for an answer may hang up
         if events != connection.events and connection.fd >= 0:
             connection.events = events
             self._epoll.modify(connection.fd, events)
@@ -357,6 +409,7 @@ class Processor:
             connection = Connection(sock, info, self._max_frame_bytes, now_ms, self._memory)
             connection.on_answer = partial(self._on_answer, connection)
             connection.events = select.EPOLLIN
+            connection.cost_ns = self._dear_addresses.first_cost(info.client_address)
             self._connections[connection.fd] = connection
             self._epoll.register(connection.fd, select.EPOLLIN)
 
@@ -401,6 +454,7 @@ class Processor:
         connection.out.clear()
         connection.drop_buffer()
         self._rations.forget(connection)
+        self._dear.pop(connection, None)
         for request in connection.in_flight:
             abandon = request.on_abandon  # another thread may be answering it
             if abandon is not None:
@@ -411,7 +465,10 @@ class Processor:
     def _sweep(self, now_ms: int) -> None:
         """Closes connections idle for ``connections.max.idle.ms`` and takes back buffers that lie idle."""
         self._next_sweep_ms = now_ms + 1_000
+        self._dear_addresses.forget_old(now_ms)
         for connection in list(self._connections.values()):
+            if connection.cost_ns > DEAR_NS:
+                self._dear_addresses.add(connection.info.client_address, now_ms)
             idle_ms = now_ms - connection.last_active_ms
             if connection.buffer is not None and (idle_ms > _BUFFER_IDLE_MS or self._memory.over):
                 connection.release_idle_buffer()

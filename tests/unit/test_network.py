@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.config.endpoint import Endpoint
+from broker.network import shares
 from broker.network.acceptor import BindError
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.processor import Verdict
@@ -44,6 +45,7 @@ class Api:
         self.queue: set[int] = set()
         self.full: set[int] = set()
         self.cost_ms = 0
+        self.gates: dict[int, threading.Event] = {}
         self.thread_names: set[str] = set()
 
     def __call__(self, request: Request) -> Verdict:
@@ -54,6 +56,8 @@ class Api:
             request.again = lambda: number not in self.full and self(request) is Verdict.SERVED
             return Verdict.FULL
         self.seen.append(number)
+        if number in self.gates:
+            assert self.gates[number].wait(30)
         done_ns = time.monotonic_ns() + self.cost_ms * 1_000_000
         while time.monotonic_ns() < done_ns:
             pass
@@ -378,3 +382,98 @@ def test_a_closed_connection_is_marked_as_gone(server: SocketServer, client: soc
     assert not api.parked[1].connection.gone
     client.close()
     wait_until(lambda: api.parked[1].connection.gone)
+
+
+def spend(api: Api, clients: list[socket.socket], cost_ms: int, first: int) -> None:
+    """Each client asks for something that costs so much, one after another."""
+    api.cost_ms = cost_ms
+    for number, sock in enumerate(clients, first):
+        sock.sendall(frame(number))
+        assert read_answer(sock)[0] == number
+
+
+def test_dear_clients_come_last_and_share_one_part_of_a_turn_however_many_they_are(api: Api) -> None:
+    settled = -1
+    server = make_server(ConnectionQuotas(100, 100, {}))
+    server.bind()
+    server.start(api, lambda: api.seen.append(settled))
+    address = ("127.0.0.1", server.bound_ports["PLAINTEXT"])
+    holder, quick, *dear = [socket.create_connection(address, 10) for _ in range(22)]
+    try:
+        for first in (100, 200):  # what they cost is measured from the second time on
+            spend(api, dear, 4, first)
+        (processor,) = server._processors
+        wait_until(
+            lambda: (
+                sum(c.cost_ns > shares.DEAR_NS for c in list(processor._connections.values())) == 20
+                and not processor._dear
+            ),
+            what="twenty dear connections, and none of them in a turn",
+        )
+        api.gates[7] = threading.Event()
+        holder.sendall(frame(7))
+        wait_until(lambda: 7 in api.seen, what="a thread that is held while the others ask")
+        for sock in dear:
+            sock.sendall(frame(1))
+        quick.sendall(frame(2))
+        api.gates[7].set()
+        assert read_answer(quick)[0] == 2
+        for sock in dear:
+            assert read_answer(sock)[0] == 1
+        seen = api.seen[api.seen.index(7) :]
+        assert seen.index(2) < seen.index(1)
+        most = run = 0
+        for number in seen:
+            run = 0 if number == settled else run + (number == 1)
+            most = max(most, run)
+        assert most <= 2, "of 4 ms each, when 5 ms are theirs"
+    finally:
+        for sock in (holder, quick, *dear):
+            sock.close()
+        server.stop()
+
+
+def test_a_new_connection_of_an_address_that_was_dear_is_taken_for_dear_until_it_shows_its_cost(
+    server: SocketServer, client: socket.socket, api: Api
+) -> None:
+    (processor,) = server._processors
+    for first in (0, 1):
+        spend(api, [client], 4, first)
+    processor._next_sweep_ms = 0
+    spend(api, [client], 4, 3)
+    wait_until(lambda: processor._dear_addresses.first_cost("127.0.0.1") > 0, what="a sweep")
+    with socket.create_connection(client.getpeername(), 10) as again:
+        wait_until(lambda: server.connection_count == 2)
+        costs = [c.cost_ns for c in list(processor._connections.values())]
+        assert all(cost > shares.DEAR_NS for cost in costs)
+        spend(api, [again], 0, 7)
+        newest = list(processor._connections.values())[-1]
+        wait_until(lambda: newest.cost_ns <= shares.DEAR_NS, what="it has shown what it costs")
+    with socket.create_connection(client.getpeername(), 10, ("127.0.0.9", 0)) as elsewhere:
+        wait_until(lambda: server.connection_count == 2)
+        spend(api, [elsewhere], 0, 8)
+        assert list(processor._connections.values())[-1].cost_ns == 0
+
+
+def test_who_hangs_up_while_a_handler_has_its_request_is_gone(
+    server: SocketServer, client: socket.socket, api: Api
+) -> None:
+    api.queue = {1}
+    client.sendall(frame(1))
+    wait_until(lambda: 1 in api.parked)
+    client.close()
+    wait_until(lambda: api.parked[1].connection.gone, what="the end seen while nothing is read")
+
+
+def test_what_was_sent_before_the_end_is_served_though_a_handler_is_waited_for(
+    client: socket.socket, api: Api
+) -> None:
+    api.queue = {1}
+    client.sendall(frame(1) + frame(2))
+    wait_until(lambda: 1 in api.parked)
+    client.sendall(frame(3))
+    client.shutdown(socket.SHUT_WR)
+    time.sleep(0.1)  # so that it is seen; what is asserted holds in any order
+    assert not api.parked[1].connection.gone
+    api.parked[1].respond(answer(api.parked[1]))
+    assert [read_answer(client)[0] for _ in range(3)] == [1, 2, 3]
