@@ -404,7 +404,10 @@ class Log(LocalLog):
         result = self.read(offset, max_bytes, end_offset=end_offset, min_one_batch=True)
         if result.region is None:
             return memoryview(b"")
-        view = memoryview(reader.read_region(result.region))
+        try:
+            view = memoryview(reader.read_region(result.region))
+        except OSError as error:
+            raise self._storage_error("read", error) from error
         whole = sum(header.size_bytes for header in iter_batches(view))
         if not whole:
             raise KafkaError(

@@ -10,10 +10,16 @@ from broker.log.log import Log
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import read_records
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
+from broker.utils.topic_partition import TopicPartition
 from tests.stress.history import Mark, Written
 from tests.stress.site import Place, Site
 from tests.stress.writers import Step
 from tests.support.wait import last_for
+
+
+def _has_failed(site: Site, log: Log) -> bool:
+    """Whether the log's disk has failed while the run lasts, not since it was mended."""
+    return log.health.failure is not None and log.dir.parent in site.failing
 
 
 class Seen(NamedTuple):
@@ -32,7 +38,7 @@ def check_record(site: Site, place: Place, log: Log, wanted: Written) -> None:
         found = {r.offset: r.value for r in read_records(log.read_bytes(wanted.offset, 8192))}
     except KafkaError as error:
         gone = error.error_code is Errors.OFFSET_OUT_OF_RANGE and wanted.offset < log.log_start_offset
-        if not gone and place.history.keeps(wanted.offset, wanted.since):
+        if not gone and not _has_failed(site, log) and place.history.keeps(wanted.offset, wanted.since):
             site.watch.problem(f"{place.name}: {wanted.offset} of {log} is not read: {error}")
         return
     value = found.get(wanted.offset)
@@ -84,7 +90,7 @@ def consumer(site: Site, name: str) -> Step:
 
 def judge(site: Site, name: str) -> Step:
     """Looks at every partition's marks, in an order in which they may move on meanwhile."""
-    chance, seen = site.chance(name), dict[str, Seen]()
+    chance, seen = site.chance(name), dict[TopicPartition, Seen]()
 
     def look() -> None:
         for place in site.places:
@@ -93,10 +99,10 @@ def judge(site: Site, name: str) -> Step:
                 continue
             mark, log = place.history.mark(), partition.log
             now = Seen(mark, log.log_start_offset, log.recovery_point, log.high_watermark, log.log_end_offset)
-            before = seen.get(place.name.topic)
+            before = seen.get(place.name)
             if not place.history.is_still(mark):
                 continue
-            seen[place.name.topic] = now
+            seen[place.name] = now
             if not (now.start <= now.committed <= now.end and now.synced <= now.end):
                 site.watch.problem(f"{place.name}: {now} contradicts itself")
             if (
@@ -152,8 +158,8 @@ def housekeeper(site: Site, name: str) -> Step:
             try:
                 partition.log.flush() if task == 7 else partition.log.roll()
             except KafkaError as error:
-                if partition.topic_partition.topic.startswith("passes"):
-                    return  # it was deleted meanwhile
+                if partition.topic_partition.topic.startswith("passes") or site.is_gone(place):
+                    return  # it was deleted meanwhile, or its disk has failed
                 site.watch.problem(f"{partition.log}: {error}")
         last_for(chance.random() * 0.01)
 

@@ -1,4 +1,6 @@
-"""One run: all threads for a while, then everybody is answered, everything is read, the logs are opened anew."""
+"""One run: all threads for a while, then everybody is answered, everything is read, the logs are opened anew on mended
+disks.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,11 @@ import time
 from pathlib import Path
 
 from broker.log.log_manager import LogManager
+from tests.stress.breaker import breaker
+from tests.stress.failing_disk import FailingDisk, failing_disk
 from tests.stress.lock_graph import LockGraph
 from tests.stress.readers import check_record, start_readers
-from tests.stress.site import EPOCHS_OF_A_LIFE, Site, make_manager, running_site
+from tests.stress.site import EPOCHS_OF_A_LIFE, MOST_FAILING, Site, make_manager, running_site
 from tests.stress.slow_disk import slow_disk
 from tests.stress.watch import Watch
 from tests.stress.writers import Producers, start_writers
@@ -22,15 +26,19 @@ def run(directory: Path, seconds: float, seed: int, watch: Watch, graph: LockGra
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
     try:
-        with slow_disk(seed), running_site(directory, seed, watch) as site:
-            return _run(site, seconds, watch, graph)
+        failing = max(1, min(int(seconds) // 10, MOST_FAILING))
+        with slow_disk(seed), running_site(directory, seed, watch, failing) as site:
+            with failing_disk() as disk:
+                done = _run(site, seconds, watch, graph, disk)
+            return done if done == "hung" else _end(site, watch, done)
     finally:
         sys.setswitchinterval(before)
 
 
-def _run(site: Site, seconds: float, watch: Watch, graph: LockGraph) -> str:
+def _run(site: Site, seconds: float, watch: Watch, graph: LockGraph, disk: FailingDisk) -> str:
     producers = Producers(site)
     threads = start_writers(site, producers) + start_readers(site)
+    threads.append(watch.run("breaker", breaker(site, disk, producers, seconds)))
     until = time.monotonic() + seconds
     while time.monotonic() < until and not graph.problems and not watch.stop.wait(0.2):
         if stalled := watch.stalled():
@@ -49,30 +57,43 @@ def _run(site: Site, seconds: float, watch: Watch, graph: LockGraph) -> str:
         marks = [site.partition(place) and site.partition(place).log for place in producers.waiting.values()]
         watch.give_up(f"{len(producers.waiting)} requests to {places} were never answered: {set(marks)}")
         return "hung"
-    return _end(site, watch)
+    return _stopped(site)
 
 
-def _end(site: Site, watch: Watch) -> str:
+def _stopped(site: Site) -> str:
+    """The disks that failed have not been mended yet."""
     _read_all(site, site.logs)
     appended = sum(log.log_end_offset for log in site.logs.all_logs())
     lives = sum(place.history.life for place in site.places)
     site.replicas.shutdown()
+    site.failures.shutdown()
     site.scheduler.shutdown()
     site.timer.stop()
     site.logs.shutdown()
+    lost = len({place.directory for place in site.broken})
+    return f"{appended} records in {len(site.places)} partitions, {lives} logs, {lost} directories failed"
+
+
+def _end(site: Site, watch: Watch, done: str) -> str:
+    """With mended disks: what had failed is recovered, all else was stopped cleanly, and everything is there."""
     if not watch.problems:
         again = make_manager(site.paths, None)
         again.startup()
-        if not again.clean:
-            watch.problem("a stop was not clean")
+        lost = {place.directory for place in site.broken}
+        unclean = {log_dir.path for log_dir in again.dirs.unclean}
+        if unclean != lost:
+            watch.problem(f"after the stop {unclean} were not clean, {lost} had failed")
+        site.broken.clear()
         _read_all(site, again)
         again.shutdown()
-    return f"{appended} records in {len(site.places)} partitions, {lives} logs"
+    return done
 
 
 def _read_all(site: Site, logs: LogManager) -> None:
     for place in site.places:
         log = logs.get(place.name)
+        if log is None and site.is_gone(place):
+            continue
         if log is None:
             site.watch.problem(f"{place.name} has no log")
             continue

@@ -15,6 +15,10 @@ from broker.config.log_config import LogConfig
 from broker.log.checkpoints import read_checkpoint
 from broker.log.leader_epochs import FILE_NAME
 from broker.log.log_manager import LogManager, LogManagerSettings
+from broker.replication.fetcher import ReplicaFetcher
+from broker.replication.fetcher_manager import ReplicaFetcherManager
+from broker.replication.leadership import Leadership, LeadershipListener
+from broker.replication.log_dir_failures import LogDirFailureHandler
 from broker.replication.replica_manager import ReplicaManager
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.scheduler import KafkaScheduler
@@ -28,7 +32,7 @@ EPOCHS_OF_A_LIFE = 100_000  # and 20,000 lives: an epoch has 32 bits
 NEVER = 2**63 - 1
 SEGMENT_BYTES = 16_384
 # leads: takes records all the time; follows: is truncated now and then; turns: is one, then the other;
-# compacts; passes: is deleted and made anew under its name.
+# compacts; passes: is deleted and made anew under its name; dooms: leads, in a directory that fails.
 TOPICS = {
     f"{kind}-{flush}": LogConfig(
         segment_bytes=SEGMENT_BYTES,
@@ -45,9 +49,13 @@ TOPICS = {
         "turns": (1, 10),
         "compacts": (NEVER,),
         "passes": (1, NEVER),
+        "dooms": (1, 10, NEVER),
     }.items()
     for flush in flushes
-}
+} | {"fills": LogConfig()}
+# So many partitions without records in each directory that is to fail keep new ones out of it.
+_FILLING = 12
+MOST_FAILING = 5
 
 
 class Alone:
@@ -65,6 +73,7 @@ class Place:
 
     name: TopicPartition
     history: History
+    directory: Path
     epoch: int = 0
     quiet: bool = False
 
@@ -83,13 +92,26 @@ class Place:
 class Site:
     """Owner of the managers; the partitions' names never change, what bears them does."""
 
-    def __init__(self, directory: Path, seed: int, watch: Watch) -> None:
+    def __init__(self, directory: Path, seed: int, watch: Watch, failing: int) -> None:
         self.seed = seed
         self.watch = watch
-        self.paths = [str(directory / name) for name in ("one", "two")]
+        sound = [directory / name for name in ("one", "two")]
+        self.failing = [directory / f"failing-{number}" for number in range(failing)]
+        self.broken: set[Place] = set()
+        self.paths = [str(path) for path in sound + self.failing]
         self.scheduler = KafkaScheduler(4)
         self.timer = Timer()
-        self.places = [Place(TopicPartition(topic, 0), History()) for topic in TOPICS]
+        kept = [topic for topic in TOPICS if not topic.startswith(("dooms", "fills"))]
+        self.places = [
+            Place(TopicPartition(topic, 0), History(), sound[number % 2]) for number, topic in enumerate(kept)
+        ]
+        self.places += [
+            Place(TopicPartition(topic, number), History(), path)
+            for number, path in enumerate(self.failing)
+            for topic in TOPICS
+            if topic.startswith("dooms")
+        ]
+        self._lay_out()
         self.logs = make_manager(self.paths, self.scheduler)
         self.replicas = ReplicaManager(
             SELF,
@@ -100,6 +122,24 @@ class Site:
             max_lag_ms=1000,
             submit_isr_change=lambda _: None,
         )
+        self.leadership = Leadership(
+            self.replicas,
+            self.logs,
+            ReplicaFetcherManager(1, _no_fetcher),
+            LeadershipListener(lambda *_: None, lambda *_: None),
+            lambda _topic: None,
+        )
+        self.failures = LogDirFailureHandler(self.logs, self.leadership, lambda: None, self._last_dir_failed)
+
+    def _lay_out(self) -> None:
+        """Each partition's directory where it is to lie: a log that is made goes to the emptiest."""
+        for place in self.places:
+            (place.directory / str(place.name)).mkdir(parents=True)
+        for number in range(_FILLING * len(self.failing)):
+            (self.failing[number % len(self.failing)] / f"fills-{number}").mkdir()
+
+    def _last_dir_failed(self) -> None:
+        self.watch.problem("the last log directory is said to have failed")
 
     def chance(self, name: str) -> random.Random:
         """An actor's own random numbers."""
@@ -118,11 +158,17 @@ class Site:
             partition.make_leader(place.state(SELF))
         place.history.settled()
 
+    def is_gone(self, place: Place) -> bool:
+        """Whether its disk has failed."""
+        return place in self.broken
+
     def partition(self, place: Place) -> Partition | None:
         return self.replicas.partition(place.name)
 
     def check_epochs(self, place: Place, mark: Mark) -> None:
         """The file of leader epochs belongs to the log that bears the name."""
+        if self.is_gone(place):
+            return
         log_dir = next((d for d in self.logs.dirs if d.partition_path(place.name).is_dir()), None)
         if log_dir is None:
             return
@@ -132,6 +178,10 @@ class Site:
             self.watch.problem(
                 f"{place.name}: log {mark.life} of that name has epochs of another's: {foreign}"
             )
+
+
+def _no_fetcher(_leader: int, _number: int) -> ReplicaFetcher:
+    raise AssertionError("nobody is followed over the network here")
 
 
 def make_manager(paths: list[str], scheduler: KafkaScheduler | None) -> LogManager:
@@ -150,11 +200,12 @@ def make_manager(paths: list[str], scheduler: KafkaScheduler | None) -> LogManag
 
 
 @contextmanager
-def running_site(directory: Path, seed: int, watch: Watch) -> Iterator[Site]:
+def running_site(directory: Path, seed: int, watch: Watch, failing: int) -> Iterator[Site]:
     """One that is loaded, with every partition made; its stop is the caller's where threads hang."""
-    site = Site(directory, seed, watch)
+    site = Site(directory, seed, watch, failing)
     site.scheduler.startup()
     site.logs.startup()
+    site.failures.start()
     for place in site.places:
         site.make(place)
     site.scheduler.schedule("beat", partial(watch.beat, "the scheduler"), period_ms=100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -37,6 +38,7 @@ class Producers:
     def __init__(self, site: Site) -> None:
         self._site = site
         self.waiting: dict[int, Place] = {}
+        self.acknowledged: Counter[Place] = Counter()
         self._numbers = itertools.count()
 
     def step(self, name: str, places: list[Place]) -> Step:
@@ -85,9 +87,11 @@ class Producers:
             self._site.watch.holds_nothing(f"an answer of {place.name}")
             response = responses[place.name]
             if response.error is not Errors.NONE:
-                if response.error not in _CHANGED or place.kind in ("leads", "compacts"):
+                may_change = place.kind not in ("leads", "compacts", "dooms") or self._site.is_gone(place)
+                if response.error not in _CHANGED or not may_change:
                     self._site.watch.problem(f"{place.name}: acks={acks} was answered with {response}")
             elif acks != 0 and log is not None:
+                self.acknowledged[place] += 1
                 self._judge(place, log, response.base_offset, values, acks, mark)
 
         self._site.replicas.append_records(
@@ -208,7 +212,7 @@ def deleter(site: Site, name: str, place: Place) -> Step:
 
 
 def start_writers(site: Site, producers: Producers) -> list[threading.Thread]:
-    led = site.of_kind("leads", "turns", "compacts", "passes")
+    led = site.of_kind("leads", "turns", "compacts", "passes", "dooms")
     steps = {f"producer-{i}": producers.step(f"producer-{i}", led) for i in range(3)}
     turning = partial(turner, producers=producers)
     for kind, make in (("follows", follower), ("turns", turning), ("passes", deleter)):

@@ -129,6 +129,16 @@ def test_an_io_error_fails_the_directory_and_nothing_is_appended_after_it(tmp_pa
     assert log.log_end_offset == 0
 
 
+def test_records_that_the_disk_does_not_give_back_fail_the_directory(tmp_path, monkeypatch):
+    """Groups are loaded this way: an error that nobody was told of would leave them half known."""
+    log = open_log(tmp_path)
+    log.append_as_leader(batch(b"a"), 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", failing(errno.EIO))
+        storage_error(lambda: log.read_bytes(0, 1000))
+    assert "Input/output error" in log.health.failure
+
+
 def test_a_follower_that_meets_a_full_disk_knows_of_no_more_than_it_wrote(tmp_path, monkeypatch):
     """Epochs and producers' sequences of what was not written would be lies at the next fetch."""
     leader = open_log(tmp_path / "leader")
