@@ -48,7 +48,7 @@ def fail(site: Site, disk: FailingDisk, producers: Producers, directory: Path) -
     before = {place: producers.acknowledged[place] for place in healthy}
     _await(
         site,
-        lambda: all(producers.acknowledged[place] > before[place] for place in healthy),
+        lambda: site.watch.stop.is_set() or all(producers.acknowledged[p] > before[p] for p in healthy),
         f"with {directory.name} failed, other directories acknowledge nothing",
     )
 
@@ -58,7 +58,7 @@ def _await(site: Site, condition: Callable[[], bool], problem: str) -> None:
 
     def holds() -> bool:
         watch.beat("breaker")
-        return watch.stop.is_set() or condition()
+        return bool(watch.problems) or condition()
 
     try:
         wait_until(holds, watch.stall_s)

@@ -5,7 +5,7 @@ back to the fetcher's own thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -15,6 +15,7 @@ import pytest
 from broker.cluster.partition import Partition
 from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
+from broker.log.log_files import LogFiles
 from broker.network.processor import Guest, Verdict
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
@@ -273,3 +274,40 @@ def test_a_stop_ends_the_guest_at_once(tmp_path: Path) -> None:
     wait_until(lambda: site.guests == 1, WAIT_S)
     site.close()
     assert site.log.log_end_offset == 1
+
+
+def test_logs_that_part_from_their_leader_at_once_lower_their_recovery_points_at_once(tmp_path: Path) -> None:
+    """Each by itself would write a directory's checkpoint, in which all logs stand."""
+    site = Site(tmp_path)
+    other_log = open_log(tmp_path / "other")
+    other = Partition(
+        TopicPartition("t", 1),
+        other_log,
+        broker_id=ME,
+        max_lag_ms=60_000,
+        clock=SYSTEM_CLOCK,
+        alive=lambda _: True,
+    )
+    other.make_follower(
+        PartitionState(other.topic_partition, TOPIC_ID, 1, LEADER, 0, (LEADER, ME), 0, (LEADER, ME))
+    )
+    told: list[set[LogFiles]] = []
+
+    def lowered(points: Mapping[LogFiles, int]) -> None:
+        told.append(set(points))
+        for log, point in points.items():
+            log.recovery_point = point
+
+    for log in (site.log, other_log):
+        for _ in range(3):
+            log.append_as_leader(batch(b"v"), 0)
+        log.flush()
+        log.on_recovery_points_lowered = lowered
+    site.fetcher.add((site.followed, Followed(other, TOPIC_ID, 0)))
+    site.leader.accept()
+    site.answer(
+        *(FetchedPartition(number, Errors.NONE, 1, 1, 0, None, diverging=(0, 1)) for number in (0, 1))
+    )
+    wait_until(lambda: site.log.log_end_offset == other_log.log_end_offset == 1)
+    site.close()
+    assert told == [{site.log, other_log}]
