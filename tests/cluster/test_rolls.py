@@ -291,3 +291,14 @@ def test_one_http_address_for_all_is_refused_with_its_reason(lab):
     assert done.returncode != 0
     words = re.sub(r"\s+", " ", done.stdout)
     assert "The 5 brokers have 1 HTTP addresses between them: http://127.0.0.1:8092" in words
+
+
+def test_a_listener_by_which_brokers_speak_is_not_taken_away(lab):
+    before = pids(lab), files(lab)
+    done = deploy(lab, {}, check=False, broker_internal_port=0)
+    assert done.returncode != 0
+    words = re.sub(r"\s+", " ", done.stdout)
+    assert (
+        "Brokers speak to each other by the listener BROKER, which broker_internal_port=0 takes away" in words
+    )
+    assert (pids(lab), files(lab)) == before
