@@ -29,6 +29,7 @@ _log = structlog.get_logger(__name__)
 DELETE_DIR_SUFFIX = "-delete"
 _MAX_NAME_BYTES = 255
 _SHORT_LOG_BYTES = 65536
+_BUSY_MS = 1000
 
 
 class LocalLog(LogFiles):
@@ -280,12 +281,22 @@ class LocalLog(LogFiles):
             segment.delete_files()
         else:
             self._retired.add(segment)
+            self._unlink_later(segment, delay_ms)
+
+    def _unlink_later(self, segment: Segment, delay_ms: int) -> None:
+        if self._scheduler is not None and self._scheduler.is_started:
             self._scheduler.schedule("delete-file", partial(self._unlink, segment), delay_ms=delay_ms)
 
     def _unlink(self, segment: Segment) -> None:
-        with self._renaming:
+        """Waits for nobody: many that waited for one who renames would be all of the scheduler's threads."""
+        if not self._renaming.acquire(blocking=False):
+            self._unlink_later(segment, _BUSY_MS)
+            return
+        try:
             self._retired.discard(segment)
             segment.delete_files()
+        finally:
+            self._renaming.release()
 
     def expire_producers(self) -> int:
         """Forgets producers silent for ``producer.id.expiration.ms``; how many."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -20,6 +21,7 @@ from broker.record.batch import Record, build_batch
 from broker.utils.scheduler import KafkaScheduler
 from tests.support.gate import WAIT_S, Gate
 from tests.support.logs import TP, batch, open_log
+from tests.support.wait import wait_until
 
 SHORT = LogConfig(segment_bytes=1000, retention_bytes=1500, file_delete_delay_ms=0)
 COMPACT = LogConfig(segment_bytes=1000, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.01)
@@ -120,6 +122,23 @@ def test_what_is_still_to_be_unlinked_goes_with_its_topic(tmp_path: Path) -> Non
         old._unlink(segment)  # as the scheduler does in an hour
     assert not retired.exists()
     assert namesake.exists()
+
+
+def test_no_thread_of_the_scheduler_waits_for_who_renames(tmp_path: Path) -> None:
+    scheduler = KafkaScheduler(1)
+    scheduler.startup()
+    config = LogConfig(segment_bytes=1000, retention_bytes=1500, file_delete_delay_ms=1)
+    manager = managed(tmp_path, config, scheduler)
+    log = manager.get_or_create(TP, None)
+    fill(log)
+    ran = threading.Event()
+    with log._renaming:
+        assert log.delete_old_segments() > 0
+        scheduler.schedule("another", ran.set, delay_ms=100)
+        assert ran.wait(WAIT_S)
+        assert list(log.dir.glob("*.deleted"))
+    wait_until(lambda: not list(log.dir.glob("*.deleted")), WAIT_S)
+    scheduler.shutdown()
 
 
 # -- compaction --------------------------------------------------------------------------------------------------------
