@@ -12,6 +12,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from broker.network.request_channel import ConnectionInfo, Payload, Request
 from broker.network.request_memory import RequestMemory
@@ -71,8 +72,10 @@ class Connection:
         "max_frame_bytes",
         "memory",
         "muted",
+        "next_look_ms",
         "on_answer",
         "out",
+        "pinned_since_ms",
         "put_off",
         "socket",
         "start",
@@ -108,6 +111,8 @@ class Connection:
         self.dirty = False
         self.events = 0
         self.last_active_ms = now_ms
+        self.pinned_since_ms = 0  # since when it is known to hold a deleted file; 0 when it holds none
+        self.next_look_ms = 0  # when to look for such files again
         self.on_answer: Callable[[Request], None] = _nobody_listens
 
     def __repr__(self) -> str:
@@ -213,6 +218,11 @@ class Connection:
             times.record(request.api_key, now_ns - request.receive_ns)
             self.out.extend(payload)
         return True
+
+    def unsent_regions(self) -> list[FileRegion]:
+        """What of files is still to be sent, also behind a request that is not answered yet."""
+        answered = (request.payload or () for request in self.in_flight if request.done)
+        return [piece for piece in chain(self.out, *answered) if isinstance(piece, FileRegion)]
 
     def send(self) -> int:
         """Sends what the socket takes, up to a turn's share; returns the bytes sent. ``out`` is empty when all went."""

@@ -38,6 +38,10 @@ _MAX_IN_FLIGHT = 128
 _TICK_S = 1.0
 _RETRY_S = 0.005
 _BUFFER_IDLE_MS = 5_000
+# How long a peer may hold a deleted segment's file, by default.
+DELETED_FILE_MS = 60_000
+# After a look for such files: a look at one takes a microsecond, so that all of a connection take a ten-thousandth.
+_LOOK_MS_A_FILE = 10
 
 
 class Verdict(Enum):
@@ -86,6 +90,7 @@ class Processor:
         idle_ms: int,
         quotas: ConnectionQuotas,
         memory: RequestMemory | None = None,
+        deleted_file_ms: int = DELETED_FILE_MS,
     ) -> None:
         self.index = index
         self.loop_ns = time.monotonic_ns()  # last turn of the loop, for the watchdog
@@ -95,6 +100,7 @@ class Processor:
         self._settle = settle
         self._max_frame_bytes = max_frame_bytes
         self._idle_ms = idle_ms
+        self._deleted_file_ms = deleted_file_ms
         self._quotas = quotas
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -481,9 +487,36 @@ class Processor:
                 )
                 self._close(connection)
                 continue
+            if self._holds_deleted_file(connection, now_ms):
+                log_refusal(
+                    "slow_reader_closed",
+                    connection.info.client_address,
+                    f"its answer is from a segment that was deleted {now_ms - connection.pinned_since_ms} ms ago or "
+                    "more, whose space on the disk is not free until it is sent",
+                    setting="landline.deleted.segment.read.max.ms",
+                )
+                self._close(connection)
+                continue
             if 0 <= self._idle_ms < idle_ms and not connection.in_flight:
                 _log.info("idle_connection_closed", peer=connection.info.client_address, idle_ms=idle_ms)
                 self._close(connection)
+
+    def _holds_deleted_file(self, connection: Connection, now_ms: int) -> bool:
+        """Whether the peer has taken too long for an answer from a file that is deleted. How much it takes meanwhile
+        does not count: a byte a minute would do.
+        """
+        if not connection.out and not connection.in_flight:
+            connection.pinned_since_ms = 0
+            return False
+        if now_ms < connection.next_look_ms:
+            return False
+        regions = connection.unsent_regions()
+        connection.next_look_ms = now_ms + _LOOK_MS_A_FILE * len(regions)
+        if not any(region.is_deleted for region in regions):
+            connection.pinned_since_ms = 0
+        elif not connection.pinned_since_ms:
+            connection.pinned_since_ms = now_ms
+        return 0 < connection.pinned_since_ms <= now_ms - self._deleted_file_ms
 
     def _is_overdue(self, connection: Connection, now_ms: int) -> bool:
         """Not where we are what it waits for. Who does not read its answers is waited for by us."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from broker.config.endpoint import Endpoint
 from broker.network.acceptor import Acceptor
 from broker.network.connection_quotas import ConnectionQuotas
-from broker.network.processor import Dispatch, Guest, Processor
+from broker.network.processor import DELETED_FILE_MS, Dispatch, Guest, Processor
 from broker.network.request_memory import RequestMemory
 from broker.network.request_times import total_times
 
@@ -32,11 +32,13 @@ class SocketServer:
         backlog: int,
         quotas: ConnectionQuotas,
         max_request_memory: int = -1,
+        deleted_file_ms: int = DELETED_FILE_MS,
     ) -> None:
         self._endpoints = endpoints
         self._num_processors = num_processors
         self._max_frame_bytes = max_frame_bytes
         self._idle_ms = idle_ms
+        self._deleted_file_ms = deleted_file_ms
         self._buffers = (send_buffer, receive_buffer)
         self._backlog = backlog
         self.quotas = quotas
@@ -78,6 +80,7 @@ class SocketServer:
                 idle_ms=self._idle_ms,
                 quotas=self.quotas,
                 memory=self.memory,
+                deleted_file_ms=self._deleted_file_ms,
             )
             self._processors.append(processor)
             processor.start()

@@ -57,6 +57,7 @@ def make_socket_server(config: BrokerConfig) -> SocketServer:
         backlog=config.int("socket.listen.backlog.size"),
         quotas=quotas,
         max_request_memory=config.int("queued.max.request.bytes"),
+        deleted_file_ms=config.int("landline.deleted.segment.read.max.ms"),
     )
 
 

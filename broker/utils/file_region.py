@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from io import FileIO
 
@@ -13,3 +14,8 @@ class FileRegion:
     file: FileIO
     position: int
     size: int
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the file has no name any more: its blocks are free once nobody holds it."""
+        return os.fstat(self.file.fileno()).st_nlink == 0

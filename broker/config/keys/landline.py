@@ -20,6 +20,10 @@ KEYS: Final = (
         "floor is the smaller of this and landline.log.dir.min.free.percent; 0 turns it off."),
     Key("landline.log.dir.min.free.percent", INT, 5, MEDIUM, valid=between(0, 100), use=USED,
         doc="The same floor as a share of the file system, so that it fits small disks too; 0 turns it off."),
+    Key("landline.deleted.segment.read.max.ms", LONG, 60_000, LOW, valid=at_least(1), use=USED,
+        doc="How long an answer may be on its way to a slow reader after the file of a segment that it is from was "
+            "deleted, which is file.delete.delay.ms after retention let it go. Its space on the disk is not free "
+            "before; then the connection is closed. Kafka closes it as the file is deleted."),
     Key("landline.produce.validation", STRING, "first", MEDIUM, valid=one_of("first", "all", "none"), use=USED,
         doc="How far clients' record batches are looked into before they are appended: `first` the first record, and "
             "compressed ones are decompressed; `all` every record, as Kafka does, for 1 to 2 µs each; `none` trusts "
