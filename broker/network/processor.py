@@ -28,6 +28,7 @@ from broker.network.request_channel import ConnectionInfo, Request
 from broker.network.request_memory import LONGEST_FRAME_MS, Rations, RequestMemory
 from broker.network.request_times import RequestTimes
 from broker.network.shares import DEAR_NS, DEAR_TURN_NS, VISIT_NS, DearAddresses, cost_after
+from broker.network.slow_readers import DELETED_FILE_MS, holds_deleted_file
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import parse_request_header
 from broker.utils.refusal_log import log_refusal
@@ -38,10 +39,6 @@ _MAX_IN_FLIGHT = 128
 _TICK_S = 1.0
 _RETRY_S = 0.005
 _BUFFER_IDLE_MS = 5_000
-# How long a peer may hold a deleted segment's file, by default.
-DELETED_FILE_MS = 60_000
-# After a look for such files: a look at one takes a microsecond, so that all of a connection take a ten-thousandth.
-_LOOK_MS_A_FILE = 10
 
 
 class Verdict(Enum):
@@ -487,36 +484,12 @@ class Processor:
                 )
                 self._close(connection)
                 continue
-            if self._holds_deleted_file(connection, now_ms):
-                log_refusal(
-                    "slow_reader_closed",
-                    connection.info.client_address,
-                    f"its answer is from a segment that was deleted {now_ms - connection.pinned_since_ms} ms ago or "
-                    "more, whose space on the disk is not free until it is sent",
-                    setting="landline.deleted.segment.read.max.ms",
-                )
+            if holds_deleted_file(connection, now_ms, self._deleted_file_ms):
                 self._close(connection)
                 continue
             if 0 <= self._idle_ms < idle_ms and not connection.in_flight:
                 _log.info("idle_connection_closed", peer=connection.info.client_address, idle_ms=idle_ms)
                 self._close(connection)
-
-    def _holds_deleted_file(self, connection: Connection, now_ms: int) -> bool:
-        """Whether the peer has taken too long for an answer from a file that is deleted. How much it takes meanwhile
-        does not count: a byte a minute would do.
-        """
-        if not connection.out and not connection.in_flight:
-            connection.pinned_since_ms = 0
-            return False
-        if now_ms < connection.next_look_ms:
-            return False
-        regions = connection.unsent_regions()
-        connection.next_look_ms = now_ms + _LOOK_MS_A_FILE * len(regions)
-        if not any(region.is_deleted for region in regions):
-            connection.pinned_since_ms = 0
-        elif not connection.pinned_since_ms:
-            connection.pinned_since_ms = now_ms
-        return 0 < connection.pinned_since_ms <= now_ms - self._deleted_file_ms
 
     def _is_overdue(self, connection: Connection, now_ms: int) -> bool:
         """Not where we are what it waits for. Who does not read its answers is waited for by us."""
