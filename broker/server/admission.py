@@ -56,8 +56,11 @@ _ASKS: Final = Rule(asks_only=True)
 _ASKS_HANDLERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, asks_only=True)
 _ADMIN: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, blocks=True)
 _ASKS_ADMIN: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, blocks=True, asks_only=True)
-# What brokers tell of all their partitions, each with its replicas: its handler is the bound.
-_BROKERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, most_elements=10_000_000, for_brokers=True)
+# What brokers tell of all their partitions: each names up to five replicas twice (assigned, in sync), so this is enough
+# for 200,000 partitions in one request.
+_BROKERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, most_elements=2_200_000, for_brokers=True)
+# What a broker asks for itself: no arrays but tags.
+_OF_ONE_BROKER: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, most_elements=1_000, for_brokers=True)
 
 RULES: Final[Mapping[ApiKey, Rule]] = {
     # Records and positions are read where they lie: bytes cost nothing, partitions a few microseconds each.
@@ -68,7 +71,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.LEADER_AND_ISR: _BROKERS,
     ApiKey.STOP_REPLICA: _BROKERS,
     ApiKey.UPDATE_METADATA: _BROKERS,
-    ApiKey.CONTROLLED_SHUTDOWN: _BROKERS,
+    ApiKey.CONTROLLED_SHUTDOWN: _OF_ONE_BROKER,
     ApiKey.OFFSET_COMMIT: Rule(),
     ApiKey.OFFSET_FETCH: _ASKS,
     ApiKey.FIND_COORDINATOR: _ASKS,
@@ -93,5 +96,5 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _ASKS_ADMIN,
     ApiKey.ALTER_PARTITION: _BROKERS,
     ApiKey.DESCRIBE_CLUSTER: _ASKS,
-    ApiKey.ALLOCATE_PRODUCER_IDS: _BROKERS,
+    ApiKey.ALLOCATE_PRODUCER_IDS: _OF_ONE_BROKER,
 }

@@ -32,12 +32,13 @@ _MAX_FROM_CLIENTS: Final = 256
 _MAX_VALUE: Final = 4096
 _MAX_TRACEBACK: Final = 16 * 1024
 _MAX_LINE: Final = 40_000
+_LEAST_CUT: Final = 64
 
 
 def configure_logging(environment: Mapping[str, str] = os.environ) -> None:
     """Called once, before the first event."""
     level = _LEVELS.get(environment.get("LANDLINE_LOG_LEVEL", "info").lower(), 20)
-    render = _render_json if environment.get("LANDLINE_LOG_FORMAT", "").lower() == "json" else render_logfmt
+    render = render_json if environment.get("LANDLINE_LOG_FORMAT", "").lower() == "json" else render_logfmt
     structlog.configure(
         processors=[structlog.processors.add_log_level, _add_time, _add_exception, _cut_values, render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -92,8 +93,16 @@ def render_logfmt(_: object, __: str, event: EventDict) -> str:
     )
 
 
-def _render_json(_: object, __: str, event: EventDict) -> str:
-    return _printable(json.dumps(dict(event), default=str))
+def render_json(_: object, __: str, event: EventDict) -> str:
+    """One JSON object, short enough for a line: the longest values are cut further where all together are too long."""
+    values = dict(event)
+    while len(line := _printable(json.dumps(values, default=str))) > _MAX_LINE:
+        longest = max(values, key=lambda key: len(json.dumps(values[key], default=str)))
+        text = str(values[longest])
+        if len(text) <= _LEAST_CUT:
+            return _printable(json.dumps({"event": str(values.get("event", ""))[:_LEAST_CUT], "cut": True}))
+        values[longest] = f"{text[: len(text) // 2]}..."
+    return line
 
 
 def _name(event: object) -> str:

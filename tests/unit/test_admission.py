@@ -112,7 +112,9 @@ def uvarint(number: int) -> bytes:
         (ApiKey.FETCH, 1 << 24, 100_001, Place.REFUSED),
         (ApiKey.LIST_GROUPS, 0, 0, Place.HANDLER),
         (ApiKey.DESCRIBE_GROUPS, 1, 1, Place.HANDLER),
-        (ApiKey.UPDATE_METADATA, 50 << 20, 1_000_000, Place.HANDLER),
+        (ApiKey.UPDATE_METADATA, 50 << 20, 2_200_000, Place.HANDLER),
+        (ApiKey.UPDATE_METADATA, 50 << 20, 2_200_001, Place.REFUSED),
+        (ApiKey.CONTROLLED_SHUTDOWN, 50 << 20, 1_001, Place.REFUSED),
     ],
 )
 def test_size_and_elements_decide(key: ApiKey, size: int, elements: int, place: Place) -> None:
