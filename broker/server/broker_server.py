@@ -54,6 +54,7 @@ from broker.server.session_stats import register_session_stats
 from broker.server.startup_steps import StartupCancelled, StartupError, StartupSteps
 from broker.server.status import NOT_RUNNING, register_stats, running_status
 from broker.utils.clock import SYSTEM_CLOCK, Clock
+from broker.utils.heap import HeapKeeper
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
 from broker.zookeeper.cluster_store import ClusterStore
@@ -182,6 +183,7 @@ class BrokerServer:
         self.scheduler = KafkaScheduler(self.config.int("background.threads"))
         self.scheduler.startup()
         steps.undo_by("Scheduler", self.scheduler.shutdown)
+        HeapKeeper().startup(self.scheduler)
         self.timer = Timer("purgatory-timer")
         steps.undo_by("Timer", self.timer.stop)
 
@@ -207,12 +209,9 @@ class BrokerServer:
     def _start_store(self, steps: StartupSteps, cancel: threading.Event) -> None:
         store = self._given_store or assembly.make_store(self.config)
         steps.undo_by("ZooKeeper", lambda: self._membership.close(store))
-        store.connect(0, cancel, self._waiting_for_zookeeper)
+        store.connect(0, cancel, lambda what: self._notify(f"Waiting for ZooKeeper: {what}"))
         self.store = ClusterStore(store)
         self.store.create_top_level_paths()
-
-    def _waiting_for_zookeeper(self, what: str) -> None:
-        self._notify(f"Waiting for ZooKeeper: {what}")
 
     def _start_logs(self, steps: StartupSteps, cancel: threading.Event) -> None:
         logs = self.log_manager = assembly.make_log_manager(

@@ -1,0 +1,135 @@
+"""Gives the C heap's free pages back to the system at calm moments, with glibc's ``malloc_trim``.
+
+glibc keeps what was freed: one block in use near the end of a heap holds all the free ones before it. After a flood
+(buffers of halves of requests, groups, producer ids) the process would stay as large as it ever was. ``malloc_trim(0)``
+gives back each free page wherever it lies. It takes 0.1 ms for each MiB and holds one heap's lock meanwhile, so it is
+for calm moments and not for often. Another C library has no such call, and nothing is done then.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import structlog
+
+from broker.utils.scheduler import KafkaScheduler
+
+if TYPE_CHECKING:
+    from broker.utils.glibc import Heap
+
+MIB: Final = 1024 * 1024
+# What is not worth a trim; an idle broker takes 60 MiB.
+WORTH_BYTES: Final = 16 * MIB
+LOOK_MS: Final = 5_000
+LEAST_BETWEEN_S: Final = 30.0
+# Of one CPU, since the last look.
+CALM_SHARE: Final = 0.5
+# A broker that is never calm is not left as large as it was for longer than this.
+LONGEST_WAIT_S: Final = 300.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Sizes(NamedTuple):
+    """Bytes: what the process has of the machine's memory, and what is free in its heaps, given back or not."""
+
+    resident: int
+    free: int
+
+
+class Moment(NamedTuple):
+    """One look: ``now_s`` on a clock that only goes on, ``cpu_s`` of the whole process since its start."""
+
+    now_s: float
+    cpu_s: float
+    sizes: Sizes
+
+
+@dataclass(slots=True)
+class TrimPolicy:
+    """Decides when a trim is worth it. No IO; one thread.
+
+    What is free may have been given back already, so its size alone says nothing: either it grew since, or the process
+    did.
+    """
+
+    _resident_low: int = -1
+    _free_low: int = 0
+    _last_s: float | None = None
+    _last_look: Moment | None = None
+    _wanted_since_s: float | None = None
+
+    def is_due(self, moment: Moment) -> bool:
+        """Whether to trim now. Every look must be told."""
+        before, self._last_look = self._last_look, moment
+        if before is None:
+            self._resident_low, self._free_low = moment.sizes
+        if not self._is_worth_it(moment.sizes):
+            self._wanted_since_s = None
+            return False
+        if self._last_s is not None and moment.now_s - self._last_s < LEAST_BETWEEN_S:
+            return False
+        if self._wanted_since_s is None:
+            self._wanted_since_s = moment.now_s
+        return _is_calm(before, moment) or moment.now_s - self._wanted_since_s >= LONGEST_WAIT_S
+
+    def trimmed(self, now_s: float, after: Sizes) -> None:
+        """It was done, and this is left."""
+        self._last_s, self._wanted_since_s = now_s, None
+        self._resident_low, self._free_low = after
+
+    def _is_worth_it(self, sizes: Sizes) -> bool:
+        self._resident_low = min(self._resident_low, sizes.resident)
+        self._free_low = min(self._free_low, sizes.free)
+        if sizes.free - self._free_low >= WORTH_BYTES:
+            return True
+        return sizes.free >= WORTH_BYTES and sizes.resident - self._resident_low >= WORTH_BYTES
+
+
+def _is_calm(before: Moment | None, moment: Moment) -> bool:
+    if before is None or moment.now_s <= before.now_s:
+        return False
+    return (moment.cpu_s - before.cpu_s) / (moment.now_s - before.now_s) < CALM_SHARE
+
+
+class HeapKeeper:
+    """Looks every few seconds, on a scheduler's thread."""
+
+    def __init__(self) -> None:
+        self._policy = TrimPolicy()
+        self._heap: Heap | None = None
+        self._is_absent = False
+
+    def startup(self, scheduler: KafkaScheduler) -> None:
+        """Looks from here on, until the scheduler ends."""
+        scheduler.schedule("heap", self.look, LOOK_MS, LOOK_MS)
+
+    def look(self) -> None:
+        """Trims when it is worth it and calm; else, and where it cannot be done, nothing."""
+        heap = self._opened()
+        if heap is None:
+            return
+        before = heap.sizes()
+        if not self._policy.is_due(Moment(time.monotonic(), time.process_time(), before)):
+            return
+        began_ns = time.perf_counter_ns()
+        heap.trim()
+        took_us = (time.perf_counter_ns() - began_ns) // 1000
+        after = heap.sizes()
+        self._policy.trimmed(time.monotonic(), after)
+        _log.info(
+            "heap_given_back", before_bytes=before.resident, after_bytes=after.resident, took_us=took_us
+        )
+
+    def _opened(self) -> Heap | None:
+        if self._heap is None and not self._is_absent:
+            # ctypes is not loaded while the broker starts: it takes 3 to 30 ms.
+            from broker.utils.glibc import Heap
+
+            try:
+                self._heap = Heap()
+            except OSError:
+                self._is_absent = True
+        return self._heap
