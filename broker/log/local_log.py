@@ -303,6 +303,11 @@ class LocalLog(LogFiles):
         with self.lock:
             return self.producer_state.remove_expired(self._clock.wall_ms())
 
+    def keep_producers(self, most: int) -> int:
+        """Forgets producers until there are ``most``; how many."""
+        with self.lock:
+            return self.producer_state.forget(max(len(self.producer_state.producers) - most, 0))
+
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ from broker.log.log_dir_health import LogDirHealth
 from broker.log.log_dirs import LogDirs
 from broker.log.log_maker import LogMaker
 from broker.log.parallel import run_parallel
-from broker.log.producer_state import MAX_PRODUCERS
+from broker.log.producer_state import MAX_PRODUCERS, level_for
 from broker.protocol.errors import KafkaError
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.scheduler import KafkaScheduler
@@ -37,6 +37,7 @@ from broker.utils.topic_partition import TopicPartition
 _log = structlog.get_logger(__name__)
 _PRODUCER_EXPIRATION_CHECK_MS = 600_000
 _FREE_SPACE_CHECK_MS = 1_000
+_PRODUCER_COUNT_CHECK_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class LogManagerSettings:
 
     producer_id_expiration_ms: int = 86_400_000
     landline_producer_id_max_count: int = MAX_PRODUCERS
+    landline_producer_id_broker_max_count: int = 200_000
     log_flush_scheduler_interval_ms: int = LONG_MAX
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_flush_start_offset_checkpoint_interval_ms: int = 60_000
@@ -262,6 +264,12 @@ class LogManager(LogMaker):
             for path in log_dir.deleted_partitions():
                 self._delete_later(path, 0)
         scheduler.schedule("free-space", self.check_free_space, 0, _FREE_SPACE_CHECK_MS)
+        scheduler.schedule(
+            "producer-count",
+            partial(_run, self.bound_producers),
+            _PRODUCER_COUNT_CHECK_MS,
+            _PRODUCER_COUNT_CHECK_MS,
+        )
         delay_ms = settings.log_initial_task_delay_ms
         tasks: Sequence[tuple[str, Callable[[], object], int]] = (
             ("kafka-log-retention", self.apply_retention, settings.log_retention_check_interval_ms),
@@ -302,6 +310,27 @@ class LogManager(LogMaker):
     def expire_producers(self) -> int:
         """Forgets producers that were silent too long, in all logs; how many."""
         return sum(log.expire_producers() for log in self.all_logs())
+
+    def bound_producers(self) -> int:
+        """Has the partitions with the most producers forget some, once all know too many together; how many.
+
+        Down to nine tenths, so that it is not to be done again at once. Who has few loses none.
+        """
+        most = self._settings.landline_producer_id_broker_max_count
+        counts = {log: count for log in self.all_logs() if (count := len(log.producer_state.producers))}
+        known = sum(counts.values())
+        if known <= most:
+            return 0
+        level = level_for(list(counts.values()), most * 9 // 10)
+        forgotten = sum(log.keep_producers(level) for log, count in counts.items() if count > level)
+        _log.warning(
+            "producer_ids_forgotten",
+            known=known,
+            forgotten=forgotten,
+            partitions=sum(count > level for count in counts.values()),
+            setting="landline.producer.id.broker.max.count",
+        )
+        return forgotten
 
     @staticmethod
     def _quietly(action: Callable[[], int]) -> int:

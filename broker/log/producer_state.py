@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker.log.results import AbortedTransaction
@@ -315,3 +315,14 @@ def _has_history(entry: ProducerEntry) -> bool:
 
 def _last_offset(entry: ProducerEntry) -> int:
     return entry.batches[-1].last_offset if entry.batches else -1
+
+
+def level_for(counts: Sequence[int], most: int) -> int:
+    """How many ids each partition may keep for all to have ``most`` together: those that have fewer keep all."""
+    rising = sorted(counts)
+    for place, count in enumerate(rising):
+        sharers = len(rising) - place
+        if count * sharers > most:
+            return most // sharers
+        most -= count
+    return most

@@ -83,6 +83,7 @@ def make_log_manager(
     settings = LogManagerSettings(
         producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
         landline_producer_id_max_count=config.int("landline.producer.id.max.count"),
+        landline_producer_id_broker_max_count=config.int("landline.producer.id.broker.max.count"),
         log_flush_scheduler_interval_ms=config.int("log.flush.scheduler.interval.ms"),
         log_flush_offset_checkpoint_interval_ms=config.int("log.flush.offset.checkpoint.interval.ms"),
         log_flush_start_offset_checkpoint_interval_ms=config.int(

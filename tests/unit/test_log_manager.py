@@ -16,8 +16,9 @@ from broker.config.log_config import LogConfig
 from broker.log.checkpoints import CheckpointError, OffsetCheckpoint
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.load_progress import LoadProgress
-from broker.log.log_manager import LogManager
+from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.log.partition_metadata import parse_topic_id, read_topic_id, topic_id_text, write_topic_id
+from broker.log.producer_state import level_for
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
@@ -395,3 +396,39 @@ def test_the_clock_like_tasks_run_on_the_scheduler(tmp_path):
     wait_until(lambda: path.exists() and path.read_text() == "0\n1\na 0 1\n")
     scheduler.shutdown()
     manager.shutdown()
+
+
+def fill_with_producers(manager: LogManager, *counts: int) -> list:
+    logs = [manager.get_or_create(TopicPartition("t", number), uuid4()) for number in range(len(counts))]
+    for log, count in zip(logs, counts, strict=True):
+        for pid in range(count):
+            log.append_as_leader(batch(b"v", producer_id=pid, producer_epoch=0, base_sequence=0), 0)
+    return [log.producer_state.producers for log in logs]
+
+
+def test_producer_ids_of_all_partitions_are_bounded_and_who_has_few_keeps_them(tmp_path):
+    settings = LogManagerSettings(landline_producer_id_broker_max_count=100)
+    manager = started(tmp_path, settings=settings)
+    known = fill_with_producers(manager, 5, 60, 300)
+    assert manager.bound_producers() == 276
+    assert [len(producers) for producers in known] == [5, 42, 42]
+    assert 299 in known[2]
+    assert manager.bound_producers() == 0
+    manager.shutdown()
+
+
+def test_producer_ids_of_all_partitions_are_looked_at_again_and_again(tmp_path):
+    scheduler = KafkaScheduler(1)
+    scheduler.startup()
+    settings = LogManagerSettings(landline_producer_id_broker_max_count=100)
+    manager = started(tmp_path, scheduler=scheduler, settings=settings)
+    known = fill_with_producers(manager, 60, 300)
+    wait_until(lambda: sum(map(len, known)) <= 100)
+    scheduler.shutdown()
+    manager.shutdown()
+
+
+def test_partitions_share_a_bound_by_what_they_have():
+    assert level_for([10_000] * 30 + [5] * 100, 200_000) == 6650
+    assert level_for([9, 9, 1], 9) == 4
+    assert level_for([7], 5) == 5

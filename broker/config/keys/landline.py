@@ -32,6 +32,9 @@ KEYS: Final = (
     Key("landline.producer.id.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
         doc="Producer ids that a partition remembers, a kilobyte each. Above it a tenth is forgotten, as by "
             "producer.id.expiration.ms: of the half that wrote the longest ago those with one batch, then the oldest."),
+    Key("landline.producer.id.broker.max.count", INT, 200_000, LOW, valid=at_least(1), use=USED,
+        doc="Producer ids that all partitions of this broker remember together, looked at every 2 s. Above it those "
+            "with the most forget, as by landline.producer.id.max.count, down to nine tenths of it."),
     Key("landline.auto.create.topics.per.second", INT, 100, LOW, valid=at_least(1), use=USED,
         doc="Topics that auto.create.topics.enable makes, at one request and in a second; clients ask for the others "
             "again."),
