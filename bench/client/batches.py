@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import gzip
 import random
 import struct
 import time
@@ -12,11 +13,14 @@ from dataclasses import dataclass
 import crc32c
 import lz4.frame
 import zstandard
+from cramjam import snappy
 
 RECORD_BYTES = 1024
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 BATCH_OVERHEAD = 61
 CRC_STARTS_AT = 21
+SNAPPY_HEAD = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+SNAPPY_BLOCK = 32 * 1024
 PLAIN_VALUE = bytes(range(256))
 
 
@@ -24,6 +28,8 @@ class Codec(enum.Enum):
     """Compressions by the number that a batch's attributes carry."""
 
     NONE = 0
+    GZIP = 1
+    SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
 
@@ -89,8 +95,19 @@ def _lz4(body: bytes) -> bytes:
     return bytes(lz4.frame.compress(body, block_linked=False, store_size=False))
 
 
+def _snappy(body: bytes) -> bytes:
+    """In the framing of snappy-java, blocks of 32 KiB, as Kafka's producer writes it."""
+    framed = bytearray(SNAPPY_HEAD)
+    for start in range(0, len(body), SNAPPY_BLOCK):
+        block = bytes(snappy.compress_raw(body[start : start + SNAPPY_BLOCK]))
+        framed += struct.pack(">i", len(block)) + block
+    return bytes(framed)
+
+
 _COMPRESS: dict[Codec, Callable[[bytes], bytes]] = {
     Codec.NONE: bytes,
+    Codec.GZIP: gzip.compress,
+    Codec.SNAPPY: _snappy,
     Codec.LZ4: _lz4,
     Codec.ZSTD: lambda body: zstandard.ZstdCompressor().compress(body),
 }

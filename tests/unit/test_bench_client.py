@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import struct
 import threading
+from functools import partial
 
 import lz4.frame
 import pytest
@@ -24,6 +26,7 @@ from bench.client.requests import (
     read_leaders,
     string,
 )
+from broker.record.compression import decompress
 from broker.record.header import crc_is_valid, read_header
 from tests.support.wire import receive_frame
 
@@ -37,15 +40,17 @@ def test_a_prepared_batch_fits_its_size_and_holds_whole_records(size) -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "decompress"),
+    ("codec", "unpacked"),
     [
+        (Codec.GZIP, gzip.decompress),
+        (Codec.SNAPPY, partial(decompress, Codec.SNAPPY.value)),
         (Codec.LZ4, lz4.frame.decompress),
         (Codec.ZSTD, lambda body: zstandard.ZstdDecompressor().decompress(body, max_output_size=1 << 20)),
     ],
 )
-def test_a_compressed_batch_holds_the_records_that_a_plain_one_would(codec, decompress) -> None:
+def test_a_compressed_batch_holds_the_records_that_a_plain_one_would(codec, unpacked) -> None:
     batch = encode_batch(64 * 1024, codec=codec)
-    assert len(decompress(batch.data[BATCH_OVERHEAD:])) == batch.record_bytes
+    assert len(unpacked(batch.data[BATCH_OVERHEAD:])) == batch.record_bytes
     assert 0.1 < len(batch.data) / batch.record_bytes < 0.6
     header = read_header(batch.data)
     assert header.record_count == batch.records
