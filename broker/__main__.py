@@ -195,13 +195,17 @@ def _port(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    """``120``, or as systemd writes it, ``120s``."""
+    """``120``, ``1.5``, or as systemd writes it, ``120s``."""
     import argparse
+    import math
 
-    number = text.removesuffix("s")
-    if not number.isdecimal():
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
-    return float(number)
+    return seconds
 
 
 def _default_data_dir() -> Path:

@@ -75,8 +75,10 @@ class IndexFile:
 
     @property
     def is_torn(self) -> bool:
-        """Whether the file ends in the middle of an entry. Raises OSError."""
-        return os.stat(self.name).st_size % self._size != 0  # noqa: PTH116 - for each log at start-up
+        """Whether the file ends in the middle of an entry; none does that a full disk kept from being made. Raises
+        OSError.
+        """
+        return self.exists and os.stat(self.name).st_size % self._size != 0  # noqa: PTH116 - for each log at start-up
 
     @property
     def has_pending(self) -> bool:

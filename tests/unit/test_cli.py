@@ -59,6 +59,9 @@ def test_help_names_every_command():
         (["start"], "required: FILE"),
         (["standalone", "--port", "99999"], "'99999' is no port"),
         (["check-config", "f", "--override", "novalue"], "'novalue' is not KEY=VALUE"),
+        (["may-stop", "f", "--within", "soon"], "'soon' is no number of seconds"),
+        (["may-stop", "f", "--within", "-1"], "'-1' is no number of seconds"),
+        (["may-stop", "f", "--within", "inf"], "'inf' is no number of seconds"),
     ],
 )
 def test_wrong_arguments_are_told(arguments, message, capsys):
@@ -66,6 +69,12 @@ def test_wrong_arguments_are_told(arguments, message, capsys):
         main(arguments)
     assert leaving.value.code == EXIT_USAGE
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("within", ["2", "2s", "1.9173810482025146", "0.0"])
+def test_seconds_are_taken_as_playbooks_and_systemd_write_them(within, tmp_path, capsys):
+    assert main(["may-stop", str(tmp_path / "absent"), "--within", within]) == EXIT_CONFIG
+    assert "No such file or directory" in capsys.readouterr().err
 
 
 def test_a_good_file_is_called_good_with_its_warnings(tmp_path, capsys):

@@ -11,6 +11,7 @@ import pytest
 from broker.config.log_config import LogConfig
 from broker.log import reader as log_reader
 from broker.log.free_space import FreeSpaceFloor, check_free_space
+from broker.log.index_file import IndexFile
 from broker.log.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch, iter_batches, read_header, read_records
@@ -155,6 +156,25 @@ def test_a_full_disk_under_the_index_does_not_fail_appends(tmp_path, monkeypatch
     assert [offset for offset, _ in contents(log, 250)] == list(range(250, 300))
     log.close()
     assert index.path.stat().st_size == 299 * 8
+
+
+def test_a_recovery_on_a_disk_too_full_for_an_index_keeps_it_in_memory(tmp_path, monkeypatch):
+    config = LogConfig(index_interval_bytes=1)
+    killed = open_log(tmp_path, config)
+    for _ in range(3):
+        killed.append_as_leader(batch(b"a"), 0)
+
+    def full(_index):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexFile, "_open", full)
+        log = open_log(tmp_path, config, clean=False)
+        index = log.segments[0].offset_index.file
+        assert len(contents(log)) == 3
+        assert (len(index), index.exists) == (2, False)
+    log.close()
+    assert index.path.stat().st_size == 2 * 8
 
 
 def test_reading_outside_the_log_is_out_of_range(tmp_path):
