@@ -20,6 +20,15 @@ RSS_IDLE = Goal(times=8)
 RSS_LOADED = Goal(times=15)
 FSYNC = Goal(times=2)
 MANY_PARTITIONS = Goal(times=1)
+# By how many there are and what is done; what is not named here is not to be behind.
+MANY_PARTITIONS_S = {
+    (10_000, "create"): Goal(value=10, times=1),
+    (10_000, "clean"): Goal(value=3, times=1),
+    (10_000, "killed"): Goal(value=5, times=1),
+    (10_000, "stop"): Goal(value=1, times=1),
+    (3_000, "failover"): Goal(value=2, times=1),
+    (3_000, "client"): Goal(value=2, times=1),
+}
 BESIDE_HOSTILE_P99_MS = Goal(value=20, times=1)
 BESIDE_HOSTILE_ALONE_P99_MS = Goal(value=20)
 BESIDE_HOSTILE_TIMES_BEFORE = Goal(value=3)

@@ -74,7 +74,12 @@ def _sturdier(comparison: Comparison) -> str:
             rounds = sum(group.rounds for group in own)
             needing = sum(group.person_acted for group in own)
             parts.append(f"{needing} of {counted(rounds, 'round')} {way(model)}")
-    return f"With a fault, a person had to act in {listed(parts)}." if parts else "No fault was measured."
+    if not parts:
+        return "No fault was measured."
+    return (
+        f"With a fault, a person had to act in {listed(parts)}. "
+        "Nothing but a person starts again what was pushed: that is the way itself, and no measurement could differ."
+    )
 
 
 def _simpler(comparison: Comparison) -> tuple[str, ...]:
