@@ -24,6 +24,7 @@ from broker.protocol.api_keys import APIS
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.framing import INT32, write_uvarint
 from broker.protocol.lengths import FIXED_BYTES, Check, element_type, length_check
+from broker.protocol.listed import Listed
 from broker.protocol.one_body import Addressed
 from broker.protocol.unknown_tags import without_unknown_tags
 from broker.utils.lean_import import import_lean
@@ -78,11 +79,14 @@ def _read(api_key: int, version: int, kind: Kind, view: memoryview) -> tuple[Any
 def encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
     """Encodes one message body (no header) from a mapping, nested mappings and iterables.
 
-    One that is :class:`~broker.protocol.one_body.Addressed` is encoded once for all its destinations.
+    One that is :class:`~broker.protocol.one_body.Addressed` is encoded once for all its destinations, a response that
+    is :class:`~broker.protocol.listed.Listed` around its elements.
     """
     if isinstance(values, Addressed):
         position = _fixed_position(api_key, version, kind, values.name)
         return values.encoded(lambda shared: _encode(api_key, version, kind, shared), position)
+    if isinstance(values, Listed):
+        return encode_around(api_key, version, values.around, values.name, values.elements)
     return _encode(api_key, version, kind, values)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from broker.config.broker_config import BrokerConfig
+from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors
@@ -34,6 +35,10 @@ class Context:
     metadata_cache: KnownTopics
     broker_id: int = 1
 
+    @property
+    def config(self):
+        return self.dynamic_config.config
+
 
 @pytest.fixture
 def ctx():
@@ -56,8 +61,10 @@ def ctx():
 
 def call(api, module, version, ctx, fields):
     """The response's entity, through both encodings."""
-    request = codec.decode(api, version, "request", codec.encode(api, version, "request", fields))
-    response = module.handle(None, request, ctx)
+    body = codec.encode(api, version, "request", fields)
+    connection = ConnectionInfo("c", "10.0.0.9", "PLAINTEXT")
+    request = Request(api, version, 1, "tester", memoryview(body), connection, 0, lambda *_: None)
+    response = module.handle(request, codec.decode(api, version, "request", body), ctx)
     return codec.decode(api, version, "response", codec.encode(api, version, "response", response))
 
 
@@ -227,3 +234,36 @@ def test_one_bad_resource_costs_the_others_nothing_and_twins_are_refused(ctx):
     ]
     assert codes == [Errors.INVALID_REQUEST, Errors.INVALID_REQUEST]
     assert ctx.store.topic_configs("t1") == {"retention.ms": "5"}
+
+
+def several(ctx, *resources, version=4):
+    fields = {
+        "resources": [
+            {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+            for kind, name, keys in resources
+        ],
+        "include_synonyms": False,
+        "include_documentation": False,
+    }
+    return call(ApiKey.DESCRIBE_CONFIGS, describe_configs, version, ctx, fields).results
+
+
+def test_a_resource_that_is_named_twice_is_told_once_with_all_that_was_asked_of_it(ctx):
+    (result,) = several(ctx, (BROKER, "1", ["broker.id"]), (BROKER, "1", ["log.dirs", "broker.id"]))
+    assert {config.name for config in result.configs} == {"broker.id", "log.dirs"}
+    result, topic = several(ctx, *[(BROKER, "1", None), (BROKER, "1", ["broker.id"])] * 50, (TOPIC, "t1", []))
+    assert (len(result.configs) > 328, len(topic.configs)) == (True, 36)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+def test_configs_that_do_not_fit_into_an_answer_are_refused_and_not_read(ctx, version):
+    ctx.dynamic_config.config = BrokerConfig.from_properties(
+        {"zookeeper.connect": "zk", "landline.answer.max.bytes": "5000"}
+    )
+    topic, broker, absent = several(
+        ctx, (TOPIC, "t1", None), (BROKER, "1", None), (TOPIC, "absent", None), version=version
+    )
+    assert (topic.error_code, len(topic.configs)) == (Errors.NONE, 36)
+    assert (broker.error_code, broker.configs) == (Errors.INVALID_REQUEST, ())
+    assert "landline.answer.max.bytes" in broker.error_message
+    assert absent.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION

@@ -48,8 +48,9 @@ def versions(key: ApiKey) -> range:
 class Context:
     """Of ApiContext what the group APIs use, with the real coordinator and metadata cache."""
 
-    def __init__(self) -> None:
-        self.harness = Harness()
+    def __init__(self, **config: object) -> None:
+        self.harness = Harness(**config)
+        self.config = self.harness.config
         self.group_coordinator = self.harness.coordinator
         self.clock = self.harness.clock
         self.metadata_cache = MetadataCache("PLAINTEXT")

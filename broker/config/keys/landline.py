@@ -47,6 +47,12 @@ KEYS: Final = (
     Key("landline.group.pending.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
         doc="Members of a group that were given an id and did not come back with it yet (KIP-394). The next one is "
             "refused with GROUP_MAX_SIZE_REACHED."),
+    Key("landline.answer.max.bytes", INT, 64 << 20, LOW, valid=at_least(1), use=USED,
+        doc="How large an answer may be that a few bytes ask for: to DescribeGroups, OffsetFetch, DescribeConfigs, "
+            "ListGroups, or to a leader's JoinGroup. Twice as much is held while it is made. A group's row counts 128 "
+            "bytes beside its texts. What does not fit is refused: groups behind others with "
+            "COORDINATOR_LOAD_IN_PROGRESS, so that clients ask for them again, a leader with GROUP_MAX_SIZE_REACHED, "
+            "else INVALID_REQUEST. librdkafka takes no answer above 100 MB."),
     Key("landline.inter.broker.peers", STRING, "registered", MEDIUM, valid=one_of("any", "registered", "listener"),
         use=USED,
         doc="Whose requests that only brokers send are served: `registered` those from addresses of hosts in "

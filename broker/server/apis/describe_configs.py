@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker.config.describe import Entry, Source, broker_entries, default_broker_entries, topic_entries
 from broker.config.topic_name import topic_name_problem
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.listed import Listed
+from broker.server.apis.answer_budget import SETTING, AnswerBudget
 from broker.server.apis.context import ApiContext
 
 TOPIC: Final = 2
@@ -20,52 +22,87 @@ BROKER: Final = 4
 BROKER_LOGGER: Final = 8
 _STRING_TYPE: Final = 2
 
+_TOO_LARGE: Final = f"more than one answer may have ({SETTING}): ask for fewer resources or keys at once"
+
 Configs = list[Mapping[str, Any]]
+Names = Collection[str] | None
+
+
+class Resource(NamedTuple):
+    """What is described: a topic, a broker, loggers."""
+
+    kind: int
+    name: str
 
 
 def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
     """Each resource has its own error; one that fails costs the others nothing."""
     with_synonyms = codec.get(message, "include_synonyms", False)
     with_documentation = codec.get(message, "include_documentation", False)
-    results = []
-    for resource in message.resources:
+    budget = AnswerBudget(request, ctx.config.int(SETTING))
+    elements = []
+    for resource, names in _asked(message).items():
         error, text, configs = Errors.NONE, None, []
-        try:
-            configs = _describe(resource, ctx, with_synonyms, with_documentation)
-        except KafkaError as refusal:
-            error, text = refusal.error_code, refusal.message
-        results.append(_result(resource, error, text, configs))
-    return {"throttle_time": 0, "results": results}
+        if not budget.full:  # what comes then is not even read
+            try:
+                configs = _describe(resource, names, ctx, with_synonyms, with_documentation)
+            except KafkaError as refusal:
+                error, text = refusal.error_code, refusal.message
+        element = _encoded(request, _result(resource, error, text, configs))
+        if configs or budget.full:
+            refused = budget.refusal(len(element), f"{len(configs)} configs of {resource.name!r}")
+            if refused is not Errors.NONE:
+                element = _encoded(request, _result(resource, refused, _TOO_LARGE, []))
+        elements.append(element)
+    return Listed({"throttle_time": 0}, "results", elements)
 
 
 def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
     """The same error for every resource."""
-    results = [_result(resource, error.error_code, error.message, []) for resource in message.resources]
+    results = [_result(resource, error.error_code, error.message, []) for resource in _asked(message)]
     return {"throttle_time": 0, "results": results}
 
 
-def _describe(resource: Any, ctx: ApiContext, with_synonyms: bool, with_documentation: bool) -> Configs:
-    # No keys mean all of them, in the older clients' way too.
-    names = set(resource.configuration_keys) if resource.configuration_keys else None
-    if resource.resource_type == BROKER_LOGGER:
-        check_broker_name(resource.resource_name, ctx.broker_id, default_allowed=False)
+def _asked(message: Any) -> Mapping[Resource, Names]:
+    """What is asked of each resource: one that is named twice is answered once, for all of it."""
+    asked: dict[Resource, set[str] | None] = {}
+    for row in message.resources:
+        resource = Resource(row.resource_type, row.resource_name)
+        names = asked.setdefault(resource, set())
+        # No keys mean all of them, in the older clients' way too.
+        if not row.configuration_keys:
+            asked[resource] = None
+        elif names is not None:
+            names.update(row.configuration_keys)
+    return asked
+
+
+def _encoded(request: Request, result: Mapping[str, Any]) -> bytes:
+    return codec.encode_element(request.api_key, request.api_version, "results", result)
+
+
+def _describe(
+    resource: Resource, names: Names, ctx: ApiContext, with_synonyms: bool, with_documentation: bool
+) -> Configs:
+    if resource.kind == BROKER_LOGGER:
+        check_broker_name(resource.name, ctx.broker_id, default_allowed=False)
         return _loggers(names)
     entries = _entries(resource, names, ctx)
     return [_config(entry, with_synonyms, with_documentation) for entry in entries]
 
 
-def _entries(resource: Any, names: Collection[str] | None, ctx: ApiContext) -> Iterable[Entry]:
+def _entries(resource: Resource, names: Names, ctx: ApiContext) -> Iterable[Entry]:
     config = ctx.dynamic_config.config
-    if resource.resource_type == TOPIC:
-        check_topic(resource.resource_name, ctx)
-        return topic_entries(config, ctx.store.topic_configs(resource.resource_name), names)
-    if resource.resource_type == BROKER:
-        if check_broker_name(resource.resource_name, ctx.broker_id, default_allowed=True):
+    if resource.kind == TOPIC:
+        check_topic(resource.name, ctx)
+        return topic_entries(config, ctx.store.topic_configs(resource.name), names)
+    if resource.kind == BROKER:
+        if check_broker_name(resource.name, ctx.broker_id, default_allowed=True):
             return broker_entries(config, names)
         return default_broker_entries(config, names)
     raise KafkaError(
         Errors.INVALID_REQUEST,
-        f"resource type {resource.resource_type} has no configs here: topics and brokers do",
+        f"resource type {resource.kind} has no configs here: topics and brokers do",
     )
 
 
@@ -106,7 +143,7 @@ def _config(entry: Entry, with_synonyms: bool, with_documentation: bool) -> Mapp
     }
 
 
-def _loggers(names: Collection[str] | None) -> Configs:
+def _loggers(names: Names) -> Configs:
     """There is one logger, whose level the process's environment sets."""
     if names is not None and "root" not in names:
         return []
@@ -125,11 +162,11 @@ def _loggers(names: Collection[str] | None) -> Configs:
     ]
 
 
-def _result(resource: Any, error: Errors, text: str | None, configs: Configs) -> Mapping[str, Any]:
+def _result(resource: Resource, error: Errors, text: str | None, configs: Configs) -> Mapping[str, Any]:
     return {
         "error_code": error,
         "error_message": text,
-        "resource_type": resource.resource_type,
-        "resource_name": resource.resource_name,
+        "resource_type": resource.kind,
+        "resource_name": resource.name,
         "configs": configs,
     }

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from broker.coordinator.group.describe import GroupDescription, MemberDescription
+from broker.coordinator.group.describe import UNKNOWN_GROUP, GroupDescription, MemberDescription
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.listed import Listed
+from broker.server.apis.answer_budget import ROW_BYTES, SETTING, AnswerBudget, text_bytes
 from broker.server.apis.context import ApiContext
 
 _NOT_ASKED: Final = -(1 << 31)
@@ -16,19 +18,42 @@ _NOT_ASKED: Final = -(1 << 31)
 _ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
 
 
-def handle(_request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+    """Each group once, as often as it may be named."""
     asked = codec.get(message, "include_authorized_operations", False)
-    return {
-        "throttle_time": 0,
-        "groups": [
-            _group(group_id, ctx.group_coordinator.describe(group_id), asked) for group_id in message.groups
-        ],
-    }
+    budget = AnswerBudget(request, ctx.config.int(SETTING), later=Errors.COORDINATOR_LOAD_IN_PROGRESS)
+    elements = []
+    for group_id in dict.fromkeys(message.groups):
+        element = _group(group_id, _within(budget, group_id, ctx), asked)
+        elements.append(codec.encode_element(request.api_key, request.api_version, "groups", element))
+    return Listed({"throttle_time": 0}, "groups", elements)
+
+
+def _within(budget: AnswerBudget, group_id: str, ctx: ApiContext) -> GroupDescription:
+    """The group's description, or its refusal when the answer has no room for it."""
+    # What comes when the answer is full is not even looked at.
+    description = UNKNOWN_GROUP if budget.full else ctx.group_coordinator.describe(group_id)
+    error = budget.refusal(_size(description), f"group {group_id}")
+    return description if error is Errors.NONE else GroupDescription(error)
+
+
+def _size(description: GroupDescription) -> int:
+    """About what it takes in the answer, without the group's name, which took as much in the request."""
+    texts = text_bytes(description.protocol_type) + text_bytes(description.protocol)
+    return ROW_BYTES + texts + sum(map(_member_size, description.members))
+
+
+def _member_size(member: MemberDescription) -> int:
+    names = (member.member_id, member.group_instance_id, member.client_id, member.client_host)
+    return ROW_BYTES + sum(map(text_bytes, names)) + len(member.metadata) + len(member.assignment)
 
 
 def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
     refused = GroupDescription(error.error_code)
-    return {"throttle_time": 0, "groups": [_group(group_id, refused, False) for group_id in message.groups]}
+    return {
+        "throttle_time": 0,
+        "groups": [_group(group_id, refused, False) for group_id in dict.fromkeys(message.groups)],
+    }
 
 
 def _group(

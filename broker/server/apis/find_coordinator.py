@@ -31,13 +31,13 @@ _REFUSED: Final[Mapping[int, tuple[Errors, str]]] = {
 
 
 def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
-    """One coordinator, or from version 4 on one for each key."""
+    """One coordinator, or from version 4 on one for each key, as often as it may be named."""
     key_type = codec.get(message, "key_type", _GROUP)
     listener = request.connection.listener_name
     keys = codec.get(message, "coordinator_keys")
     if keys is None:
         return {"throttle_time": 0, **_coordinator(message.key, key_type, listener, ctx)}
-    coordinators = [{"key": key, **_coordinator(key, key_type, listener, ctx)} for key in keys]
+    coordinators = [{"key": key, **_coordinator(key, key_type, listener, ctx)} for key in dict.fromkeys(keys)]
     return {"throttle_time": 0, "coordinators": coordinators}
 
 
@@ -45,7 +45,11 @@ def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
     """The same refusal for every key."""
     refusal = _refusal(error.error_code, error.message)
     keys = codec.get(message, "coordinator_keys", ())
-    return {"throttle_time": 0, **refusal, "coordinators": [{"key": key, **refusal} for key in keys]}
+    return {
+        "throttle_time": 0,
+        **refusal,
+        "coordinators": [{"key": key, **refusal} for key in dict.fromkeys(keys)],
+    }
 
 
 def _coordinator(key: str, key_type: int, listener: str, ctx: ApiContext) -> Mapping[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any, Final
 from broker.coordinator.group.messages import JoinRequest, JoinResult
 from broker.network.request_channel import Request
 from broker.protocol import codec
-from broker.protocol.errors import KafkaError
+from broker.protocol.errors import Errors, KafkaError
+from broker.server.apis.answer_budget import ROW_BYTES, SETTING, AnswerBudget, text_bytes
 from broker.server.apis.context import ApiContext
 
 _KNOWN_MEMBER_ID_FROM: Final = 4  # KIP-394
@@ -34,11 +35,24 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> None:
         session_timeout_ms=session_timeout_ms,
         protocol_type=message.protocol_type,
         protocols=tuple({protocol.name: protocol.metadata for protocol in message.protocols}.items()),
-        respond=lambda result: ctx.respond(request, _fields(result, version)),
+        respond=lambda result: ctx.respond(request, _fields(_within(request, result, ctx), version)),
         require_known_member_id=version >= _KNOWN_MEMBER_ID_FROM and instance_id is None,
         supports_skipping_assignment=version >= _SKIP_ASSIGNMENT_FROM,
     )
     ctx.group_coordinator.join(message.group_id, join)
+
+
+def _within(request: Request, result: JoinResult, ctx: ApiContext) -> JoinResult:
+    """The result, unless its members say more of themselves than an answer may have: it asks as often as it likes."""
+    if not result.members:
+        return result
+    size = sum(
+        ROW_BYTES + text_bytes(m.member_id) + text_bytes(m.group_instance_id) + len(m.metadata)
+        for m in result.members
+    )
+    budget = AnswerBudget(request, ctx.config.int(SETTING), alone=Errors.GROUP_MAX_SIZE_REACHED)
+    error = budget.refusal(size, f"what {len(result.members)} members say of themselves")
+    return result if error is Errors.NONE else JoinResult(result.member_id, error)
 
 
 def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:

@@ -8,14 +8,22 @@ from typing import Any
 from broker.coordinator.group.describe import GROUP_TYPE
 from broker.network.request_channel import Request
 from broker.protocol import codec
-from broker.protocol.errors import KafkaError
+from broker.protocol.errors import Errors, KafkaError
+from broker.server.apis.answer_budget import ROW_BYTES, SETTING, AnswerBudget, text_bytes
 from broker.server.apis.context import ApiContext
 
 
-def handle(_request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
     error, overviews = ctx.group_coordinator.list_groups(
         codec.get(message, "states_filter", ()), codec.get(message, "types_filter", ())
     )
+    size = sum(
+        ROW_BYTES + text_bytes(overview.group_id) + text_bytes(overview.protocol_type)
+        for overview in overviews
+    )
+    refusal = AnswerBudget(request, ctx.config.int(SETTING)).refusal(size, f"{len(overviews)} groups")
+    if refusal is not Errors.NONE:
+        return {"throttle_time": 0, "error_code": refusal, "groups": []}
     groups = [
         {
             "group_id": overview.group_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,13 +26,22 @@ def is_dear(message: Any) -> bool:
 
 
 def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
-    """Consumers see up to the high watermark, replicas up to the log's end."""
+    """Consumers see up to the high watermark, replicas up to the log's end. A partition that is named twice is looked
+    for no time, as in Kafka: INVALID_REQUEST, each time.
+    """
+    mentions = Counter((topic.name, p.partition_index) for topic in message.topics for p in topic.partitions)
+    twice = {mention for mention, count in mentions.items() if count > 1}
     return {
         "throttle_time": 0,
         "topics": [
             {
                 "name": topic.name,
-                "partitions": [_answer(topic.name, p, message, request, ctx) for p in topic.partitions],
+                "partitions": [
+                    _row(p, Errors.INVALID_REQUEST)
+                    if (topic.name, p.partition_index) in twice
+                    else _answer(topic.name, p, message, request, ctx)
+                    for p in topic.partitions
+                ],
             }
             for topic in message.topics
         ],
@@ -55,6 +65,12 @@ def _answer(topic: str, wanted: Any, message: Any, request: Request, ctx: ApiCon
         error = refusal.error_code
         if error is Errors.OFFSET_NOT_AVAILABLE and request.api_version < 5:
             error = Errors.LEADER_NOT_AVAILABLE
+    return _row(wanted, error, timestamp, offset, epoch)
+
+
+def _row(
+    wanted: Any, error: Errors, timestamp: int = -1, offset: int = -1, epoch: int = -1
+) -> Mapping[str, Any]:
     return {
         "partition_index": wanted.partition_index,
         "error_code": error,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from broker.coordinator.group.describe import FetchedOffset
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.listed import Listed
+from broker.server.apis.answer_budget import ROW_BYTES, SETTING, AnswerBudget, text_bytes
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import TopicPartition
 
@@ -25,13 +27,15 @@ def is_dear(message: Any) -> bool:
 def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
     """Committed offsets from memory: what was acknowledged, -1 where there is none."""
     require_stable = codec.get(message, "require_stable", False)
+    budget = AnswerBudget(request, ctx.config.int(SETTING), later=Errors.COORDINATOR_LOAD_IN_PROGRESS)
     if request.api_version >= _GROUPS_FROM:
-        groups = [
-            {"group_id": g.group_id, **_group(g.group_id, g.topics, require_stable, ctx)}
-            for g in message.groups
-        ]
-        return {"throttle_time": 0, "groups": groups}
-    fields = _group(message.group_id, message.topics, require_stable, ctx)
+        elements = []
+        for group_id, partitions in _groups(message).items():
+            fields = {"group_id": group_id, **_group(group_id, partitions, require_stable, budget, ctx)}
+            elements.append(codec.encode_element(request.api_key, request.api_version, "groups", fields))
+        return Listed({"throttle_time": 0}, "groups", elements)
+    partitions = None if message.topics is None else _partitions(message.topics)
+    fields = _group(message.group_id, partitions, require_stable, budget, ctx)
     if request.api_version < _GROUP_ERROR_FROM and fields["error_code"] is not Errors.NONE:
         return _per_partition(message, fields["error_code"])
     return {"throttle_time": 0, **fields}
@@ -39,23 +43,52 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
 
 def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
     """In the place that the version has for it: group by group, the group's, or each partition's."""
-    groups = codec.get(message, "groups")
-    if groups is not None:
-        refused = [{"group_id": g.group_id, "error_code": error.error_code, "topics": []} for g in groups]
+    if codec.get(message, "groups") is not None:
+        refused = [
+            {"group_id": group_id, "error_code": error.error_code, "topics": []}
+            for group_id in dict.fromkeys(g.group_id for g in message.groups)
+        ]
         return {"throttle_time": 0, "groups": refused}
     return {**_per_partition(message, error.error_code), "error_code": error.error_code}
 
 
+def _groups(message: Any) -> Mapping[str, Collection[TopicPartition] | None]:
+    """What is asked of each group, None for all there is: one that is named twice is answered once, for both."""
+    asked: dict[str, dict[TopicPartition, None] | None] = {}
+    for group in message.groups:
+        partitions = asked.setdefault(group.group_id, {})
+        if group.topics is None:
+            asked[group.group_id] = None
+        elif partitions is not None:
+            partitions.update(dict.fromkeys(_partitions(group.topics)))
+    return asked
+
+
 def _group(
     group_id: str,
-    topics: Sequence[Any] | None,
+    partitions: Collection[TopicPartition] | None,
     require_stable: bool,
+    budget: AnswerBudget,
     ctx: ApiContext,
 ) -> dict[str, Any]:
-    error, offsets = ctx.group_coordinator.fetch_offsets(
-        group_id, None if topics is None else _partitions(topics), require_stable=require_stable
-    )
+    """The group's error and offsets; without offsets when the answer has no room for them."""
+    error = Errors.NONE
+    offsets: Mapping[TopicPartition, FetchedOffset] = {}
+    if not budget.full:  # what comes then is not even looked for
+        error, offsets = ctx.group_coordinator.fetch_offsets(
+            group_id, partitions, require_stable=require_stable
+        )
+    refusal = budget.refusal(_size(offsets), f"the offsets of group {group_id}")
+    if refusal is not Errors.NONE:
+        return {"error_code": refusal, "topics": []}
     return {"error_code": error, "topics": _topics(offsets)}
+
+
+def _size(offsets: Mapping[TopicPartition, FetchedOffset]) -> int:
+    """About what they take in the answer. A topic's name counts once, wherever its partitions stand."""
+    names = {partition.topic for partition in offsets}
+    texts = sum(text_bytes(fetched.metadata) for fetched in offsets.values())
+    return ROW_BYTES * (1 + len(offsets)) + sum(map(text_bytes, names)) + texts
 
 
 def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:
