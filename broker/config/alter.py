@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from broker.config.broker_config import BrokerConfig, check_dynamic
+from broker.config.client_floors import below_floors
 from broker.config.key import Key
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS, TOPIC_KEYS
 from broker.config.problems import ConfigError, Problem
@@ -56,8 +57,8 @@ def alter_topic(
         return render(config.topic_default(name)) or ""
 
     changed = _apply(current, changes, TOPIC_KEYS.get, default_of)
-    _, problems = check_topic_configs(_touched(changed, changes))
-    _raise_for(problems)
+    values, problems = check_topic_configs(_touched(changed, changes))
+    _raise_for([*problems, *below_floors(config.static_values, values)])
     # Old configs that are wrong must not stand in the way of new ones that are right.
     good, _ = check_topic_configs(changed)
     try:
@@ -76,8 +77,8 @@ def alter_broker(
         return BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS.get(name)
 
     changed = _apply(current, changes, key_of, lambda name: config.text(name) or "")
-    _, problems = check_dynamic(_touched(changed, changes))
-    _raise_for(problems)
+    values, problems = check_dynamic(_touched(changed, changes))
+    _raise_for([*problems, *below_floors(config.static_values, values)])
     good, _ = check_dynamic(changed)
     texts = {name: changed[name] for name in good}
     try:

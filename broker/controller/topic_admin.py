@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from broker.config.broker_config import BrokerConfig
+from broker.config.client_floors import below_floors
 from broker.config.problems import ConfigError
+from broker.config.topic_config import check_topic_configs
 from broker.controller import topic_validation
 from broker.controller.assignment import assign_replicas
 from broker.protocol.errors import Errors, KafkaError
@@ -74,7 +76,7 @@ class TopicAdmin:
             if topic.name in existing:
                 raise KafkaError(Errors.TOPIC_ALREADY_EXISTS, self._why_it_exists(topic.name))
             assignment = self._assignment_of(topic)
-            configs = self._checked_configs(topic.configs)
+            configs = self._checked_configs(topic.name, topic.configs)
             topic_id = None
             if not validate_only:
                 topic_id = self._write(topic.name, assignment, configs)
@@ -165,16 +167,19 @@ class TopicAdmin:
     def _or_default(self, value: int, key: str) -> int:
         return self._config.int(key) if value == BROKER_DEFAULT else value
 
-    def _checked_configs(self, configs: Mapping[str, str | None]) -> dict[str, str]:
+    def _checked_configs(self, topic: str, configs: Mapping[str, str | None]) -> dict[str, str]:
         unset = sorted(name for name, value in configs.items() if value is None)
         if unset:
             raise KafkaError(Errors.INVALID_CONFIG, f"no value is given for {', '.join(unset)}")
         checked = {name: value for name, value in configs.items() if value is not None}
         try:
             self._config.topic_log_config(checked)
+            problems = below_floors(self._config.static_values, check_topic_configs(checked)[0], topic)
+            if problems:
+                raise ConfigError(problems)
         except ConfigError as error:
-            problems = "; ".join(f"{problem.key}: {problem.message}" for problem in error.problems)
-            raise KafkaError(Errors.INVALID_CONFIG, problems) from error
+            told = "; ".join(f"{problem.key}: {problem.message}" for problem in error.problems)
+            raise KafkaError(Errors.INVALID_CONFIG, told) from error
         return checked
 
     def _write(

@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from broker.config.broker_config import BrokerConfig, check_dynamic
+from broker.config.client_floors import below_floors
 from broker.config.log_config import LogConfig
 from broker.config.problems import ConfigError, Problem
 from broker.config.topic_config import check_topic_configs
@@ -26,6 +27,7 @@ from broker.zookeeper.znodes import BadZnodeError
 DEFAULT_ENTITY: Final = "<default>"
 RETRY_S: Final = 1.0
 PURGE_S: Final = 300.0
+_NAMED: Final = 10
 
 _log = structlog.get_logger(__name__)
 
@@ -69,6 +71,7 @@ class DynamicConfigManager:
     def load_topics(self) -> None:
         """Reads every topic's configs at once: before the LogManager loads its logs."""
         self._topics = self._store.topics_configs(self._store.entity_names("topics"))
+        self._tell_of_small_segments(self._topics)
 
     def topic_log_config(self, topic: str) -> LogConfig:
         """A topic's settings for its log. Once running they are read anew: a topic may have been deleted and
@@ -181,7 +184,20 @@ class DynamicConfigManager:
     def _read_topic(self, topic: str) -> None:
         self._topics[topic] = self._store.topic_configs(topic)
         _log.info("topic_config_taken_up", topic=topic, configs=_told(self._topics[topic]))
+        self._tell_of_small_segments({topic: self._topics[topic]})
         self._on_topic_config(topic, self._usable_log_config(topic))
+
+    def _tell_of_small_segments(self, topics: Mapping[str, Mapping[str, str]]) -> None:
+        static = self.config.static_values
+        small = [t for t in topics if below_floors(static, check_topic_configs(topics[t])[0], t)]
+        if small:
+            _log.warning(
+                "topics_of_small_segments",
+                topics=sorted(small)[:_NAMED],
+                count=len(small),
+                reason="segment.bytes or segment.index.bytes is below what clients may set now; used as it is",
+                do="raise it by kafka-configs.sh: each segment is files, and a roll that appends wait for",
+            )
 
     def _usable_log_config(self, topic: str) -> LogConfig:
         overrides = self._topics.get(topic, {})

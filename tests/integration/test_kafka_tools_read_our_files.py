@@ -29,6 +29,7 @@ TOPIC = "dumped"
 PARTITIONS = 2
 RECORDS = 3_000
 BYTES_PER_RECORD = 400
+BROKER_CONFIG: dict[str, object] = {"log.segment.bytes": 150_000}  # topics may be set to as little then
 SMALL_SEGMENTS = {"segment.bytes": "150000", "min.insync.replicas": "1"}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -62,7 +63,7 @@ def assert_sound(*log_dirs: Path) -> None:
 
 
 def test_dump_log_segments_finds_no_fault_after_a_clean_stop(peer: Peer) -> None:
-    with peer.cluster() as cluster:
+    with peer.cluster(config=BROKER_CONFIG) as cluster:
         write_and_read(cluster, 1)
         broker = cluster.brokers[1]
         broker.stop()
@@ -74,7 +75,7 @@ def test_dump_log_segments_finds_no_fault_after_a_clean_stop(peer: Peer) -> None
 
 
 def test_dump_log_segments_finds_no_fault_after_a_kill_and_recovery(peer: Peer) -> None:
-    with peer.cluster() as cluster:
+    with peer.cluster(config=BROKER_CONFIG) as cluster:
         write_and_read(cluster, 1)
         broker = cluster.brokers[1]
         broker.kill()
@@ -89,7 +90,7 @@ def test_dump_log_segments_finds_no_fault_in_followers_files(
     zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     """Ours only: Kafka indexes a follower's append of several batches under its last offset, which the tool shows."""
-    with Peer(PeerKind.LANDLINE, zookeeper, tmp_path).cluster((1, 2, 3)) as cluster:
+    with Peer(PeerKind.LANDLINE, zookeeper, tmp_path).cluster((1, 2, 3), BROKER_CONFIG) as cluster:
         write_and_read(cluster, 3)
         for broker in cluster.brokers.values():
             broker.stop()
@@ -97,7 +98,7 @@ def test_dump_log_segments_finds_no_fault_in_followers_files(
 
 
 def test_the_dump_tells_damaged_files_from_sound_ones(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    with Peer(PeerKind.KAFKA, zookeeper, tmp_path).cluster() as cluster:
+    with Peer(PeerKind.KAFKA, zookeeper, tmp_path).cluster(config=BROKER_CONFIG) as cluster:
         write_and_read(cluster, 1)
         broker = cluster.brokers[1]
         broker.stop()

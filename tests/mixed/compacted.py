@@ -14,7 +14,11 @@ from tests.mixed.cluster import CALL_TIMEOUT_S
 
 # Small segments and an eager cleaner: within a few seconds nearly everything is compacted.
 TOPIC_CONFIG = {"cleanup.policy": "compact", "segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.01"}
-BROKER_CONFIG = {"log.cleaner.backoff.ms": 500, "log.cleaner.dedupe.buffer.size": 2_000_000}
+BROKER_CONFIG = {
+    "log.cleaner.backoff.ms": 500,
+    "log.cleaner.dedupe.buffer.size": 2_000_000,
+    "log.segment.bytes": 2000,  # topics may be set to as little then
+}
 KEYS = 10
 
 

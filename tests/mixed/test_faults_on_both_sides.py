@@ -30,6 +30,8 @@ CHOSEN = (
     Round(KAFKA, 1, Fault.FREEZE, LANDLINE, 3.0),
 )
 """Either kind recovers what the other left when it was killed; both mixes of kinds are passed through."""
+SMALL_SEGMENTS = 100_000
+BROKER_CONFIG = {"log.segment.bytes": SMALL_SEGMENTS}  # topics may be set to as little then
 PLAN = LoadPlan(records_per_s=300, value_size=200)
 LOAD_TIMEOUT_S = 180.0
 RANDOM_ROUNDS = int(os.environ.get("ROUNDS", "0"))
@@ -39,7 +41,7 @@ SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1, 1_000_00
 def play_under_load(cluster: MixedCluster, rounds: Iterable[Round], log_dir: Path) -> None:
     """Plays the rounds and judges what all clients saw and what all replicas hold."""
     cluster.create_offsets_topic()
-    small_segments = {"segment.bytes": "100000"}
+    small_segments = {"segment.bytes": str(SMALL_SEGMENTS)}
     with Load(cluster.bootstrap, PLAN, log_dir, run="load", topic_config=small_segments) as load:
         for number, one in enumerate(rounds, 1):
             load.await_progress(50, LOAD_TIMEOUT_S)
@@ -62,7 +64,7 @@ def play_under_load(cluster: MixedCluster, rounds: Iterable[Round], log_dir: Pat
 def test_nothing_is_lost_when_either_kind_is_killed_or_frozen_and_recovers_the_others_files(
     zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
-    with MixedCluster(zookeeper, tmp_path / "cluster", TWO_KAFKA) as cluster:
+    with MixedCluster(zookeeper, tmp_path / "cluster", TWO_KAFKA, BROKER_CONFIG) as cluster:
         play_under_load(cluster, CHOSEN, tmp_path)
 
 
@@ -73,5 +75,5 @@ def test_nothing_is_lost_in_random_rounds(
     zookeeper: ZooKeeperServer, tmp_path: Path, kinds: dict[int, PeerKind]
 ) -> None:
     print(f"\nSEED={SEED} ROUNDS={RANDOM_ROUNDS}", flush=True)
-    with MixedCluster(zookeeper, tmp_path / "cluster", kinds) as cluster:
+    with MixedCluster(zookeeper, tmp_path / "cluster", kinds, BROKER_CONFIG) as cluster:
         play_under_load(cluster, plan(SEED, RANDOM_ROUNDS, kinds), tmp_path)

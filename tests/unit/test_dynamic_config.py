@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.config.broker_config import BrokerConfig
 from broker.server.dynamic_config import DynamicConfigManager
@@ -94,6 +95,15 @@ def test_configs_that_cannot_be_used_are_left_out_alone(store, manager, heard):
     alter(store, "topics", "t1", {"retention.ms": "5", "from.the.future": "1", "segment.bytes": "x"})
     wait_until(lambda: heard.retentions("t1") == [5])
     assert heard.topics[-1][1].segment_bytes == 1 << 30
+
+
+def test_topics_of_segments_smaller_than_clients_may_make_them_work_and_are_told_of(store, manager, heard):
+    store.set_entity_config("topics", "t1", {"segment.bytes": "100"})
+    store.set_entity_config("topics", "t2", {"segment.bytes": "1048576"})
+    with capture_logs() as lines:
+        manager.load_topics()
+    assert [(line["topics"], line["count"]) for line in lines] == [(["t1"], 1)]
+    assert manager.topic_log_config("t1").segment_bytes == 100
 
 
 def test_this_brokers_dynamic_configs_are_in_force_when_startup_returns(store, manager, heard):

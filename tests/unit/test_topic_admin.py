@@ -207,3 +207,24 @@ def test_a_store_that_is_away_is_a_time_out_for_the_client():
     admin = admin_of(ClusterStore(absent))
     ClusterStore(absent).store.ensure_path("/brokers/topics")
     assert refusal(admin.create_topic, NewTopic("t", 1, 1)).error_code is Errors.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize(
+    ("configs", "floor"), [({"segment.bytes": "14"}, "1048576"), ({"segment.index.bytes": "4"}, "16384")]
+)
+def test_a_topic_of_tiny_segments_is_refused_with_what_would_do(store, admin, configs, floor):
+    error = refusal(admin.create_topic, NewTopic("t", 1, 1, configs=configs))
+    assert error.error_code is Errors.INVALID_CONFIG
+    ((name, value),) = configs.items()
+    assert error.message == f"{name}: {value} is less than {floor}, the least that clients may set it to"
+    assert not store.topic_exists("t")
+    admin.create_topic(NewTopic("t", 1, 1, configs={name: floor}))
+
+
+def test_offsets_segments_are_as_small_as_the_operator_has_them(store):
+    admin = admin_of(store, offsets_topic_segment_bytes="5000")
+    configs = {"segment.bytes": "5000"}
+    assert (
+        refusal(admin.create_topic, NewTopic("t", 1, 1, configs=configs)).error_code is Errors.INVALID_CONFIG
+    )
+    assert admin.create_topic(NewTopic("__consumer_offsets", 1, 1, configs=configs)).configs == configs

@@ -29,7 +29,8 @@ KEYS: Final = (
     Key("log.dir", STRING, DEFAULT_LOG_DIR, HIGH, use=USED,
         doc="The data directory when log.dirs is unset."),
     Key("log.segment.bytes", INT, 1_073_741_824, HIGH, valid=at_least(14), mode=CLUSTER_WIDE, use=USED,
-        doc="A segment is rolled when it would grow past this."),
+        doc="A segment is rolled when it would grow past this. In the properties file it may be less than the 1048576 "
+            "that clients may set at least; topics may then be set to as little, too."),
     Key("log.roll.ms", LONG, None, HIGH, mode=CLUSTER_WIDE, use=USED,
         doc="A segment is rolled when its first record is this old; log.roll.hours when unset."),
     Key("log.roll.hours", INT, 168, HIGH, valid=at_least(1), use=USED,
@@ -57,7 +58,8 @@ KEYS: Final = (
     Key("log.index.interval.bytes", INT, 4096, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE, use=USED,
         doc="About how many bytes of records lie between two index entries."),
     Key("log.index.size.max.bytes", INT, 10_485_760, MEDIUM, valid=at_least(4), mode=CLUSTER_WIDE, use=USED,
-        doc="Size at which an index is full and its segment rolled."),
+        doc="Size at which an index is full and its segment rolled. As with log.segment.bytes, clients may set no less "
+            "than this, or 16384."),
     Key("log.flush.interval.messages", LONG, LONG_MAX, HIGH, valid=at_least(1), mode=CLUSTER_WIDE, use=USED,
         doc="fsync after so many records of a partition."),
     Key("log.flush.interval.ms", LONG, None, HIGH, mode=CLUSTER_WIDE, use=USED,

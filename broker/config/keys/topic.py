@@ -96,13 +96,16 @@ KEYS: Final = (
     Key("retention.ms", LONG, 604_800_000, MEDIUM, valid=at_least(-1), use=USED,
         doc="Segments whose newest record is older are deleted; -1 keeps all."),
     Key("segment.bytes", INT, 1_073_741_824, MEDIUM, valid=at_least(14), use=USED,
-        doc="A segment is rolled when it would grow past this."),
+        doc="A segment is rolled when it would grow past this. Clients may set 1048576 at least (KIP-1030), or what "
+            "log.segment.bytes is in the properties file where that is less."),
     Key("segment.index.bytes", INT, 10_485_760, MEDIUM, valid=at_least(4), use=USED,
-        doc="Size at which an index is full and its segment rolled."),
+        doc="Size at which an index is full and its segment rolled. Clients may set 16384 at least, or what "
+            "log.index.size.max.bytes is in the properties file where that is less."),
     Key("segment.jitter.ms", LONG, 0, MEDIUM, valid=at_least(0), use=USED,
         doc="Up to this much is taken off segment.ms at random."),
     Key("segment.ms", LONG, 604_800_000, MEDIUM, valid=at_least(1), use=USED,
-        doc="A segment is rolled when its first record is this old."),
+        doc="A segment is rolled when its first record is this old: one a second of a partition at most, and 50 of a "
+            "broker. Where timestamps ask for more, segments grow on."),
     Key("unclean.leader.election.enable", BOOLEAN, False, MEDIUM, use=USED,
         doc="Whether a replica out of sync may lead when no other is alive: records can be lost."),
 )
