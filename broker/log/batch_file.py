@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
+from weakref import ref
 
 import structlog
 
@@ -19,7 +21,11 @@ from broker.record.header import HEADER_BYTES, BatchHeader, crc_is_valid, read_h
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
 INT32_MAX = (1 << 31) - 1
+# How many files of segments that are not written to stay open for who reads there next, over all logs: those that were
+# opened last. All of a log with thousands of segments would be all that the process may open.
+MOST_KEPT_OPEN = 512
 _opening = threading.Lock()  # lock order 91
+_opened: deque[ref[BatchFile]] = deque()
 _log = structlog.get_logger(__name__)
 
 _WHAT_TO_DO = (
@@ -31,7 +37,8 @@ _WHAT_TO_DO = (
 class SegmentFile(FileIO):
     """A file that closes itself, without complaint, when its last holder lets go.
 
-    Nobody may close it by hand: a region of it may be on its way to a socket, and its number would be reused.
+    Nobody may close it by hand: a region of it may be on its way to a socket, and its number would be reused. For the
+    same reason whoever uses its number holds the file meanwhile: the segment may let go of it at any time.
     """
 
     def __del__(self) -> None:
@@ -41,7 +48,18 @@ class SegmentFile(FileIO):
 class BatchFile:
     """What a segment and those who read it agree on. Reads may race with appends: they go by ``size``."""
 
-    __slots__ = ("_file", "base_offset", "damages", "dir", "limit", "offset_index", "size", "suffix")
+    __slots__ = (
+        "__weakref__",
+        "_file",
+        "base_offset",
+        "damages",
+        "dir",
+        "keeps_file",
+        "limit",
+        "offset_index",
+        "size",
+        "suffix",
+    )
 
     offset_index: OffsetIndex
 
@@ -50,6 +68,9 @@ class BatchFile:
         self.base_offset = base_offset
         self.suffix = suffix
         self._file: SegmentFile | None = None
+        # Whether the file, once open, stays so: while it is written to, and until that is synced. A descriptor that is
+        # opened later may not be told of a write that failed.
+        self.keeps_file = False
         self.size = 0
         # The offset where the next segment begins, which no batch here may reach.
         self.limit = base_offset + INT32_MAX + 1
@@ -85,13 +106,31 @@ class BatchFile:
                 # tells the segment before the name is anybody else's.
                 if name == self.file_name(LOG_SUFFIX):
                     self._file = file
+                    if not self.keeps_file:
+                        _opened.append(ref(self))
+                        self._close_oldest()
+                    return file
             return self._file
+
+    @staticmethod
+    def _close_oldest() -> None:
+        while len(_opened) > MOST_KEPT_OPEN:
+            segment = _opened.popleft()()
+            if segment is not None and not segment.keeps_file:
+                segment._file = None  # noqa: SLF001 - one of its own kind, under the lock
+
+    def let_go_of_file(self) -> None:
+        """Nothing more is written, and what was is synced: it is opened again for who reads here."""
+        with _opening:
+            self.keeps_file = False
+            self._file = None
 
     def header_at(self, position: int) -> BatchHeader:
         """The batch header at ``position``, which must be one's. Raises struct.error behind the end,
         OSError.
         """
-        return read_header(os.pread(self.file.fileno(), HEADER_BYTES, position))
+        file = self.file
+        return read_header(os.pread(file.fileno(), HEADER_BYTES, position))
 
     def headers_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """``(position, header)`` of the batches from ``position``, where one begins, to the end.
@@ -142,7 +181,10 @@ class BatchFile:
                 return
 
     def _extent(self) -> Extent:
-        return Extent(self.file.fileno(), self.file_name(LOG_SUFFIX), self.size, self.base_offset, self.limit)
+        file = self.file
+        return Extent(
+            file.fileno(), self.file_name(LOG_SUFFIX), self.size, self.base_offset, self.limit, file
+        )
 
     def _is_batch_up_to(self, offset: int, position: int) -> bool:
         return self._is_batch(position) and self.header_at(position).last_offset <= offset
@@ -200,4 +242,5 @@ class BatchFile:
 
     def read_batches(self, position: int, end: int) -> memoryview:
         """The bytes from ``position`` to ``end``, less where the file is shorter."""
-        return memoryview(os.pread(self.file.fileno(), end - position, position))
+        file = self.file
+        return memoryview(os.pread(file.fileno(), end - position, position))

@@ -31,13 +31,17 @@ Found = tuple[int, BatchHeader]
 
 
 class Extent(NamedTuple):
-    """A segment as a walk sees it: bytes up to ``end``; offsets from ``base_offset`` on and below ``limit``."""
+    """A segment as a walk sees it: bytes up to ``end``; offsets from ``base_offset`` on and below ``limit``.
+
+    ``file`` is held so that ``fd`` stays its number.
+    """
 
     fd: int
     path: str | Path
     end: int
     base_offset: int
     limit: int
+    file: object = None
 
 
 class DamagedError(KafkaError):

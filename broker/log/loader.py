@@ -31,6 +31,7 @@ from broker.log.producer_replay import remove_snapshots, thin_out_snapshots
 from broker.log.producer_snapshot import snapshot_offsets, snapshots_among
 from broker.log.producer_state import MAX_PRODUCERS, ProducerStateManager
 from broker.log.recovery import RecoveryResult, recover_segment, refuse_legacy, remove_segments
+from broker.log.roll_pace import RollPace
 from broker.log.sealed_file import TEMPORARY_SUFFIX
 from broker.log.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, Segment, set_limits
 from broker.utils.clock import Clock
@@ -57,6 +58,8 @@ class LoadParameters:
     health: LogDirHealth | None = None
     on_verified: Callable[[int], None] = lambda _segments: None
     max_producers: int = MAX_PRODUCERS
+    # Shared by all logs of a broker; one of its own where there is none.
+    roll_pace: RollPace | None = None
     # Whether the directory is most likely still to be made: what is tried first.
     for_new: bool = False
 
@@ -114,6 +117,7 @@ def load_log(
         clock=parameters.clock,
         scheduler=parameters.scheduler,
         health=parameters.health,
+        roll_pace=parameters.roll_pace,
         is_new=is_new,
     )
     _restore_producers(log, snapshots_among(names), recovered, parameters.cancel)

@@ -258,6 +258,7 @@ class LocalLog(LogFiles):
                     self._discard(segment, at_once=False)
                 new.change_suffix("")
                 new.follow(self.dir)
+                new.let_go_of_file()
                 self._segments = tuple(sorted([*kept, new], key=lambda segment: segment.base_offset))
                 set_limits(self._segments)
             except OSError as error:

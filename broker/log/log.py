@@ -246,13 +246,16 @@ class Log(LocalLog):
         return self._active
 
     def _is_old(self, segment: Segment, batches: Sequence[AppendedBatch], now_ms: int) -> bool:
-        """Whether ``segment.ms`` has passed, by the batches' timestamps or else by the clock."""
+        """Whether ``segment.ms`` has passed, by the batches' timestamps or else by the clock, and a roll may be."""
         first = segment.first_timestamp
         if first is None:
             first = segment.first_batch_timestamp()
         latest = batches[0][3] if len(batches) == 1 else max(batch[3] for batch in batches)
         age_ms = latest - first if first is not None and first >= 0 else now_ms - segment.created_ms
-        return age_ms > self._segment_ms
+        if age_ms <= self._segment_ms or not self._roll_pace.allows(now_ms, self._rolled_for_age_ms):
+            return False
+        self._rolled_for_age_ms = now_ms
+        return True
 
     def _write_failure(self, segment: Segment, size: int, error: OSError) -> KafkaError:
         """Takes back what was written. Where that fails the directory does: batches of the torn end could be taken

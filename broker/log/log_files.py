@@ -20,6 +20,7 @@ from broker.log.log_dir_health import Fault, LogDirHealth, fault_of
 from broker.log.partition_metadata import write_topic_id
 from broker.log.producer_snapshot import encode_snapshot
 from broker.log.producer_state import ProducerStateManager
+from broker.log.roll_pace import RollPace
 from broker.log.segment import Segment, set_limits, sync_dir
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import Clock
@@ -56,6 +57,7 @@ class LogFiles:
         clock: Clock,
         scheduler: KafkaScheduler | None = None,
         health: LogDirHealth | None = None,
+        roll_pace: RollPace | None = None,
         is_new: bool = False,
     ) -> None:
         self.health = health or LogDirHealth(directory.parent)
@@ -88,6 +90,8 @@ class LogFiles:
         self._high_watermark = log_start_offset
         self._generation = 0
         self._closed = False
+        self._roll_pace = roll_pace or RollPace()
+        self._rolled_for_age_ms = -(1 << 62)
         self._snapshot_due = False  # a roll left it to the scheduler
         # End and generation when its files were as a close leaves them, None after an error of the disk.
         self._closed_at: tuple[int, int] | None = None
@@ -191,6 +195,7 @@ class LogFiles:
         """
         self._segments = tuple(segments)
         active = self._segments[-1]
+        active.keeps_file = True
         set_limits(self._segments)
         self._active = active
         self._tail: tuple[Segment, dict[int, int]] = (active, {self.log_end_offset: active.size})
@@ -218,6 +223,8 @@ class LogFiles:
             if not snapshot_later:
                 producer_replay.take_snapshot(self.producer_state, self.dir, base_offset)
             self._set_segments((*self._segments, segment))
+            if self.recovery_point >= base_offset:
+                old.let_go_of_file()
         if scheduler is not None:
             scheduler.schedule("flush-log", lambda: self._flush_quietly(base_offset))
             if snapshot_later:
@@ -330,6 +337,9 @@ class LogFiles:
                 return False
             self.last_flush_ms = self._clock.wall_ms()
             self.recovery_point = max(self.recovery_point, target)
+            for segment in segments:
+                if segment.limit <= target:  # and so is another one active
+                    segment.let_go_of_file()
             return True
 
     def _sync_names(self) -> None:

@@ -24,6 +24,7 @@ from broker.log.log_dirs import LogDirs
 from broker.log.log_registry import LogRegistry
 from broker.log.partition_metadata import prepare_topic_id, take_up_topic_id
 from broker.log.producer_state import MAX_PRODUCERS
+from broker.log.roll_pace import RollPace
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
@@ -62,6 +63,7 @@ class LogMaker(LogRegistry):
         self._clock = clock
         self._producer_expiration_ms = producer_expiration_ms
         self._max_producers = max_producers
+        self._roll_pace = RollPace()
 
     def get_or_create(
         self, topic_partition: TopicPartition, topic_id: UUID | None = None, *, is_new: bool = True
@@ -179,6 +181,7 @@ class LogMaker(LogRegistry):
             scheduler=self._scheduler,
             health=log_dir.health,
             max_producers=self._max_producers,
+            roll_pace=self._roll_pace,
             for_new=True,
         )
         try:

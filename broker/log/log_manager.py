@@ -219,6 +219,7 @@ class LogManager(LogMaker):
                 health=parameters.health,
                 on_verified=meter.segments_verified,
                 max_producers=self._max_producers,
+                roll_pace=self._roll_pace,
             ),
         )
 

@@ -263,7 +263,8 @@ def _verified(
     """
     if position >= segment.size:
         return  # thousands of logs have no record: their files stay closed
-    fd = segment.file.fileno()
+    file = segment.file  # held: its number is another file's once nobody does
+    fd = file.fileno()
     buffer = bytearray(min(_BUFFER_BYTES, segment.size))
     view = memoryview(buffer)
     start = filled = 0  # the buffer holds the file's bytes from ``start``, ``filled`` of them
@@ -326,7 +327,8 @@ def refuse_legacy(segment: Segment, position: int) -> None:
 
     Raises LogDirError where such a message stands at ``position``, OSError.
     """
-    head = os.pread(segment.file.fileno(), _LEGACY_HEADER_BYTES, position)
+    file = segment.file
+    head = os.pread(file.fileno(), _LEGACY_HEADER_BYTES, position)
     if len(head) < _LEGACY_HEADER_BYTES or head[16] > 1:
         return
     size = int.from_bytes(head[8:12], "big", signed=True)
@@ -335,7 +337,7 @@ def refuse_legacy(segment: Segment, position: int) -> None:
         or size > segment.size - position - LOG_OVERHEAD_BYTES
     ):
         return
-    message = os.pread(segment.file.fileno(), size, position + LOG_OVERHEAD_BYTES)
+    message = os.pread(file.fileno(), size, position + LOG_OVERHEAD_BYTES)
     if zlib.crc32(message[4:]) == int.from_bytes(message[:4], "big"):
         raise LogDirError(
             f"{segment.path(LOG_SUFFIX)} holds messages of format version {head[16]}, which this broker "

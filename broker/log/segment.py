@@ -91,6 +91,7 @@ class Segment(BatchFile):
                 segment.path(name).unlink(missing_ok=True)
             segment._open_indexes()
         segment._file = SegmentFile(segment.file_name(LOG_SUFFIX), "x+")
+        segment.keeps_file = True
         segment.max_timestamp = -1
         segment.dir_synced = False
         return segment
@@ -115,7 +116,8 @@ class Segment(BatchFile):
         """
         position = self.size
         end = position + len(data)
-        fd = self.file.fileno()
+        file = self.file
+        fd = file.fileno()
         written = os.pwrite(fd, data, position)
         if position + written < end:
             self._write_rest(fd, data, position, written)
@@ -152,7 +154,8 @@ class Segment(BatchFile):
 
     def cut_back(self) -> None:
         """Removes what a failed write left behind the end. Raises OSError."""
-        os.ftruncate(self.file.fileno(), self.size)
+        file = self.file
+        os.ftruncate(file.fileno(), self.size)
 
     # -- what the segment knows --------------------------------------------------------------------
 
@@ -257,7 +260,8 @@ class Segment(BatchFile):
             self.offset_index.truncate_to(position)
             self.time_index.truncate_to(first_offset)
             self.txn_index.truncate_to(first_offset)
-            os.ftruncate(self.file.fileno(), position)
+            file = self.file
+            os.ftruncate(file.fileno(), position)
             if position == 0:
                 self.first_timestamp = None
             self.max_timestamp = None
@@ -293,7 +297,8 @@ class Segment(BatchFile):
         self.offset_index.file.sync()
         self.time_index.file.sync()
         self.txn_index.sync()
-        os.fdatasync(self.file.fileno())
+        file = self.file
+        os.fdatasync(file.fileno())
         self._sync_names()
 
     def _sync_names(self) -> None:

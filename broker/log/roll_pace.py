@@ -1,0 +1,40 @@
+"""How often segments are rolled for their age. Clients say the times by which that is told: with ``segment.ms`` of a
+millisecond, or with timestamps that are weeks apart, each append would be a segment of its own.
+
+A roll for age can wait: the segment grows on, and the next append asks again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_PAUSE_MS: Final = 1_000
+_PER_SECOND: Final = 50
+_AT_ONCE: Final = 20
+
+
+class RollPace:
+    """Of all logs that share it: ``per_second`` rolls, ``at_once`` of them without a pause. Times are of any one clock;
+    one that is set back begins anew.
+
+    Held by no lock: of two threads at once both may have the last roll that there was.
+    """
+
+    __slots__ = ("_at_ms", "_at_once", "_left", "_per_ms")
+
+    def __init__(self, per_second: int = _PER_SECOND, at_once: int = _AT_ONCE) -> None:
+        self._per_ms = per_second / 1_000
+        self._at_once = at_once
+        self._left: float = at_once
+        self._at_ms = 0
+
+    def allows(self, now_ms: int, last_ms: int) -> bool:
+        """Whether a log that was last rolled for its age at ``last_ms`` may be now; that counts as done."""
+        if 0 <= now_ms - last_ms < _PAUSE_MS:
+            return False
+        self._left = min(self._left + max(now_ms - self._at_ms, 0) * self._per_ms, self._at_once)
+        self._at_ms = now_ms
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
