@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
 
+from broker.network.crowd import UNKNOWN_NS
 from broker.network.request_channel import ConnectionInfo, Payload, Request
 from broker.network.request_memory import RequestMemory
 from broker.network.request_times import RequestTimes
@@ -56,11 +57,13 @@ class Connection:
     """
 
     __slots__ = (
+        "asked_ns",
         "begun_ms",
         "buffer",
         "closing",
         "cost_ns",
         "dirty",
+        "ended_ns",
         "events",
         "fd",
         "filled",
@@ -107,6 +110,8 @@ class Connection:
         self.put_off = False  # muted because its share of the turn is used up, and to go on in the next
         self.is_half_closed = False  # the peer says that nothing comes behind what it has sent
         self.cost_ns = 0  # what its visits cost, by ``shares``; 0 where nobody looks
+        self.asked_ns = UNKNOWN_NS  # what its visits take on average, by the clock
+        self.ended_ns = 0  # when the last of them ended
         self.closing = False
         self.dirty = False
         self.events = 0

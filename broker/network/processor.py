@@ -3,7 +3,8 @@
 It reads requests, hands each to ``dispatch`` on its own thread, and writes answers in order. ``dispatch`` runs what is
 quick to its end and queues what may block; the latter mutes the connection until it is answered, so that a
 connection's requests take effect in order. Answers given by other threads come in through a queue and an eventfd.
-Connections whose requests cost much come last in a turn, and share what of it is theirs (:mod:`.shares`, ADR 29).
+Connections whose requests cost much come last in a turn, and share what of it is theirs (:mod:`.shares`, ADR 29). Where
+there are too many for a turn, who asks for little comes first (:mod:`.crowd`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import structlog
 
 from broker.network.connection import Connection
 from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.crowd import CROWD_NS, TURN_NS, Crowd
 from broker.network.request_channel import ConnectionInfo, Request
 from broker.network.request_memory import LONGEST_FRAME_MS, Rations, RequestMemory
 from broker.network.request_times import RequestTimes
@@ -39,6 +41,8 @@ _MAX_IN_FLIGHT = 128
 _TICK_S = 1.0
 _RETRY_S = 0.005
 _BUFFER_IDLE_MS = 5_000
+_FEW = 4  # so many need no look at the clock: each has its own bound
+_MOST_ARRIVALS = 64  # of a turn: each takes some 20 µs
 
 
 class Verdict(Enum):
@@ -115,6 +119,7 @@ class Processor:
             Connection, int
         ] = {}  # to be served after the others, in their order: what epoll said
         self._dear_addresses = DearAddresses()
+        self._crowd: Crowd[Connection] = Crowd()
         self._memory = memory or RequestMemory()
         self._rations: Rations[Connection] = Rations(self._memory)
         self._stopping = self._ended = False
@@ -180,11 +185,13 @@ class Processor:
 
     def _turn(self) -> None:
         before = time.monotonic_ns()
-        timeout = 0.0 if self._answered or self._dear else _RETRY_S if self._stalled else _TICK_S
+        more = self._answered or self._dear or self._crowd or self._arrived
+        timeout = 0.0 if more else _RETRY_S if self._stalled else _TICK_S
         events = self._epoll.poll(timeout)
         now_ns = self.loop_ns = time.monotonic_ns()
         self.idle_ns += now_ns - before
         now_ms = now_ns // 1_000_000
+        crowded, many = bool(self._crowd), len(events) > _FEW
         for fd, mask in events:
             if fd == self._wake_fd:
                 # In this order: a waker that still sees True has queued its answer already, and the queue is
@@ -196,15 +203,23 @@ class Processor:
             if connection is not None:
                 if connection.cost_ns > DEAR_NS:
                     self._dear[connection] = self._dear.get(connection, 0) | mask
+                elif crowded:
+                    self._wait_in_crowd(connection, mask, now_ns)
                 else:
                     self._serve(connection, mask, now_ms)
+                    crowded = many and time.monotonic_ns() - now_ns > TURN_NS
             elif fd in self._guests:
                 self._serve_guest(fd)
+        self._end_turn(now_ms)
+
+    def _end_turn(self, now_ms: int) -> None:
         if self._invited or self._arrived:
             self._register_invited()
             self._register_arrived(now_ms)
         if self._stalled:
             self._retry_stalled()
+        if self._crowd:
+            self._serve_crowd(now_ms)
         if self._dear:
             self._serve_dear(now_ms)
         if self._rations.waiting:
@@ -220,6 +235,38 @@ class Processor:
             self._flush_answered()
             self._settle()  # the connection may have gone on with requests that waited
 
+    def _wait_in_crowd(self, connection: Connection, mask: int, now_ns: int) -> None:
+        """It is not looked for again meanwhile: to be told of a thousand in each turn takes its time too."""
+        self._crowd.add(connection, mask, now_ns)
+        if connection.events:
+            connection.events = 0
+            self._epoll.modify(connection.fd, 0)
+
+    def _serve_crowd(self, now_ms: int) -> None:
+        """Serves some of who waits: by what they ask for, then by whose turn it is. Their answers go out at once, as
+        part of what a turn may use.
+        """
+        crowd = self._crowd
+        for take in (crowd.least, crowd.next):
+            until_ns = time.monotonic_ns() + CROWD_NS
+            while crowd:
+                connection, mask = take()
+                self._serve_waiting(connection, mask, now_ms)
+                if connection.fd >= 0 and connection.dirty:
+                    connection.dirty = False
+                    self._flush(connection)
+                if connection.fd >= 0:
+                    self._watch(connection)
+                if time.monotonic_ns() >= until_ns:
+                    break
+
+    def _serve_waiting(self, connection: Connection, mask: int, now_ms: int) -> None:
+        if connection.fd >= 0 and mask:
+            self._serve(connection, mask, now_ms)
+        waits_again = connection in self._dear or connection in self._crowd
+        if connection.fd >= 0 and connection.put_off and not waits_again:
+            self._go_on(connection)
+
     def _serve_dear(self, now_ms: int) -> None:
         """Serves one dear connection after another until their share of the turn is used up; the rest keep their
         places. The others' answers go first.
@@ -228,11 +275,7 @@ class Processor:
         until_ns = time.monotonic_ns() + DEAR_TURN_NS
         for _ in range(len(self._dear)):
             connection = next(iter(self._dear))
-            mask = self._dear.pop(connection)
-            if connection.fd >= 0 and mask:
-                self._serve(connection, mask, now_ms)
-            if connection.fd >= 0 and connection.put_off and connection not in self._dear:
-                self._go_on(connection)
+            self._serve_waiting(connection, self._dear.pop(connection), now_ms)
             if time.monotonic_ns() >= until_ns:
                 return
 
@@ -269,6 +312,7 @@ class Processor:
     def _handle_frames(self, connection: Connection) -> None:
         cpu_ns = time.thread_time_ns() if connection.cost_ns else 0
         receive_ns = time.monotonic_ns()
+        spent_ns = 0
         try:
             for frame in connection.frames():
                 header = parse_request_header(frame)
@@ -289,6 +333,7 @@ class Processor:
                     break
                 if verdict is not Verdict.SERVED:
                     self._hold(connection, request, verdict)
+                    spent_ns = time.monotonic_ns() - receive_ns
                 elif len(connection.in_flight) >= _MAX_IN_FLIGHT:
                     self._mute(connection)  # answered or not: many small requests may ask for large answers
                 elif (spent_ns := time.monotonic_ns() - receive_ns) > DEAR_NS:
@@ -304,6 +349,9 @@ class Processor:
             connection.closing = True
             self._mark(connection)
         connection.settle(self._shared)
+        if spent_ns:  # a whole request; what is dear is measured better
+            connection.asked_ns += (min(spent_ns, DEAR_NS) - connection.asked_ns) >> 2
+            connection.ended_ns = receive_ns + spent_ns
         if cpu_ns:
             connection.cost_ns = cost_after(connection.cost_ns, time.thread_time_ns() - cpu_ns)
 
@@ -312,12 +360,15 @@ class Processor:
         if not connection.cost_ns:
             connection.cost_ns = DEAR_NS
         if spent_ns > VISIT_NS:
-            self._put_off(connection)
+            self._put_off(connection, in_crowd=bool(self._crowd) and connection.cost_ns <= DEAR_NS)
 
-    def _put_off(self, connection: Connection) -> None:
-        """Goes on with it among the dear ones, answered or not."""
+    def _put_off(self, connection: Connection, *, in_crowd: bool = False) -> None:
+        """Goes on with it among the dear ones, or in the crowd, answered or not."""
         connection.put_off = True
-        self._dear.setdefault(connection, 0)
+        if in_crowd:
+            self._crowd.add(connection, 0, time.monotonic_ns())
+        else:
+            self._dear.setdefault(connection, 0)
         self._mute(connection)
 
     def _hold(self, connection: Connection, request: Request, verdict: Verdict) -> None:
@@ -360,13 +411,17 @@ class Processor:
             self._answered.append(connection)
 
     def _flush_answered(self) -> None:
-        for _ in range(len(self._answered)):
+        count, late = len(self._answered), False
+        began_ns = time.monotonic_ns() if count > _FEW else 0
+        for _ in range(count):
             connection = self._answered.popleft()
-            connection.dirty = False  # before looking: an answer that comes meanwhile marks it again
-            if connection.fd >= 0:
-                self._flush(connection)
+            if connection.dirty and connection.fd >= 0:  # else it went out already
+                connection.dirty = False  # before looking: an answer that comes meanwhile marks it again
+                self._flush(connection, late=late)
+                late = count > _FEW and time.monotonic_ns() - began_ns > TURN_NS
 
-    def _flush(self, connection: Connection) -> None:
+    def _flush(self, connection: Connection, *, late: bool = False) -> None:
+        """``late``: what it has asked meanwhile waits for the next turn."""
         if not connection.collect_answers(self.times):
             connection.closing = True
         try:
@@ -380,6 +435,8 @@ class Processor:
         if connection.muted and not connection.put_off and self._may_go_on(connection):
             if connection.cost_ns > DEAR_NS:
                 self._put_off(connection)
+            elif late or self._crowd:
+                self._put_off(connection, in_crowd=True)
             else:
                 connection.muted = False
                 self._handle_frames(connection)
@@ -407,7 +464,7 @@ class Processor:
             self._epoll.modify(connection.fd, events)
 
     def _register_arrived(self, now_ms: int) -> None:
-        while self._arrived:
+        for _ in range(min(len(self._arrived), _MOST_ARRIVALS)):
             sock, info = self._arrived.popleft()
             connection = Connection(sock, info, self._max_frame_bytes, now_ms, self._memory)
             connection.on_answer = partial(self._on_answer, connection)
@@ -458,6 +515,7 @@ class Processor:
         connection.drop_buffer()
         self._rations.forget(connection)
         self._dear.pop(connection, None)
+        self._crowd.remove(connection)
         for request in connection.in_flight:
             abandon = request.on_abandon  # another thread may be answering it
             if abandon is not None:

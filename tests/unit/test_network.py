@@ -44,7 +44,8 @@ class Api:
         self.park: set[int] = set()
         self.queue: set[int] = set()
         self.full: set[int] = set()
-        self.cost_ms = 0
+        self.cost_ms = 0.0
+        self.costs_ms: dict[int, float] = {}
         self.gates: dict[int, threading.Event] = {}
         self.thread_names: set[str] = set()
 
@@ -58,7 +59,7 @@ class Api:
         self.seen.append(number)
         if number in self.gates:
             assert self.gates[number].wait(30)
-        done_ns = time.monotonic_ns() + self.cost_ms * 1_000_000
+        done_ns = time.monotonic_ns() + self.costs_ms.get(number, self.cost_ms) * 1_000_000
         while time.monotonic_ns() < done_ns:
             pass
         if number in self.park | self.queue:
@@ -384,7 +385,7 @@ def test_a_closed_connection_is_marked_as_gone(server: SocketServer, client: soc
     wait_until(lambda: api.parked[1].connection.gone)
 
 
-def spend(api: Api, clients: list[socket.socket], cost_ms: int, first: int) -> None:
+def spend(api: Api, clients: list[socket.socket], cost_ms: float, first: int) -> None:
     """Each client asks for something that costs so much, one after another."""
     api.cost_ms = cost_ms
     for number, sock in enumerate(clients, first):
@@ -431,6 +432,66 @@ def test_dear_clients_come_last_and_share_one_part_of_a_turn_however_many_they_a
         for sock in (holder, quick, *dear):
             sock.close()
         server.stop()
+
+
+@pytest.mark.parametrize(
+    ("from_host", "cost_ms"), [("127.0.0.1", 0.0), ("127.0.0.9", 0.45)], ids=["who asks less", "elsewhere"]
+)
+def test_one_beside_a_crowd_of_cheap_ones_does_not_wait_for_all_of_them(
+    api: Api, from_host: str, cost_ms: float
+) -> None:
+    server = make_server(ConnectionQuotas(1_000, 1_000, {}))
+    server.bind()
+    server.start(api)
+    address = ("127.0.0.1", server.bound_ports["PLAINTEXT"])
+    holder, *crowd = [socket.create_connection(address, 30) for _ in range(301)]
+    one = socket.create_connection(address, 30, (from_host, 0))
+    try:
+        for first in (10_000, 20_000):
+            spend(api, crowd, 0.3, first)
+            for number in range(4):
+                spend(api, [one], cost_ms, first + 1_000 + number)
+        api.gates[7] = threading.Event()
+        api.costs_ms = {2: cost_ms}
+        api.cost_ms = 0.3
+        holder.sendall(frame(7))
+        wait_until(lambda: 7 in api.seen, what="a thread that is held while the others ask")
+        for sock in crowd:
+            sock.sendall(frame(1))
+        one.sendall(frame(2))
+        api.gates[7].set()
+        assert read_answer(one)[0] == 2
+        for sock in crowd:
+            assert read_answer(sock)[0] == 1
+        waited_for = api.seen.index(2) - api.seen.index(7)
+        assert waited_for < 60, "who is first of 300, until a turn is used up, and then it"
+        (processor,) = server._processors
+        wait_until(lambda: not processor._crowd, what="nobody left waiting")
+        spend(api, crowd[:3], 0, 30_000)
+    finally:
+        for sock in (holder, one, *crowd):
+            sock.close()
+        server.stop()
+
+
+def test_a_crowd_that_sends_many_at_a_time_and_hangs_up_is_served_and_forgotten(
+    server: SocketServer, api: Api
+) -> None:
+    api.cost_ms = 0.2
+    address = ("127.0.0.1", server.bound_ports["PLAINTEXT"])
+    crowd = [socket.create_connection(address, 30) for _ in range(60)]
+    for sock in crowd:
+        sock.sendall(b"".join(frame(number) for number in range(20)))
+    for sock in crowd[:30]:
+        assert [read_answer(sock)[0] for _ in range(20)] == list(range(20))
+    for sock in crowd:
+        sock.close()
+    wait_until(lambda: server.connection_count == 0)
+    (processor,) = server._processors
+    assert not processor._crowd
+    with socket.create_connection(address, 10) as after:
+        after.sendall(frame(1))
+        assert read_answer(after)[0] == 1
 
 
 def test_a_new_connection_of_an_address_that_was_dear_is_taken_for_dear_until_it_shows_its_cost(
