@@ -28,10 +28,10 @@ class Rule:
     """Bounds of one API: bytes of the body and elements of all its arrays together, those in elements too.
 
     An element of the dearest APIs takes 12 µs (DescribeGroups, FindCoordinator), so 512 hold the network thread for
-    a few milliseconds; 100,000 hold a handler for a second. ``for_brokers``: served by handlers of its own, so that no
-    work of clients keeps a broker from what its controller tells it. ``blocks``: its handler waits for others more than
-    it computes, so several may run at once however large they are. ``asks_only``: it changes nothing, and need not be
-    served when who asked has gone.
+    a few milliseconds; 100,000 hold a handler for a second. ``for_brokers``: only brokers may send it, and it is served
+    by handlers of its own, so that no work of clients keeps a broker from what its controller tells it. ``blocks``: its
+    handler waits for others more than it computes, so several may run at once however large they are. ``asks_only``: it
+    changes nothing, and need not be served when who asked has gone.
     """
 
     here_bytes: int = 16 * 1024

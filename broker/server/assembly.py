@@ -16,7 +16,7 @@ from broker.network.socket_server import SocketServer
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.fetcher import FetcherSettings
-from broker.server.broker_peers import BrokerPeers, Trust
+from broker.server.broker_peers import BrokerPeers, Speaker, Trust
 from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.request_handler_pool import RequestHandlerPool
 from broker.utils.clock import Clock
@@ -29,6 +29,7 @@ _CONNECT_TIMEOUT_MS: Final = 10_000
 _ASKERS: Final = 2  # one wish for topics and one for producer ids at a time
 _BROKER_HANDLERS: Final = 4
 _OF_BROKERS: Final = 500  # requests that may wait for these
+_STRANGERS: Final = 64  # requests of 64 KiB at most
 
 
 def make_store(config: BrokerConfig) -> Store:
@@ -123,9 +124,13 @@ def make_broker_peers(config: BrokerConfig, store: ClusterStore) -> BrokerPeers:
     return BrokerPeers(
         Trust(config.str("landline.inter.broker.peers")),
         config.inter_broker_listener_name,
-        lambda: {
-            endpoint.host for broker in store.brokers().values() for endpoint in broker.registration.endpoints
-        },
+        lambda: [
+            Speaker(
+                frozenset(endpoint.host for endpoint in broker.registration.endpoints),
+                broker.registration.speaks_by,
+            )
+            for broker in store.brokers().values()
+        ],
     )
 
 
@@ -142,6 +147,11 @@ def make_askers() -> RequestHandlerPool:
 def make_broker_handlers() -> RequestHandlerPool:
     """Handlers kept for what other brokers and the controller ask."""
     return RequestHandlerPool(RequestChannel(_OF_BROKERS), _BROKER_HANDLERS, "broker-request-handler")
+
+
+def make_introducer() -> RequestHandlerPool:
+    """Who looks up peers that would speak as brokers and are not known: one at a time."""
+    return RequestHandlerPool(RequestChannel(_STRANGERS), 1, "peer-look-up")
 
 
 def make_channel_maker(config: BrokerConfig) -> ChannelMaker:

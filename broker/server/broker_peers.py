@@ -1,18 +1,26 @@
 """Who may speak as a broker: by the address it comes from, for there is no authentication.
 
 LeaderAndIsr from anyone would be anyone's power over all data. So requests that only brokers send are served for the
-addresses of hosts that are registered in ``/brokers/ids``, of this host itself, and, when so told, only on the
-listener between brokers. Addresses are kept for a while after their broker has gone: it may be back before its
-registration is read. Who asks and is refused is asked for again after a second.
+addresses of hosts that are registered in ``/brokers/ids``, and of this host itself. When all that are registered say
+that they speak by one listener, which is this broker's own between brokers, what comes by another is refused; a roll
+from one listener to two, and Kafka's brokers, which say nothing of it, so go on by either.
+
+What is registered is read when the brokers that the controller tells of change, and for an address that is not known.
+Addresses are kept for a while after their broker has gone: it may be back before its registration is read. Who asks and
+is refused is asked for again after a second.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import socket
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -23,7 +31,12 @@ from broker.utils.refusal_log import log_refusal
 _log = structlog.get_logger(__name__)
 _KEPT_MS: Final = 10 * 60_000
 _ASK_AGAIN_MS: Final = 1_000
-_MOST_REFUSED: Final = 1_000
+# Between two readings of the store for strangers, and for how long a name's addresses are not asked for again.
+_PAUSE_MS: Final = 100
+_NAMES_MS: Final = 1_000
+_MOST_PREFIXES: Final = 1_000
+# Addresses of one network of IPv6 (/64, which one host may have all of) that are looked up in a second.
+_MOST_IN_PREFIX: Final = 8
 
 
 class Trust(Enum):
@@ -32,6 +45,32 @@ class Trust(Enum):
     ANY = "any"
     REGISTERED = "registered"
     LISTENER = "listener"
+
+
+class Standing(Enum):
+    """What is known of a peer that would speak as a broker."""
+
+    BROKER = "it is one, or this host"
+    REFUSED = "it was none when it was looked up, less than a second ago"
+    CROWDED = "too many of its network were looked up in this second"
+    UNKNOWN = "to be looked up; or the store could not be read"
+
+
+class Speaker(NamedTuple):
+    """A registered broker: its hosts, and the listener by which it says that it speaks to others; None when it does
+    not say.
+    """
+
+    hosts: frozenset[str]
+    listener: str | None = None
+
+
+@dataclass(slots=True)
+class _Refused:
+    """Of one network: who was looked up since ``since_ms`` and is no broker, as address and listener."""
+
+    since_ms: int
+    peers: set[tuple[str, str]] = field(default_factory=set)
 
 
 def addresses_of(host: str) -> list[str]:
@@ -45,87 +84,146 @@ def addresses_of(host: str) -> list[str]:
 
 
 class BrokerPeers:
-    """Any thread may ask. ``hosts`` gives the hosts of all registered brokers, and may raise; ``listener`` is the name
-    of the listener between brokers.
+    """Any thread may ask :meth:`knows` and :meth:`standing`; one thread looks up and refreshes. ``registered`` gives
+    all registered brokers, and may raise; ``listener`` is the name of the listener between brokers.
     """
 
     def __init__(
         self,
         trust: Trust = Trust.ANY,
         listener: str = "",
-        hosts: Callable[[], Iterable[str]] = tuple,
+        registered: Callable[[], Iterable[Speaker]] = tuple,
         clock: Clock | None = None,
         resolve: Callable[[str], Iterable[str]] = addresses_of,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._trust = trust
         self._listener = listener
-        self._hosts = hosts
+        self._registered = registered
         self._clock = clock or SystemClock()
         self._resolve = resolve
-        self._seen: dict[
-            str, int
-        ] = {}  # address to when it was last a registered broker's; replaced, never changed
-        self._refused: dict[str, int] = {}
+        self._pause = pause
+        self._by_listener = trust is Trust.LISTENER
+        # Address to when it was last a registered broker's; replaced, never changed.
+        self._seen: dict[str, int] = {}
+        self._names: dict[str, tuple[frozenset[str], int]] = {}
+        self._refused: OrderedDict[str, _Refused] = OrderedDict()
+        self._read_began_ms = self._read_ended_ms = -_PAUSE_MS
+        self._is_read = False
+
+    @property
+    def trusts_all(self) -> bool:
+        """Nobody is ever looked up."""
+        return self._trust is Trust.ANY
 
     def knows(self, connection: ConnectionInfo) -> bool:
         """Whether the peer is known as a broker. Waits for nothing."""
         if self._trust is Trust.ANY:
             return True
-        if self._trust is Trust.LISTENER and connection.listener_name != self._listener:
+        if self._by_listener and connection.listener_name != self._listener:
             return False
-        return connection.client_address in self._seen
+        address = connection.client_address
+        return address in self._seen or _plain(address) in self._seen or _is_loopback(address)
 
-    def admits(self, connection: ConnectionInfo, api: str) -> bool:
-        """As :meth:`knows`, and asks the store when the peer is unknown: on a handler thread. One log line a second
-        for who is refused.
+    def standing(self, connection: ConnectionInfo) -> Standing:
+        """Whether the peer is a broker, as far as that is known. Waits for nothing."""
+        if self.knows(connection):
+            return Standing.BROKER
+        if self._trust is Trust.LISTENER and connection.listener_name != self._listener:
+            return Standing.REFUSED
+        refused = self._refused.get(_network(connection.client_address))
+        if refused is None or self._clock.monotonic_ms() - refused.since_ms >= _ASK_AGAIN_MS:
+            return Standing.UNKNOWN
+        if (_plain(connection.client_address), connection.listener_name) in refused.peers:
+            return Standing.REFUSED
+        return Standing.CROWDED if len(refused.peers) >= _MOST_IN_PREFIX else Standing.UNKNOWN
+
+    def look_up(self, connection: ConnectionInfo, came_ms: int) -> Standing:
+        """As :meth:`standing`, and reads who is registered when the peer is unknown and it was not read since the
+        request came, at ``came_ms`` of the monotonic clock: one reading serves all who came before it. UNKNOWN where
+        that could not be read.
         """
-        if self.knows(connection) or self._is_admitted(connection):
-            return True
+        standing = self.standing(connection)
+        if standing is not Standing.UNKNOWN:
+            return standing
+        if self._read_began_ms <= came_ms:
+            pause_ms = self._read_ended_ms + _PAUSE_MS - self._clock.monotonic_ms()
+            if pause_ms > 0:
+                self._pause(pause_ms / 1000)
+            self.refresh()
+        if self.knows(connection):
+            return Standing.BROKER
+        if not self._is_read:
+            return Standing.UNKNOWN
+        self._note_refused(connection)
+        return Standing.REFUSED
+
+    def tell_refused(self, connection: ConnectionInfo, api: str) -> None:
+        """One log line a second for who is refused."""
         log_refusal(
             "broker_request_refused",
             connection.client_address,
             "only brokers may send this, by landline.inter.broker.peers",
             api=api,
             listener=connection.listener_name,
+            only_listener=self._listener if self._by_listener else None,
             trusted=self._trust.value,
             error="CLUSTER_AUTHORIZATION_FAILED",
         )
-        return False
 
-    def _is_admitted(self, connection: ConnectionInfo) -> bool:
-        address = connection.client_address
-        if self._trust is Trust.LISTENER and connection.listener_name != self._listener:
-            return False
-        now_ms = self._clock.monotonic_ms()
-        if now_ms - self._refused.get(address, -_ASK_AGAIN_MS) < _ASK_AGAIN_MS:
-            return False
-        seen = self._now_seen(now_ms)
-        plain = _plain(address)
-        if _is_loopback(plain) or plain in seen:
-            seen[address] = now_ms
-        self._seen = seen
-        if address in seen:
-            return True
-        if len(self._refused) >= _MOST_REFUSED:
-            self._refused = {}
-        self._refused[address] = now_ms
-        return False
-
-    def _now_seen(self, now_ms: int) -> dict[str, int]:
-        """Those seen so far and those registered now, without who has been gone for long."""
+    def refresh(self) -> None:
+        """Reads who is registered. Waits for the store and for name servers."""
+        if self._trust is Trust.ANY:
+            return
+        self._read_began_ms = self._clock.monotonic_ms()
         try:
-            registered = {_plain(found) for host in set(self._hosts()) for found in self._resolve(host)}
+            speakers = list(self._registered())
+            addresses = self._resolved({host for speaker in speakers for host in speaker.hosts})
         except Exception as error:
-            _log.warning("broker_addresses_unread", error=str(error))
-            return dict(self._seen)
-        seen = {
-            known: now_ms if _plain(known) in registered else at
-            for known, at in self._seen.items()
-            if _plain(known) in registered or now_ms - at < _KEPT_MS
-        }
-        return seen | dict.fromkeys(registered, now_ms)
+            _log.warning("broker_addresses_unread", error=str(error), action="peers that are known stay so")
+            self._is_read = False
+        else:
+            self._take(speakers, addresses)
+            self._is_read = True
+        self._read_ended_ms = self._clock.monotonic_ms()
+
+    def _take(self, speakers: list[Speaker], addresses: set[str]) -> None:
+        """Those seen so far and those registered now, without who has been gone for long."""
+        now_ms = self._read_began_ms
+        kept = {known: at for known, at in self._seen.items() if now_ms - at < _KEPT_MS}
+        self._seen = kept | dict.fromkeys(addresses, now_ms)
+        if self._trust is Trust.REGISTERED:
+            by_listener = bool(speakers) and all(speaker.listener == self._listener for speaker in speakers)
+            if by_listener != self._by_listener:
+                _log.info(
+                    "brokers_heard_by_one_listener" if by_listener else "brokers_heard_by_any_listener",
+                    listener=self._listener,
+                )
+            self._by_listener = by_listener
+
+    def _resolved(self, hosts: set[str]) -> set[str]:
+        names = self._names
+        self._names = {}
+        for host in hosts:
+            found, at = names.get(host, (frozenset[str](), -_NAMES_MS))
+            if self._clock.monotonic_ms() - at >= _NAMES_MS:
+                found = frozenset(_plain(address) for address in self._resolve(host))
+                at = self._clock.monotonic_ms()
+            self._names[host] = (found, at)
+        return {address for found, _ in self._names.values() for address in found}
+
+    def _note_refused(self, connection: ConnectionInfo) -> None:
+        network, now_ms = _network(connection.client_address), self._clock.monotonic_ms()
+        refused = self._refused.get(network)
+        if refused is None or now_ms - refused.since_ms >= _ASK_AGAIN_MS:
+            self._refused.pop(network, None)
+            if len(self._refused) >= _MOST_PREFIXES:
+                self._refused.popitem(last=False)
+            refused = self._refused[network] = _Refused(now_ms)
+        refused.peers.add((_plain(connection.client_address), connection.listener_name))
 
 
+@lru_cache(maxsize=1024)
 def _plain(address: str) -> str:
     """One spelling for each address: without a zone, and IPv4's own where IPv6 carries it."""
     try:
@@ -136,8 +234,16 @@ def _plain(address: str) -> str:
     return str(mapped or parsed)
 
 
+@lru_cache(maxsize=1024)
+def _network(address: str) -> str:
+    """What one host may have all addresses of: an address of IPv4, 64 bits of one of IPv6."""
+    plain = _plain(address)
+    return str(ipaddress.ip_network(f"{plain}/64", strict=False)) if ":" in plain else plain
+
+
+@lru_cache(maxsize=1024)
 def _is_loopback(address: str) -> bool:
     try:
-        return ipaddress.ip_address(address).is_loopback
+        return ipaddress.ip_address(_plain(address)).is_loopback
     except ValueError:
         return False

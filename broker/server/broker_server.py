@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from broker.server import assembly, last_log_dir
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
 from broker.server.auto_topics import AutoTopicCreation
+from broker.server.broker_peers import BrokerPeers
 from broker.server.broker_state import BrokerState, StateKeeper
 from broker.server.controlled_shutdown import controlled_shutdown
 from broker.server.deposition import await_deposition
@@ -45,10 +46,11 @@ from broker.server.identity import settle_identity
 from broker.server.lifecycle import Lifecycle, LifecycleFile
 from broker.server.lifecycle_publisher import LifecyclePublisher
 from broker.server.membership import Membership, await_first_metadata
-from broker.server.metadata_cache import MetadataCache
+from broker.server.metadata_cache import BrokerInfo, MetadataCache
 from broker.server.offsets_topic import leadership_listener, make_group_coordinator
 from broker.server.producer_ids import ProducerIdManager
 from broker.server.replication_service import ReplicationService
+from broker.server.request_handler_pool import RequestHandlerPool
 from broker.server.session_file import SessionFile
 from broker.server.session_stats import register_session_stats
 from broker.server.startup_steps import StartupCancelled, StartupError, StartupSteps
@@ -315,6 +317,10 @@ class BrokerServer:
             self._make_channel,
             askers.submit,
         )
+        peers = assembly.make_broker_peers(self.config, self.store)
+        introducer = assembly.make_introducer()
+        steps.undo_by("PeerLookUp", introducer.shutdown)
+        self._follow_brokers(peers, introducer)
         self._ctx = ApiContext(
             config=self.config,
             broker_id=self.broker_id,
@@ -339,7 +345,8 @@ class BrokerServer:
             submit=self._pool.submit,
             submit_of_broker=brokers.submit,
             depth=Depth(self.config.str("landline.produce.validation")),
-            peers=assembly.make_broker_peers(self.config, self.store),
+            peers=peers,
+            submit_of_stranger=introducer.submit,
         )
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)
@@ -352,6 +359,21 @@ class BrokerServer:
         )
         steps.undo_by("LogDirFailureHandler", failures.shutdown)
         failures.start()
+
+    def _follow_brokers(self, peers: BrokerPeers, introducer: RequestHandlerPool) -> None:
+        """Reads who may speak as a broker now, and when the controller tells of others than before."""
+        if peers.trusts_all:
+            return
+        told: Mapping[int, BrokerInfo] = {}
+
+        def look() -> None:
+            nonlocal told
+            brokers = self.metadata_cache.snapshot.brokers
+            if brokers != told and introducer.submit(peers.refresh):
+                told = brokers
+
+        self.metadata_cache.add_listener(look)
+        introducer.submit(peers.refresh)
 
     def _on_broker_config(self, config: BrokerConfig) -> None:
         self.config = config

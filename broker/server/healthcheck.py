@@ -41,7 +41,8 @@ class Healthcheck:
     """Owner of the registration. ``startup`` registers on the caller's thread, later ones on a thread of its
     own.
 
-    ``tells_first_epoch``: that this process lives since an earlier registration is told in later ones.
+    ``tells_first_epoch``: that this process lives since an earlier registration is told in later ones. ``speaks_by``:
+    the listener by which it speaks to other brokers, where that is to be told.
     ``cancel`` makes a start-up that waits for an old registration to go give up with :class:`Cancelled`.
     """
 
@@ -58,6 +59,7 @@ class Healthcheck:
         session_file: SessionFile | None = None,
         clock: Clock = SYSTEM_CLOCK,
         tells_first_epoch: bool = False,
+        speaks_by: str | None = None,
     ) -> None:
         self._store = store
         self._broker_id = broker_id
@@ -70,6 +72,7 @@ class Healthcheck:
         self._stopped = threading.Event()
         self._session_file = session_file
         self._tells_first_epoch = tells_first_epoch
+        self._speaks_by = speaks_by
         self._first_epoch: int | None = None
         self._own_sessions: set[int] = set()
         self._events: queue.SimpleQueue[SessionEvent | None] = queue.SimpleQueue()
@@ -127,6 +130,7 @@ class Healthcheck:
             self._rack,
             timestamp_ms=self._clock.wall_ms(),
             first_epoch=self._first_epoch,
+            speaks_by=self._speaks_by,
         )
         self._own_sessions.add(self._store.session_id)
         self._note_session()

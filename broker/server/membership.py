@@ -82,6 +82,7 @@ class Membership:
             cancel=cancel,
             session_file=self._session_file,
             tells_first_epoch=config.bool(ELIGIBLE_REPLICAS),
+            speaks_by=config.inter_broker_listener_name if len(config.listeners) > 1 else None,
         )
 
     def doubts(self, cache: MetadataCache, broker_id: int) -> list[str]:

@@ -50,7 +50,8 @@ PERSISTENT_PATHS = (
     *(f"/config/{kind}" for kind in CONFIG_KINDS),
 )
 
-_FIRST_EPOCH, EPOCHS = "landline_first_epoch", "landline_epochs"  # Kafka reads over what it does not know
+_FIRST_EPOCH, _SPEAKS_BY = "landline_first_epoch", "landline_inter_broker_listener"
+EPOCHS = "landline_epochs"  # Kafka reads over what it does not know
 DEFAULT_ENTITY = "<default>"
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
@@ -76,7 +77,8 @@ class LeaderRecoveryState(IntEnum):
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """``/brokers/ids/N``. ``timestamp_ms`` is when the broker registered, by its own clock. ``first_epoch`` is
-    Landline's: the broker epoch that the same process had first, where it has registered before.
+    Landline's: the broker epoch that the same process had first, where it has registered before. So is ``speaks_by``:
+    the listener by which it speaks to other brokers, where it has several.
     """
 
     broker_id: int
@@ -86,6 +88,7 @@ class BrokerRegistration:
     jmx_port: int = -1
     features: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     first_epoch: int | None = None
+    speaks_by: str | None = None
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         return next((e for e in self.endpoints if e.listener_name == listener_name), None)
@@ -248,6 +251,8 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
     }
     if broker.first_epoch is not None:
         value[_FIRST_EPOCH] = broker.first_epoch
+    if broker.speaks_by is not None:
+        value[_SPEAKS_BY] = broker.speaks_by
     return dump(value)
 
 
@@ -265,6 +270,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
             jmx_port=int(value.get("jmx_port", -1)),
             features=value.get("features") or {},
             first_epoch=None if value.get(_FIRST_EPOCH) is None else int(value[_FIRST_EPOCH]),
+            speaks_by=None if value.get(_SPEAKS_BY) is None else str(value[_SPEAKS_BY]),
         )
     except STRANGE as error:
         raise BadZnodeError(f"{path} holds no broker registration ({error}): {data[:500]!r}") from error

@@ -20,6 +20,7 @@ from broker.protocol.produce_messages import parse_produce_request
 from broker.server.admission import RULES, Place, Rule
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import ROUTES, Apis
+from broker.server.broker_peers import BrokerPeers
 from tests.support.valid_requests import ALL_VERSIONS, World, body
 
 KIB = 1024
@@ -53,6 +54,7 @@ class Handlers:
     work: list[Callable[[], None]] = field(default_factory=list)
     of_brokers: list[Callable[[], None]] = field(default_factory=list)
     dear: list[bool] = field(default_factory=list)
+    peers: BrokerPeers = field(default_factory=BrokerPeers)
 
     def submit(
         self, work: Callable[[], None], _request: Request | None = None, *, dear: bool = False

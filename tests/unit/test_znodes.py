@@ -36,6 +36,14 @@ def test_a_broker_is_written_as_kafka_writes_it():
     )
 
 
+def test_a_broker_says_by_which_of_its_listeners_it_speaks_behind_what_kafka_writes():
+    endpoints = (Endpoint("h", 9092, "CLIENT", "PLAINTEXT"), Endpoint("h", 9091, "BROKER", "PLAINTEXT"))
+    broker = BrokerRegistration(1, endpoints, speaks_by="BROKER")
+    written = znodes.encode_broker(broker)
+    assert written.endswith(b',"version":5,"timestamp":"0","landline_inter_broker_listener":"BROKER"}')
+    assert znodes.decode_broker(1, written) == broker
+
+
 def test_a_broker_without_a_plaintext_endpoint_has_no_host_and_port():
     broker = BrokerRegistration(1, (Endpoint("h", 9093, "INTERNAL", "SSL"),))
     written = znodes.encode_broker(broker)

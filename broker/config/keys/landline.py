@@ -56,9 +56,10 @@ KEYS: Final = (
     Key("landline.inter.broker.peers", STRING, "registered", MEDIUM, valid=one_of("any", "registered", "listener"),
         use=USED,
         doc="Whose requests that only brokers send are served: `registered` those from addresses of hosts in "
-            "`/brokers/ids` and from this host; `listener` of these only what comes by `inter.broker.listener.name`, "
-            "once all brokers have it on a port of its own; `any` for brokers behind NAT, or that speak from other "
-            "addresses than they advertise. Others get CLUSTER_AUTHORIZATION_FAILED."),
+            "`/brokers/ids` and from this host, and only what comes by `inter.broker.listener.name` as soon as all "
+            "brokers have several listeners and are registered as speaking by that one; `listener` of these only what "
+            "comes by `inter.broker.listener.name`, whatever the others say; `any` for brokers behind NAT, or that "
+            "speak from other addresses than they advertise. Others get CLUSTER_AUTHORIZATION_FAILED."),
     Key("landline.standalone", BOOLEAN, False, LOW, use=USED,
         doc="Metadata kept in this process instead of ZooKeeper. `landline standalone` sets it."),
     Key("landline.internal.topics.raise.replication.enable", BOOLEAN, True, LOW, use=USED,

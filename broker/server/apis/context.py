@@ -49,11 +49,17 @@ class Submit(Protocol):
     ) -> bool: ...
 
 
+def no_room(work: Callable[[], None], request: Request | None = None, *, dear: bool = False) -> bool:
+    """Handlers that take nothing: where every peer is trusted nobody is looked up."""
+    return False
+
+
 @dataclass(slots=True)
 class ApiContext:
     """Read by every handler; ``submit`` hands work that may block to the RequestHandlerPool (False: it is full),
     ``submit_of_broker`` what a broker or the controller asks to handlers that are kept for that.
-    ``depth``: how far clients' batches are looked into.
+    ``submit_of_stranger`` the look-up of a peer that would speak as a broker. ``depth``: how far clients' batches are
+    looked into.
     """
 
     config: BrokerConfig
@@ -80,6 +86,7 @@ class ApiContext:
     submit_of_broker: Submit
     depth: Depth = Depth.FIRST
     peers: BrokerPeers = field(default_factory=BrokerPeers)
+    submit_of_stranger: Submit = no_room
 
     def queue_for(self, request: Request, work: Callable[[], None], *, dear: bool = False) -> Verdict:
         """As :meth:`submit_for`, with the verdict for a request of which nothing more is done here."""

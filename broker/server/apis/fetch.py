@@ -23,6 +23,7 @@ from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.replica_manager import Fetched
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, refuse_too_many
+from broker.server.apis.strangers import introduce
 from broker.server.fetch_sessions import Asked, FetchContext, Outcome, Results, Wanted
 from broker.utils.file_region import FileRegion
 from broker.utils.refusal_log import log_refusal
@@ -42,7 +43,7 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     except TooManyElements:
         return ctx.queue_for(request, lambda: _handle_many(request, ctx), dear=True)
     if asked.replica_id >= 0 and not ctx.peers.knows(request.connection):
-        return ctx.queue_for(request, lambda: _handle_many(request, ctx))
+        return _introduce(request, ctx)
     fetch = _begin(request, asked, ctx)
     if fetch is None:
         return Verdict.SERVED
@@ -74,12 +75,20 @@ def _handle_many(request: Request, ctx: ApiContext) -> None:
     except TooManyElements:
         refuse_too_many(request, _RULE.most_elements)
         return
-    if asked.replica_id >= 0 and not ctx.peers.admits(request.connection, "fetch"):
-        _refuse_follower(request)
+    if asked.replica_id >= 0 and not ctx.peers.knows(request.connection):
+        _introduce(request, ctx)
         return
     fetch = _begin(request, asked, ctx)
     if fetch is not None:
         _read(request, _params(asked, ctx), fetch, ctx)
+
+
+def _introduce(request: Request, ctx: ApiContext) -> Verdict:
+    def admitted() -> None:
+        if not ctx.submit_for(request, lambda: _handle_many(request, ctx)):
+            request.close_connection()
+
+    return introduce(request, ctx, admitted, lambda: _refuse_follower(request))
 
 
 def _refuse_follower(request: Request) -> None:

@@ -10,7 +10,8 @@ from broker.cluster.partition import Partition
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
-from broker.server.apis.context import ApiContext
+from broker.server.apis.context import ApiContext, respond
+from broker.server.apis.strangers import introduce
 from broker.utils.topic_partition import TopicPartition
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -19,16 +20,29 @@ _NOTHING = (-1, -1, -1)
 
 
 def is_dear(message: Any) -> bool:
-    """Whether files are searched for a time (what an end of the log is, memory knows), or who asks is looked up."""
-    if message.replica_id >= 0:
-        return True
+    """Whether files are searched for a time; what an end of the log is, memory knows."""
     return any(p.timestamp not in _ENDS for topic in message.topics for p in topic.partitions)
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
     """Consumers see up to the high watermark, replicas up to the log's end. A partition that is named twice is looked
     for no time, as in Kafka: INVALID_REQUEST, each time.
     """
+    if message.replica_id < 0 or ctx.peers.knows(request.connection):
+        return _answers(request, message, ctx)
+
+    def admitted() -> None:
+        if not ctx.submit_for(request, lambda: respond(request, _answers(request, message, ctx)), dear=True):
+            request.close_connection()
+
+    def refused() -> None:
+        respond(request, _answers(request, message, ctx, refused=True))
+
+    introduce(request, ctx, admitted, refused, keeps_body=False)
+    return None
+
+
+def _answers(request: Request, message: Any, ctx: ApiContext, *, refused: bool = False) -> Mapping[str, Any]:
     mentions = Counter((topic.name, p.partition_index) for topic in message.topics for p in topic.partitions)
     twice = {mention for mention, count in mentions.items() if count > 1}
     return {
@@ -39,7 +53,7 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
                 "partitions": [
                     _row(p, Errors.INVALID_REQUEST)
                     if (topic.name, p.partition_index) in twice
-                    else _answer(topic.name, p, message, request, ctx)
+                    else _answer(topic.name, p, message, request, ctx, refused=refused)
                     for p in topic.partitions
                 ],
             }
@@ -48,7 +62,9 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     }
 
 
-def _answer(topic: str, wanted: Any, message: Any, request: Request, ctx: ApiContext) -> Mapping[str, Any]:
+def _answer(
+    topic: str, wanted: Any, message: Any, request: Request, ctx: ApiContext, *, refused: bool
+) -> Mapping[str, Any]:
     error = Errors.NONE
     timestamp, offset, epoch = _NOTHING
     try:
@@ -57,10 +73,9 @@ def _answer(topic: str, wanted: Any, message: Any, request: Request, ctx: ApiCon
             raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
         leader_epoch = codec.get(wanted, "current_leader_epoch", -1)
         partition = ctx.replica_manager.require_leader(topic_partition, leader_epoch)
-        from_replica = message.replica_id >= 0
-        if from_replica and not ctx.peers.admits(request.connection, "list_offsets"):
+        if refused:
             raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
-        timestamp, offset, epoch = _find(partition, wanted.timestamp, from_replica=from_replica)
+        timestamp, offset, epoch = _find(partition, wanted.timestamp, from_replica=message.replica_id >= 0)
     except KafkaError as refusal:
         error = refusal.error_code
         if error is Errors.OFFSET_NOT_AVAILABLE and request.api_version < 5:

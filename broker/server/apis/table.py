@@ -25,6 +25,7 @@ from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
 from broker.server.admission import RULES, Place, Rule
 from broker.server.apis.context import ApiContext, Submit, refuse_too_many, respond
+from broker.server.apis.strangers import introduce
 from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
@@ -35,14 +36,12 @@ Handler = Callable[[Request, Any, ApiContext], Mapping[str, Any] | None]
 @dataclass(frozen=True, slots=True)
 class Route:
     """``module`` under this package and the function in it. ``raw`` handlers read the bytes themselves; a ``dear``
-    one's module says by ``is_dear`` which of its small messages take long all the same. What only ``brokers`` may send
-    is not even decoded for others.
+    one's module says by ``is_dear`` which of its small messages take long all the same.
     """
 
     module: str
     raw: bool = False
     dear: bool = False
-    brokers: bool = False
     function: str = "handle"
 
 
@@ -51,10 +50,10 @@ ROUTES: Mapping[ApiKey, Route] = {
     ApiKey.FETCH: Route("fetch", raw=True),
     ApiKey.LIST_OFFSETS: Route("list_offsets", dear=True),
     ApiKey.METADATA: Route("metadata"),
-    ApiKey.LEADER_AND_ISR: Route("inter_broker", brokers=True, function="leader_and_isr"),
-    ApiKey.STOP_REPLICA: Route("inter_broker", brokers=True, function="stop_replica"),
-    ApiKey.UPDATE_METADATA: Route("inter_broker", brokers=True, function="update_metadata"),
-    ApiKey.CONTROLLED_SHUTDOWN: Route("controlled_shutdown", brokers=True),
+    ApiKey.LEADER_AND_ISR: Route("inter_broker", function="leader_and_isr"),
+    ApiKey.STOP_REPLICA: Route("inter_broker", function="stop_replica"),
+    ApiKey.UPDATE_METADATA: Route("inter_broker", function="update_metadata"),
+    ApiKey.CONTROLLED_SHUTDOWN: Route("controlled_shutdown"),
     ApiKey.OFFSET_COMMIT: Route("offset_commit"),
     ApiKey.OFFSET_FETCH: Route("offset_fetch", dear=True),
     ApiKey.FIND_COORDINATOR: Route("find_coordinator"),
@@ -77,9 +76,9 @@ ROUTES: Mapping[ApiKey, Route] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Route("incremental_alter_configs"),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route("alter_partition_reassignments"),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Route("list_partition_reassignments"),
-    ApiKey.ALTER_PARTITION: Route("alter_partition", brokers=True),
+    ApiKey.ALTER_PARTITION: Route("alter_partition"),
     ApiKey.DESCRIBE_CLUSTER: Route("describe_cluster"),
-    ApiKey.ALLOCATE_PRODUCER_IDS: Route("allocate_producer_ids", brokers=True),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Route("allocate_producer_ids"),
 }
 
 
@@ -134,13 +133,11 @@ class Apis:
     def _admitted(self, route: Route, rule: Rule, module: ModuleType, function: Handler) -> RawHandler:
         is_dear: Callable[[Any], bool] | None = module.is_dear if route.dear else None
         here_bytes, most = rule.here_bytes, rule.here_elements
-        submit = self._ctx.submit_of_broker if rule.for_brokers else self._ctx.submit
+        submit = self._ctx.submit
 
         def serve(request: Request, _ctx: ApiContext) -> Verdict:
-            if route.brokers:
-                return self._queue(
-                    request, rule, lambda: self._serve_broker(request, rule, module, function), submit
-                )
+            if rule.for_brokers:
+                return self._dispatch_of_broker(request, rule, module, function)
             key, version, body = request.api_key, request.api_version, request.body
             size = len(body)
             # What is large is not even looked at here. No element is smaller than a byte: few bytes need no count.
@@ -190,11 +187,26 @@ class Apis:
         except Exception:
             self._fail(request)
 
-    def _serve_broker(self, request: Request, rule: Rule, module: ModuleType, function: Handler) -> None:
-        if self._ctx.peers.admits(request.connection, APIS[request.api_key].name):
+    def _dispatch_of_broker(
+        self, request: Request, rule: Rule, module: ModuleType, function: Handler
+    ) -> Verdict:
+        """Of a stranger nothing is queued for brokers' handlers, nor copied, before it is known as one."""
+        submit = self._ctx.submit_of_broker
+
+        def serve() -> None:
             self._serve_later(request, rule, module, function)
-        else:
+
+        if self._ctx.peers.knows(request.connection):
+            return self._queue(request, rule, serve, submit)
+
+        def admitted() -> None:
+            if not submit(lambda: self._guarded(request, rule, serve), request):
+                request.close_connection()  # not even brokers have room: it is sent again
+
+        def refused() -> None:
             respond(request, module.refused_whole(Errors.CLUSTER_AUTHORIZATION_FAILED))
+
+        return introduce(request, self._ctx, admitted, refused)
 
     def _serve_later(self, request: Request, rule: Rule, module: ModuleType, function: Handler) -> None:
         key, version, body = request.api_key, request.api_version, request.body
