@@ -15,8 +15,8 @@ _INTRODUCTION: Final = """\
 
 Generated from a running broker by `.venv/bin/python -m broker.metrics.docs URL`.
 
-`/metrics` on `landline.http.port` (8092) is Prometheus text; no exporter or agent is needed. Names are Kafka's JMX
-names in lower case: `kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions` is
+`/metrics` on `landline.http.port` (8092) is Prometheus text; no exporter or agent is needed. It is made once a second
+at most. Names are Kafka's JMX names in lower case: `kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions` is
 `kafka_server_replicamanager_underreplicatedpartitions`. A meter such as `MessagesInPerSec` is a counter ending in
 `_total`: take its `rate()`. Times are in milliseconds, as in Kafka. The broker's state is a number: 0 NotRunning,
 1 Starting, 2 RecoveringFromUncleanShutdown, 3 RunningAsBroker, 4 RunningAsController, 6 PendingControlledShutdown,

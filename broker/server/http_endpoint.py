@@ -4,7 +4,8 @@ The port is bound at once, so that one in use stops the start-up when somebody c
 a free one, with a warning: who never asked for HTTP is not refused a broker for it. The HTTP library and
 prometheus_client are loaded with the first request, which keeps them out of start-up and of an idle broker's
 memory. Whatever goes wrong here costs the client its answer and the broker nothing: connections and their times are
-bounded, and nothing but a request line and headers is read. What the answers say is given by BrokerServer as functions.
+bounded, nothing but a request line and headers is read, and /metrics and /status are made once a second at most. What
+the answers say is given by BrokerServer as functions.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import structlog
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
 from broker.server.http_connections import HttpConnection, HttpConnections
+from broker.server.shared_page import SharedPage
+from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.lean_import import import_lean
 
 _log = structlog.get_logger(__name__)
@@ -51,6 +54,7 @@ class HttpEndpoint:
         unready_reasons: Callable[[], list[str]],
         is_alive: Callable[[], bool],
         is_default_port: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._host = host
         self._port = port
@@ -63,7 +67,10 @@ class HttpEndpoint:
         self._thread: threading.Thread | None = None
         self._connections = HttpConnections()
         self._exposition: Any = None
-        self._loading = threading.Lock()  # lock order 16
+        self._pages = {
+            "/metrics": SharedPage(lambda: _guarded("/metrics", self._metrics_page), clock),
+            "/status": SharedPage(lambda: _guarded("/status", self._status_page), clock),
+        }
         self.port = -1
 
     def startup(self) -> None:
@@ -106,16 +113,14 @@ class HttpEndpoint:
     def answer(self, path: str) -> Answer:
         """Status, content type and body for a GET of ``path``."""
         match path.partition("?")[0]:
-            case "/metrics":
-                return self._metrics_page()
+            case "/metrics" | "/status" as shared:
+                return self._pages[shared].get()
             case "/livez":
                 alive = self._is_alive()
                 return (200, _TEXT, b"alive\n") if alive else (503, _TEXT, b"the event loop hangs\n")
             case "/readyz":
                 reasons = self._unready_reasons()
                 return 503 if reasons else 200, _JSON, _json({"ready": not reasons, "reasons": reasons})
-            case "/status":
-                return 200, _JSON, _json(self._status())
             case _:
                 return 404, _TEXT, b"there are /metrics /livez /readyz /status\n"
 
@@ -156,14 +161,16 @@ class HttpEndpoint:
         return channel
 
     def _metrics_page(self) -> Answer:
-        with self._loading:
-            if self._exposition is None:
-                from broker.metrics.exposition import Exposition
+        if self._exposition is None:
+            from broker.metrics.exposition import Exposition
 
-                self._exposition = Exposition(self._metrics)
-            from broker.metrics.exposition import CONTENT_TYPE
+            self._exposition = Exposition(self._metrics)
+        from broker.metrics.exposition import CONTENT_TYPE
 
-            return 200, CONTENT_TYPE, self._exposition.text()
+        return 200, CONTENT_TYPE, self._exposition.text()
+
+    def _status_page(self) -> Answer:
+        return 200, _JSON, _json(self._status())
 
     def _accept(self) -> None:
         channel = self._socket
@@ -190,7 +197,7 @@ class HttpEndpoint:
 
         try:
             serve_connection(
-                connection, address, self._guarded_answer, MAX_REQUESTS_PER_CONNECTION, REQUEST_TIMEOUT_S
+                connection, address, self._answer_or_failure, MAX_REQUESTS_PER_CONNECTION, REQUEST_TIMEOUT_S
             )
         except OSError:
             pass  # the client left or stalled: nothing of ours is lost
@@ -200,12 +207,16 @@ class HttpEndpoint:
             self._connections.leave(connection)
             connection.socket.close()
 
-    def _guarded_answer(self, path: str) -> Answer:
-        try:
-            return self.answer(path)
-        except Exception:
-            _log.exception("http_request_failed", path=path[:100])
-            return 500, _TEXT, b"failed, see the broker's log\n"
+    def _answer_or_failure(self, path: str) -> Answer:
+        return _guarded(path, lambda: self.answer(path))
+
+
+def _guarded(path: str, answer: Callable[[], Answer]) -> Answer:
+    try:
+        return answer()
+    except Exception:
+        _log.exception("http_request_failed", path=path[:100])
+        return 500, _TEXT, b"failed, see the broker's log\n"
 
 
 def _json(content: Mapping[str, Any]) -> bytes:

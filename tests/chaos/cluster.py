@@ -21,13 +21,14 @@ from typing import Any, TypeVar
 
 from lab import HostState, Lab
 from tests.chaos.coordination import GROUP_TOPIC, Coordination, UnknownError
-from tests.support.wait import wait_until
+from tests.support.wait import last_for, wait_until
 from tests.support.wire import answers_api_versions, cluster_view
 
 ZOOKEEPER_PORT = 2181
 ZOOKEEPER_UNIT = "zookeeper.service"
 COMMAND_TIMEOUT_S = 150.0
 POLL_S = 0.2
+_STATUS_S = 1.5  # /status may be as old as that
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -147,6 +148,13 @@ class ClusterUnderTest:
         """Partitions whose leader is about to have a replica taken out of the ISR: ZooKeeper does not say so yet."""
         if not self.product.http_port:
             return []
+        found = self._unsure()
+        if not found:
+            last_for(_STATUS_S)  # what was told may be of before what was looked at first
+            found = self._unsure()
+        return found
+
+    def _unsure(self) -> list[str]:
         found = []
         for each in self.broker_ids:
             try:

@@ -13,6 +13,7 @@ from broker.network.acceptor import BindError
 from broker.server import http_endpoint
 from broker.server.http_connections import MAX_CONNECTIONS, MAX_PER_ADDRESS, HttpConnections
 from broker.server.http_endpoint import HttpEndpoint
+from tests.support.logs import ManualClock
 from tests.support.wait import wait_until
 
 
@@ -23,11 +24,17 @@ class Broker:
         self.reasons = []
         self.alive = True
         self.state = {"state": "RunningAsBroker"}
+        self.looks = self.scrapes = 0
 
     def status(self):
+        self.looks += 1
         if self.state is None:
             raise RuntimeError("planned")
         return self.state
+
+    def measure(self):
+        self.scrapes += 1
+        return 42
 
 
 @pytest.fixture
@@ -36,9 +43,14 @@ def broker():
 
 
 @pytest.fixture
-def endpoint(broker):
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def endpoint(broker, clock):
     metrics = Metrics()
-    metrics.gauge("answer", "The answer.", lambda: 42)
+    metrics.gauge("answer", "The answer.", broker.measure)
     made = HttpEndpoint(
         "127.0.0.1",
         0,
@@ -46,6 +58,7 @@ def endpoint(broker):
         status=broker.status,
         unready_reasons=lambda: broker.reasons,
         is_alive=lambda: broker.alive,
+        clock=clock,
     )
     made.startup()
     yield made
@@ -99,11 +112,33 @@ def test_status_is_the_brokers_json(endpoint):
     assert json.loads(body) == {"state": "RunningAsBroker"}
 
 
-def test_a_failing_answer_is_500_and_the_next_one_works(endpoint, broker):
+def test_a_failing_answer_is_500_and_that_of_a_second_later_works(endpoint, broker, clock):
     good, broker.state = broker.state, None
-    assert get(endpoint, "/status")[0] == 500
+    with capture_logs() as lines:
+        assert [get(endpoint, "/status")[0] for _ in range(5)] == [500] * 5
+    assert [line["event"] for line in lines] == ["http_request_failed"]
     broker.state = good
+    clock.now_ms += 1_000
     assert get(endpoint, "/status")[0] == 200
+
+
+def test_status_and_metrics_are_made_once_a_second_and_are_the_same_for_all(endpoint, broker, clock):
+    pages = [(get(endpoint, "/status?x")[2], get(endpoint, "/metrics")[2]) for _ in range(10)]
+    assert (broker.looks, broker.scrapes) == (1, 1)
+    assert len(set(pages)) == 1
+    broker.state = {"state": "RunningAsController"}
+    clock.now_ms += 999
+    assert b"RunningAsBroker" in get(endpoint, "/status")[2]
+    clock.now_ms += 1
+    assert b"RunningAsController" in get(endpoint, "/status")[2]
+    assert (broker.looks, broker.scrapes) == (2, 1)
+
+
+def test_ready_and_alive_are_never_those_of_a_moment_ago(endpoint, broker):
+    for reasons, alive in (([], True), (["stopping"], False), ([], True)):
+        broker.reasons, broker.alive = reasons, alive
+        assert get(endpoint, "/readyz")[0] == (503 if reasons else 200)
+        assert get(endpoint, "/livez")[0] == (200 if alive else 503)
 
 
 def test_what_is_not_there_is_404_and_other_methods_are_not_served(endpoint):
