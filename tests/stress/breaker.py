@@ -44,7 +44,7 @@ def fail(site: Site, disk: FailingDisk, producers: Producers, directory: Path) -
         ),
         f"the partitions of {directory.name}, which has failed, are not given up",
     )
-    healthy = [place for place in site.of_kind("leads", "compacts") if place not in site.broken]
+    healthy = [place for place in site.of_kind("leads") if place not in site.broken]
     before = {place: producers.acknowledged[place] for place in healthy}
     _await(
         site,

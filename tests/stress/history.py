@@ -36,6 +36,7 @@ class History:
 
     def __init__(self) -> None:
         self.written: deque[Written] = deque(maxlen=_MOST_KEPT)
+        self.latest: dict[bytes, Written] = {}
         self._lock = threading.Lock()
         self._life = 0
         self._cuts: list[int] = []
@@ -59,6 +60,27 @@ class History:
         """Whether what stood at ``offset`` at ``mark`` must still stand there."""
         with self._lock:
             return mark.life == self._life and min(self._cuts[mark.cuts :], default=sys.maxsize) > offset
+
+    def add(self, written: Written) -> None:
+        """For a log whose records all stay, or go from its start."""
+        self.written.append(written)
+
+    def add_keyed(self, key: bytes, written: Written) -> None:
+        """For a compacted log: what was acknowledged last of each key stays, or gives way to a later one."""
+        with self._lock:
+            last = self.latest.get(key)
+            # What was cut off may have been the last: then only the later moment counts.
+            if last is None or (last.since, last.offset) < (written.since, written.offset):
+                self.latest[key] = written
+
+    def keyed(self) -> list[tuple[bytes, Written]]:
+        with self._lock:
+            return list(self.latest.items())
+
+    def forget(self) -> None:
+        with self._lock:
+            self.written.clear()
+            self.latest.clear()
 
     def begin_cut(self, offset: int) -> None:
         with self._lock:

@@ -11,15 +11,11 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import read_records
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.utils.topic_partition import TopicPartition
+from tests.stress.compacted import check_key
 from tests.stress.history import Mark, Written
 from tests.stress.site import Place, Site
 from tests.stress.writers import Step
 from tests.support.wait import last_for
-
-
-def _has_failed(site: Site, log: Log) -> bool:
-    """Whether the log's disk has failed while the run lasts, not since it was mended."""
-    return log.health.failure is not None and log.dir.parent in site.failing
 
 
 class Seen(NamedTuple):
@@ -38,7 +34,7 @@ def check_record(site: Site, place: Place, log: Log, wanted: Written) -> None:
         found = {r.offset: r.value for r in read_records(log.read_bytes(wanted.offset, 8192))}
     except KafkaError as error:
         gone = error.error_code is Errors.OFFSET_OUT_OF_RANGE and wanted.offset < log.log_start_offset
-        if not gone and not _has_failed(site, log) and place.history.keeps(wanted.offset, wanted.since):
+        if not gone and not site.has_failed(log) and place.history.keeps(wanted.offset, wanted.since):
             site.watch.problem(f"{place.name}: {wanted.offset} of {log} is not read: {error}")
         return
     value = found.get(wanted.offset)
@@ -54,7 +50,11 @@ def reader(site: Site, name: str) -> Step:
     def read() -> None:
         place = chance.choice(site.places)
         partition = site.partition(place)
-        if partition is None or not place.history.written:
+        if partition is None:
+            return
+        if place.compacts:
+            if keyed := place.history.keyed():
+                check_key(site, place, partition.log, *chance.choice(keyed))
             return
         try:
             wanted = chance.choice(place.history.written)
@@ -158,7 +158,7 @@ def housekeeper(site: Site, name: str) -> Step:
             try:
                 partition.log.flush() if task == 7 else partition.log.roll()
             except KafkaError as error:
-                if partition.topic_partition.topic.startswith("passes") or site.is_gone(place):
+                if place.kind == "passes" or site.is_gone(place):
                     return  # it was deleted meanwhile, or its disk has failed
                 site.watch.problem(f"{partition.log}: {error}")
         last_for(chance.random() * 0.01)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from broker.log.log_manager import LogManager
 from tests.stress.breaker import breaker
+from tests.stress.compacted import check_all_keys
 from tests.stress.failing_disk import FailingDisk, failing_disk
 from tests.stress.lock_graph import LockGraph
 from tests.stress.readers import check_record, start_readers
@@ -97,6 +98,8 @@ def _read_all(site: Site, logs: LogManager) -> None:
         if log is None:
             site.watch.problem(f"{place.name} has no log")
             continue
+        if place.compacts:
+            check_all_keys(site, place, log)
         for wanted in list(place.history.written):
             check_record(site, place, log, wanted)
         foreign = [e for e in log.leader_epochs.entries if e[0] // EPOCHS_OF_A_LIFE != place.history.life]

@@ -14,7 +14,9 @@ from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log.checkpoints import read_checkpoint
 from broker.log.leader_epochs import FILE_NAME
+from broker.log.log import Log
 from broker.log.log_manager import LogManager, LogManagerSettings
+from broker.protocol.errors import Errors, KafkaError
 from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.leadership import Leadership, LeadershipListener
@@ -32,27 +34,42 @@ EPOCHS_OF_A_LIFE = 100_000  # and 20,000 lives: an epoch has 32 bits
 NEVER = 2**63 - 1
 SEGMENT_BYTES = 16_384
 # leads: takes records all the time; follows: is truncated now and then; turns: is one, then the other;
-# compacts; passes: is deleted and made anew under its name; dooms: leads, in a directory that fails.
-TOPICS = {
-    f"{kind}-{flush}": LogConfig(
+# passes: is deleted and made anew under its name; dooms, falls: leads, follows, in a directory that fails. With
+# "compacted" in its name it is compacted, else the oldest of it goes.
+_FLUSHES = {
+    "leads": (1, 10, NEVER),
+    "leads-compacted": (NEVER,),
+    "follows": (1, 5, NEVER),
+    "follows-compacted": (10,),
+    "turns": (1, 10),
+    "passes": (1, NEVER),
+    "passes-compacted": (10,),
+    "dooms": (1, 10, NEVER),
+    "dooms-compacted": (NEVER,),
+    "falls": (1, NEVER),
+    "falls-compacted": (10,),
+}
+_SEGMENTS_KEPT = {"leads": 10, "follows": 10, "turns": 10, "passes": 2}
+
+
+def _config(name: str, flush: int) -> LogConfig:
+    kind, _, compacted = name.partition("-")
+    kept = _SEGMENTS_KEPT.get(kind)
+    return LogConfig(
         segment_bytes=SEGMENT_BYTES,
-        retention_bytes=10 * SEGMENT_BYTES if kind == "leads" else -1,
+        retention_bytes=-1 if kept is None or compacted else kept * SEGMENT_BYTES,
         flush_messages=flush,
         flush_ms=50 if flush == 1 else NEVER,
         file_delete_delay_ms=200,
-        cleanup_policy=frozenset({"compact" if kind == "compacts" else "delete"}),
+        cleanup_policy=frozenset({"compact" if compacted else "delete"}),
         min_cleanable_dirty_ratio=0.1,
     )
-    for kind, flushes in {
-        "leads": (1, 10, NEVER),
-        "follows": (1, 5, NEVER),
-        "turns": (1, 10),
-        "compacts": (NEVER,),
-        "passes": (1, NEVER),
-        "dooms": (1, 10, NEVER),
-    }.items()
-    for flush in flushes
+
+
+TOPICS = {
+    f"{name}-{flush}": _config(name, flush) for name, flushes in _FLUSHES.items() for flush in flushes
 } | {"fills": LogConfig()}
+_IN_FAILING = ("dooms", "falls")
 # So many partitions without records in each directory that is to fail keep new ones out of it.
 _FILLING = 12
 MOST_FAILING = 5
@@ -82,6 +99,14 @@ class Place:
         return self.name.topic.partition("-")[0]
 
     @property
+    def compacts(self) -> bool:
+        return "-compacted-" in self.name.topic
+
+    @property
+    def follows(self) -> bool:
+        return self.kind in ("follows", "falls")
+
+    @property
     def syncs_each(self) -> bool:
         return self.name.topic.endswith("-1")
 
@@ -101,7 +126,7 @@ class Site:
         self.paths = [str(path) for path in sound + self.failing]
         self.scheduler = KafkaScheduler(4)
         self.timer = Timer()
-        kept = [topic for topic in TOPICS if not topic.startswith(("dooms", "fills"))]
+        kept = [topic for topic in TOPICS if not topic.startswith((*_IN_FAILING, "fills"))]
         self.places = [
             Place(TopicPartition(topic, 0), History(), sound[number % 2]) for number, topic in enumerate(kept)
         ]
@@ -109,7 +134,7 @@ class Site:
             Place(TopicPartition(topic, number), History(), path)
             for number, path in enumerate(self.failing)
             for topic in TOPICS
-            if topic.startswith("dooms")
+            if topic.startswith(_IN_FAILING)
         ]
         self._lay_out()
         self.logs = make_manager(self.paths, self.scheduler)
@@ -152,7 +177,7 @@ class Site:
         """A log and its partition: the leader here, or a follower of the other broker."""
         place.epoch = place.history.begin_life() * EPOCHS_OF_A_LIFE
         partition = self.replicas.get_or_create(place.name, lambda: self.logs.get_or_create(place.name, None))
-        if place.kind == "follows":
+        if place.follows:
             partition.make_follower(place.state(OTHER))
         else:
             partition.make_leader(place.state(SELF))
@@ -162,8 +187,19 @@ class Site:
         """Whether its disk has failed."""
         return place in self.broken
 
+    def has_failed(self, log: Log) -> bool:
+        """Whether the log's disk has failed while the run lasts, not since it was mended."""
+        return log.health.failure is not None and log.dir.parent in self.failing
+
     def partition(self, place: Place) -> Partition | None:
         return self.replicas.partition(place.name)
+
+    def held(self, place: Place) -> Partition:
+        """The partition of a place that has one. Raises KafkaError where its disk has failed."""
+        partition = self.partition(place)
+        if partition is None:
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, f"{place.name} has no partition")
+        return partition
 
     def check_epochs(self, place: Place, mark: Mark) -> None:
         """The file of leader epochs belongs to the log that bears the name."""

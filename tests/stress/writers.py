@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from broker.log.log import Log
-from broker.protocol.errors import Errors
+from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.produce_messages import PartitionResponse
 from broker.record.batch import Record, build_batch
 from broker.utils.topic_partition import TopicPartition
@@ -19,7 +20,7 @@ from tests.support.wait import last_for, wait_until
 
 _TIMEOUT_MS = 600_000
 _MOST_WAITING = 40
-_KEYS = 50
+_KEYS = 1000
 _MOST_RECORDS = 5
 # What a producer is told when the partition changed its role, or was deleted, meanwhile.
 _CHANGED = {Errors.NOT_LEADER_OR_FOLLOWER, Errors.KAFKA_STORAGE_ERROR}
@@ -30,6 +31,11 @@ Step = Callable[[], None]
 def batch_of(values: list[bytes], key: bytes | None = None, offset: int = 0, epoch: int = 0) -> memoryview:
     records = [Record(key, value, timestamp=1_700_000_000_000) for value in values]
     return memoryview(bytearray(build_batch(records, base_offset=offset, leader_epoch=epoch)))
+
+
+def key_of(chance: random.Random) -> bytes:
+    """Some keys come all the time, most hardly ever again: of those the cleaner has to keep an old record."""
+    return b"k%d" % int(_KEYS ** chance.random())
 
 
 class Producers:
@@ -56,7 +62,7 @@ class Producers:
                 b"%d-%d " % (number, i) * chance.randint(1, 30)
                 for i in range(chance.randint(1, _MOST_RECORDS))
             ]
-            key = b"k%d" % chance.randrange(_KEYS) if place.kind == "compacts" else None
+            key = key_of(chance) if place.compacts else None
             self._send(place, number, values, key, chance.choice((-1, -1, 1, 0)))
             if chance.random() < 0.05:
                 last_for(chance.random() * 0.01)
@@ -87,12 +93,12 @@ class Producers:
             self._site.watch.holds_nothing(f"an answer of {place.name}")
             response = responses[place.name]
             if response.error is not Errors.NONE:
-                may_change = place.kind not in ("leads", "compacts", "dooms") or self._site.is_gone(place)
+                may_change = place.kind not in ("leads", "dooms") or self._site.is_gone(place)
                 if response.error not in _CHANGED or not may_change:
                     self._site.watch.problem(f"{place.name}: acks={acks} was answered with {response}")
             elif acks != 0 and log is not None:
                 self.acknowledged[place] += 1
-                self._judge(place, log, response.base_offset, values, acks, mark)
+                self._judge(place, log, response.base_offset, values, key, acks, mark)
 
         self._site.replicas.append_records(
             timeout_ms=_TIMEOUT_MS,
@@ -101,7 +107,16 @@ class Producers:
             callback=answered,
         )
 
-    def _judge(self, place: Place, log: Log, base: int, values: list[bytes], acks: int, mark: Mark) -> None:
+    def _judge(
+        self,
+        place: Place,
+        log: Log,
+        base: int,
+        values: list[bytes],
+        key: bytes | None,
+        acks: int,
+        mark: Mark,
+    ) -> None:
         synced, committed, end = log.recovery_point, log.high_watermark, base + len(values)
         if not place.history.keeps(end - 1, mark):
             return
@@ -109,24 +124,32 @@ class Producers:
             self._site.watch.problem(f"{place.name}: {end} was acknowledged, synced is {synced}")
         if acks == -1 and committed < end:
             self._site.watch.problem(f"{place.name}: {end} was acknowledged, committed is {committed}")
-        if place.kind != "compacts":
-            place.history.written.extend(Written(base + i, value, mark) for i, value in enumerate(values))
+        note(place, key, base, values, mark)
 
 
-def append_fetched(site: Site, place: Place, number: int, count: int) -> None:
+def note(place: Place, key: bytes | None, base: int, values: list[bytes], mark: Mark) -> None:
+    """What has been appended from ``base`` on is to stay."""
+    if key is not None:
+        place.history.add_keyed(key, Written(base + len(values) - 1, values[-1], mark))
+        return
+    for i, value in enumerate(values):
+        place.history.add(Written(base + i, value, mark))
+
+
+def append_fetched(site: Site, place: Place, number: int, count: int, chance: random.Random) -> None:
     """One fetch of a follower, as its fetcher appends it."""
-    partition = site.partition(place)
-    assert partition is not None
+    partition = site.held(place)
     log, mark = partition.log, place.history.mark()
     offset = log.log_end_offset
     values = [b"%s %d-%d " % (place.name.topic.encode(), number, i) * 20 for i in range(count)]
-    records = batch_of(values, None, offset, place.epoch)
+    key = key_of(chance) if place.compacts else None
+    records = batch_of(values, key, offset, place.epoch)
     info = partition.append_as_follower(records, place.epoch, max(offset - 3, 0), log.log_start_offset)
     if info is None or info.first_offset != offset:
         site.watch.problem(f"{place.name}: a fetch at {offset} was appended as {info}")
     if place.syncs_each and (synced := log.recovery_point) < offset + count:
         site.watch.problem(f"{place.name}: a fetch up to {offset + count} returned with {synced} synced")
-    place.history.written.extend(Written(offset + i, value, mark) for i, value in enumerate(values))
+    note(place, key, offset, values, mark)
 
 
 def follower(site: Site, name: str, place: Place) -> Step:
@@ -134,12 +157,21 @@ def follower(site: Site, name: str, place: Place) -> Step:
     chance, numbers = site.chance(name), itertools.count()
 
     def fetch() -> None:
-        append_fetched(site, place, next(numbers), chance.randint(1, _MOST_RECORDS))
+        if site.is_gone(place):
+            last_for(0.05)
+            return
+        try:
+            fetch_one()
+        except KafkaError:
+            if not site.is_gone(place):
+                raise
+
+    def fetch_one() -> None:
+        append_fetched(site, place, next(numbers), chance.randint(1, _MOST_RECORDS), chance)
         if chance.random() < 0.02:
             truncate(site, place, chance.randint(0, 60))
             place.epoch += 1
-            partition = site.partition(place)
-            assert partition is not None
+            partition = site.held(place)
             partition.make_follower(place.state(OTHER))
         elif chance.random() < 0.001:
             truncate(site, place, None)
@@ -149,8 +181,7 @@ def follower(site: Site, name: str, place: Place) -> Step:
 
 def truncate(site: Site, place: Place, records: int | None) -> None:
     """Takes the last ``records`` away, all of them when None: the log then begins where it would end."""
-    partition = site.partition(place)
-    assert partition is not None
+    partition = site.held(place)
     log = partition.log
     with partition.lock:
         end = log.log_end_offset
@@ -171,14 +202,13 @@ def turner(site: Site, name: str, place: Place, producers: Producers) -> Step:
         last_for(chance.random() ** 2 * 0.1)
         if chance.random() < 0.4:
             producers.await_answers(place)
-        partition = site.partition(place)
-        assert partition is not None
+        partition = site.held(place)
         place.epoch += 1
         partition.make_follower(place.state(OTHER))
         site.replicas.wake_all(place.name)
         truncate(site, place, chance.randint(0, 15))
         for _ in range(chance.randint(0, 4)):
-            append_fetched(site, place, next(numbers), chance.randint(1, 3))
+            append_fetched(site, place, next(numbers), chance.randint(1, 3), chance)
         place.epoch += 1
         partition.make_leader(place.state(SELF))
         site.replicas.wake_all(place.name)
@@ -192,8 +222,7 @@ def deleter(site: Site, name: str, place: Place) -> Step:
 
     def pass_on() -> None:
         last_for(chance.random() * 0.15)
-        partition = site.partition(place)
-        assert partition is not None
+        partition = site.held(place)
         for _ in range(chance.randint(0, 3)):  # so that its last flush has epochs to write
             place.epoch += 1
             partition.make_leader(place.state(SELF))
@@ -202,7 +231,7 @@ def deleter(site: Site, name: str, place: Place) -> Step:
         place.history.begin_life()
         site.replicas.forget(place.name)
         site.logs.delete_async(place.name)
-        place.history.written.clear()
+        place.history.forget()
         site.make(place)
         last_for(chance.random() ** 2 * 0.3)  # what the old one still had under way comes to its end
         site.check_epochs(place, place.history.mark())
@@ -212,10 +241,10 @@ def deleter(site: Site, name: str, place: Place) -> Step:
 
 
 def start_writers(site: Site, producers: Producers) -> list[threading.Thread]:
-    led = site.of_kind("leads", "turns", "compacts", "passes", "dooms")
+    led = site.of_kind("leads", "turns", "passes", "dooms")
     steps = {f"producer-{i}": producers.step(f"producer-{i}", led) for i in range(3)}
     turning = partial(turner, producers=producers)
-    for kind, make in (("follows", follower), ("turns", turning), ("passes", deleter)):
+    for kind, make in (("follows", follower), ("falls", follower), ("turns", turning), ("passes", deleter)):
         for place in site.of_kind(kind):
             steps[f"{kind}-{place.name}"] = make(site, f"{kind}-{place.name}", place)
     return [site.watch.run(name, step) for name, step in steps.items()]
