@@ -47,6 +47,8 @@ LATEST, EARLIEST = -1, -2
 # The leader or this broker has yet to hear of a change: ask again soon, not after the full back-off.
 _SOON = frozenset({Errors.UNKNOWN_LEADER_EPOCH, Errors.NOT_LEADER_OR_FOLLOWER, Errors.UNKNOWN_TOPIC_ID})
 _SOON_MS = 50
+# The leader is another, or is about to be: the next LeaderAndIsr says which, and nothing is wrong.
+_CHANGING = _SOON | {Errors.FENCED_LEADER_EPOCH}
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +344,8 @@ class ReplicaFetcher:
                 if self._quota.is_set:
                     self._heed_quota(followed, received)
         except KafkaError as error:
-            if self._refused.get(topic_partition) != error.message:
+            is_told = error.error_code in _CHANGING or self._refused.get(topic_partition) == error.message
+            if not is_told:
                 self._refused[topic_partition] = error.message
                 _log.error(
                     "replica_append_failed",

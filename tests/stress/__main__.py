@@ -20,6 +20,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=None, help="whose random numbers; another each time")
     parser.add_argument("--stall", type=float, default=30, help="seconds after which a thread stands still")
+    parser.add_argument(
+        "--plant", help="a defect put in on purpose, by its name in tests/support/mutations.py"
+    )
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
     print(f"stress: {options.seconds:g} s with seed {seed}", flush=True)
@@ -31,6 +34,10 @@ def main() -> int:
         from tests.stress.run import run
         from tests.stress.watch import Watch
 
+        if options.plant:
+            from tests.support.mutations import MUTATIONS
+
+            MUTATIONS[options.plant].apply()
         watch = Watch(options.stall)
         done = run(Path(directory), options.seconds, seed, watch, graph)
         problems = graph.problems + watch.problems

@@ -13,6 +13,7 @@ from tests.stress.breaker import breaker
 from tests.stress.compacted import check_all_keys
 from tests.stress.failing_disk import FailingDisk, failing_disk
 from tests.stress.lock_graph import LockGraph
+from tests.stress.pair_load import PairLoad, check_shared
 from tests.stress.readers import check_record, start_readers
 from tests.stress.site import EPOCHS_OF_A_LIFE, MOST_FAILING, Site, make_manager, running_site
 from tests.stress.slow_disk import slow_disk
@@ -38,7 +39,8 @@ def run(directory: Path, seconds: float, seed: int, watch: Watch, graph: LockGra
 
 def _run(site: Site, seconds: float, watch: Watch, graph: LockGraph, disk: FailingDisk) -> str:
     producers = Producers(site)
-    threads = start_writers(site, producers) + start_readers(site)
+    pair_load = PairLoad(site.pair, site.seed)
+    threads = start_writers(site, producers) + start_readers(site) + pair_load.start()
     threads.append(watch.run("breaker", breaker(site, disk, producers, seconds)))
     until = time.monotonic() + seconds
     while time.monotonic() < until and not graph.problems and not watch.stop.wait(0.2):
@@ -52,27 +54,42 @@ def _run(site: Site, seconds: float, watch: Watch, graph: LockGraph, disk: Faili
         watch.give_up(f"{', '.join(hanging)} did not end within {watch.stall_s} s")
         return "hung"
     try:
-        wait_until(lambda: not producers.waiting, watch.stall_s)
+        wait_until(lambda: not producers.waiting and not pair_load.waiting, watch.stall_s)
     except TimeoutError:
+        if pair_load.waiting:
+            shared = {
+                str(site.pair.brokers[place.leader].replicas.partition(place.name))
+                for place in pair_load.waiting.values()
+            }
+            watch.give_up(f"{len(pair_load.waiting)} requests to {shared} were never answered")
+            return "hung"
         places = sorted({str(place.name) for place in producers.waiting.values()})
         marks = [site.partition(place) and site.partition(place).log for place in producers.waiting.values()]
         watch.give_up(f"{len(producers.waiting)} requests to {places} were never answered: {set(marks)}")
         return "hung"
-    return _stopped(site)
+    pair_load.settle()
+    return _stopped(site, pair_load)
 
 
-def _stopped(site: Site) -> str:
+def _stopped(site: Site, pair_load: PairLoad) -> str:
     """The disks that failed have not been mended yet."""
     _read_all(site, site.logs)
     appended = sum(log.log_end_offset for log in site.logs.all_logs())
     lives = sum(place.history.life for place in site.places)
     site.replicas.shutdown()
+    site.pair.shutdown()
     site.failures.shutdown()
     site.scheduler.shutdown()
     site.timer.stop()
     site.logs.shutdown()
+    for logs in site.pair_logs.values():
+        logs.shutdown()
     lost = len({place.directory for place in site.broken})
-    return f"{appended} records in {len(site.places)} partitions, {lives} logs, {lost} directories failed"
+    return (
+        f"{appended} records in {len(site.places)} partitions, {lives} logs, {lost} directories failed; two brokers: "
+        f"{pair_load.acknowledged} requests acknowledged by both, {pair_load.consumed} records consumed, "
+        f"{site.pair.elections} elections, {site.pair.isr_changes} changes of an ISR"
+    )
 
 
 def _end(site: Site, watch: Watch, done: str) -> str:
@@ -87,7 +104,18 @@ def _end(site: Site, watch: Watch, done: str) -> str:
         site.broken.clear()
         _read_all(site, again)
         again.shutdown()
+        _open_pair_again(site)
     return done
+
+
+def _open_pair_again(site: Site) -> None:
+    managers = [make_manager(paths, None) for paths in site.pair_paths.values()]
+    for manager in managers:
+        manager.startup()
+    for place in site.pair.places:
+        check_shared(site.watch, place, [manager.get_or_create(place.name) for manager in managers])
+    for manager in managers:
+        manager.shutdown()
 
 
 def _read_all(site: Site, logs: LogManager) -> None:

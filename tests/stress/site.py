@@ -27,6 +27,7 @@ from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
 from tests.stress.history import History, Mark
+from tests.stress.pair import BROKERS, Pair
 from tests.stress.watch import Watch
 
 SELF, OTHER = 1, 2
@@ -34,8 +35,9 @@ EPOCHS_OF_A_LIFE = 100_000  # and 20,000 lives: an epoch has 32 bits
 NEVER = 2**63 - 1
 SEGMENT_BYTES = 16_384
 # leads: takes records all the time; follows: is truncated now and then; turns: is one, then the other;
-# passes: is deleted and made anew under its name; dooms, falls: leads, follows, in a directory that fails. With
-# "compacted" in its name it is compacted, else the oldest of it goes.
+# passes: is deleted and made anew under its name; dooms, falls: leads, follows, in a directory that fails; pairs:
+# two brokers' (see pair.py). With "compacted" in its name it is compacted, else the oldest of it goes; with "both" two
+# replicas must be in sync.
 _FLUSHES = {
     "leads": (1, 10, NEVER),
     "leads-compacted": (NEVER,),
@@ -48,21 +50,27 @@ _FLUSHES = {
     "dooms-compacted": (NEVER,),
     "falls": (1, NEVER),
     "falls-compacted": (10,),
+    "pairs": (1, 10, NEVER),
+    "pairs-both": (10,),
 }
-_SEGMENTS_KEPT = {"leads": 10, "follows": 10, "turns": 10, "passes": 2}
+_SEGMENTS_KEPT = {"leads": 10, "follows": 10, "turns": 10, "passes": 2, "pairs": 10}
 
 
 def _config(name: str, flush: int) -> LogConfig:
-    kind, _, compacted = name.partition("-")
+    kind, _, special = name.partition("-")
+    compacted = special == "compacted"
     kept = _SEGMENTS_KEPT.get(kind)
     return LogConfig(
         segment_bytes=SEGMENT_BYTES,
+        # The records are years old: by time all of them would go with each round, and no read would find one.
+        retention_ms=1000 if kind == "passes" and flush == NEVER else -1,
         retention_bytes=-1 if kept is None or compacted else kept * SEGMENT_BYTES,
         flush_messages=flush,
         flush_ms=50 if flush == 1 else NEVER,
         file_delete_delay_ms=200,
         cleanup_policy=frozenset({"compact" if compacted else "delete"}),
         min_cleanable_dirty_ratio=0.1,
+        min_insync_replicas=2 if special == "both" else 1,
     )
 
 
@@ -126,7 +134,7 @@ class Site:
         self.paths = [str(path) for path in sound + self.failing]
         self.scheduler = KafkaScheduler(4)
         self.timer = Timer()
-        kept = [topic for topic in TOPICS if not topic.startswith((*_IN_FAILING, "fills"))]
+        kept = [topic for topic in TOPICS if not topic.startswith((*_IN_FAILING, "pairs", "fills"))]
         self.places = [
             Place(TopicPartition(topic, 0), History(), sound[number % 2]) for number, topic in enumerate(kept)
         ]
@@ -155,6 +163,13 @@ class Site:
             lambda _topic: None,
         )
         self.failures = LogDirFailureHandler(self.logs, self.leadership, lambda: None, self._last_dir_failed)
+
+        shared = [topic for topic in TOPICS if topic.startswith("pairs")]
+        self.pair_paths = {broker_id: [str(directory / f"broker-{broker_id}")] for broker_id in BROKERS}
+        self.pair_logs = {
+            broker_id: make_manager(paths, self.scheduler) for broker_id, paths in self.pair_paths.items()
+        }
+        self.pair = Pair(self.pair_logs, shared, self.timer, watch, seed)
 
     def _lay_out(self) -> None:
         """Each partition's directory where it is to lie: a log that is made goes to the emptiest."""
@@ -242,7 +257,10 @@ def running_site(directory: Path, seed: int, watch: Watch, failing: int) -> Iter
     site.scheduler.startup()
     site.logs.startup()
     site.failures.start()
+    for logs in site.pair_logs.values():
+        logs.startup()
     for place in site.places:
         site.make(place)
+    site.pair.start()
     site.scheduler.schedule("beat", partial(watch.beat, "the scheduler"), period_ms=100)
     yield site

@@ -67,3 +67,15 @@ def test_an_offset_that_is_in_range_by_now_is_asked_for_again_later_not_at_once(
     wait_until(lambda: any(followed.not_before_ms for followed in site.fetcher._followed.values()))
     assert site.log.log_end_offset == 3
     assert site.log.leader_epochs.latest_epoch == 7
+
+
+def test_a_leader_that_is_replaced_while_it_is_asked_for_its_offsets_is_no_error(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.follow()
+    site.answer(FetchedPartition(0, Errors.OFFSET_OUT_OF_RANGE))
+    fenced = Errors.FENCED_LEADER_EPOCH
+    row = {"partition_index": 0, "error_code": fenced, "timestamp": -1, "offset": -1, "leader_epoch": -1}
+    answer(site, ApiKey.LIST_OFFSETS, 9, {"topics": [{"name": "t", "partitions": [row]}]})
+    wait_until(lambda: any(followed.not_before_ms for followed in site.fetcher._followed.values()))
+    assert "replica_append_failed" not in capsys.readouterr().out
