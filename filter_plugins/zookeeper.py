@@ -24,7 +24,8 @@ class Server:
     `position` is (epoch, last zxid on its disk), as elections compare them; a zxid of 0 is an empty server.
     `members` are the ids it runs with, or, stopped, those in its configuration; empty where there is none.
     `current`: it runs with the settings that the inventory wants. `sole`: nothing was committed since it was the only
-    server with the tree.
+    server with the tree. `bare`: it has snapshots and no transaction log, so what it was told last may be gone. `lines`
+    are the addresses of its ensemble as its configuration has them, by id.
     """
 
     id: int
@@ -36,6 +37,8 @@ class Server:
     members: Ids
     position: tuple[int, int]
     sole: bool
+    bare: bool
+    lines: Mapping[int, str]
 
     @property
     def serves(self) -> bool:
@@ -55,20 +58,29 @@ class Server:
 
 
 def zookeeper_next_step(
-    seen: Iterable[Mapping[str, Any]], wanted: Mapping[Any, str], gone: Collection[Any] = (), trusted: Any = 0
+    seen: Iterable[Mapping[str, Any]],
+    wanted: Mapping[Any, str],
+    gone: Collection[Any] = (),
+    trusted: Any = 0,
+    lines: Mapping[Any, str] | None = None,
 ) -> dict[str, Any]:
     """Returns the next step: `action`, the `hosts` it is for, `members` to configure, and `why`, in words.
 
     `seen`: what zookeeper_server_info found, each with its `id` and `host`; servers that leave among them. `wanted`:
     the hosts of the ensemble by id. `gone`: ids of former members that no host of the inventory has and that do not
-    answer. `trusted`: the id of a server whose tree is to be the truth, by the operator's word.
+    answer. `trusted`: the id of a server whose tree is to be the truth, by the operator's word. `lines`: the wanted
+    addresses by id, as zoo.cfg has them.
 
     Actions: none; start (several at once); restart, stop or retire one; wait; refuse. `members` empty: as the server
     is configured.
     """
     servers = {server.id: server for server in map(_server, seen)}
     ensemble = Ensemble(
-        servers, {int(key): host for key, host in wanted.items()}, frozenset(map(int, gone)), int(trusted)
+        servers,
+        {int(key): host for key, host in wanted.items()},
+        frozenset(map(int, gone)),
+        int(trusted),
+        {int(key): line for key, line in (lines or {}).items()},
     )
     step = ensemble.next_step()
     return {**step, "witness": ensemble.witness(step), "until": ensemble.until(step)}
@@ -87,6 +99,8 @@ def _server(seen: Mapping[str, Any]) -> Server:
         members=frozenset(map(int, seen["members"])),
         position=(int(seen["epoch"]), int(seen["zxid"])),
         sole=bool(seen["sole"]),
+        bare=bool(seen["bare"]),
+        lines={int(key): str(line) for key, line in seen["servers"].items()},
     )
 
 
@@ -103,6 +117,10 @@ def can_part(first: Ids, second: Ids, alive: Ids) -> bool:
     return quorums and majority(first) + majority(second) <= len((first | second) & alive)
 
 
+def _zxid(server: Server) -> str:
+    return f"zxid 0x{server.position[1]:x}"
+
+
 def _step(action: str, servers: Iterable[Server], why: str, members: Ids = frozenset()) -> dict[str, Any]:
     chosen = sorted(servers, key=lambda server: server.id)
     return {
@@ -117,13 +135,19 @@ class Ensemble:
     """All that was seen, and what follows from it."""
 
     def __init__(
-        self, servers: Mapping[int, Server], wanted: Mapping[int, str], gone: Ids, trusted: int
+        self,
+        servers: Mapping[int, Server],
+        wanted: Mapping[int, str],
+        gone: Ids,
+        trusted: int,
+        lines: Mapping[int, str],
     ) -> None:
         self.servers = servers
         self.hosts = wanted
         self.wanted: Ids = frozenset(wanted)
         self.gone = gone
         self.trusted = trusted
+        self.lines = lines
         self.serving = {server.id for server in servers.values() if server.serves}
         self.leaders = [server for server in servers.values() if server.leads]
 
@@ -135,6 +159,8 @@ class Ensemble:
                 f"there are two ensembles, with a tree each: {names}. Stop zookeeper.service on the hosts of the wrong "
                 "one, disable it there, and move its version-2 away"
             )
+        if moved := self._refuse_moved_servers():
+            return moved
         if self.leaders:
             return self._while_serving(self.leaders[0])
         return self._behind_an_unseen_leader() or self._without_quorum()
@@ -154,6 +180,35 @@ class Ensemble:
         standalone = any(server.mode == "standalone" for server in self.leaders)
         grows = standalone and len(step["members"]) > 1
         return "alive" if not self.leaders or grows else "serving"
+
+    def _refuse_moved_servers(self) -> dict[str, Any] | None:
+        """Who restarts with new addresses dials them, where those that run on with the old ones do not listen yet.
+
+        A server that is stopped may have another address: nobody counts on it now.
+        """
+        moved = [
+            f"{self._name(own_id)} listens at {old} and is to be at {self.lines[own_id]}"
+            for own_id in sorted(self.wanted & set(self.lines))
+            if (old := self._listens_at(own_id)) not in {"", self.lines[own_id]}
+        ]
+        if not moved:
+            return None
+        return self._refuse(
+            f"addresses or ports of running servers change: {'; '.join(moved)}. One server at a time cannot take "
+            "them: the first one that restarts finds nobody at the new addresses. Nothing was touched. Set "
+            "zookeeper_address, zookeeper_peer_port and zookeeper_election_port back; or, to change them, stop "
+            "zookeeper.service on all hosts of the ensemble and run this again at once: all start with the new "
+            "ones. Until then no broker's death is noticed, and no leader moves"
+        )
+
+    def _listens_at(self, own_id: int) -> str:
+        """Where a server is reached that may be counted on and was not configured as wanted; "" for any other."""
+        if own_id in self.servers:
+            server = self.servers[own_id]
+            counts = server.serves if self.serving else server.running
+            return server.lines.get(own_id, "") if counts and not server.current else ""
+        others = [server for server in self.servers.values() if server.running and not server.current]
+        return next((server.lines[own_id] for server in others if own_id in server.lines), "")
 
     def _behind_an_unseen_leader(self) -> dict[str, Any] | None:
         """Followers serve, so there is a quorum: what was not seen of it, its leader, forbids every step."""
@@ -383,7 +438,11 @@ class Ensemble:
             return self._first_install()
         newest = max(full, key=lambda server: (server.position, server.running, server.id in self.wanted))
         members = newest.members or self.wanted
-        have = [server for server in full if server.id in members]
+        have = [
+            server
+            for server in full
+            if server.id in members and (not server.bare or server.id == self.trusted)
+        ]
         if step := self._become_standalone(members):
             return step
         if stopped := [server for server in have if not server.running]:
@@ -396,9 +455,9 @@ class Ensemble:
             )
         if len(have) >= majority(members):
             return _step("wait", have, "they are enough for a quorum")
-        empty = [server for server in self.servers.values() if server.id in members and not server.full]
-        if len(have) + len(empty) >= majority(members):
-            return self._fill(have, empty, members)
+        without = [server for server in self.servers.values() if server.id in members and server not in have]
+        if len(have) + len(without) >= majority(members):
+            return self._fill(have, without, members)
         unseen = ", ".join(self._name(each) for each in sorted(members - set(self.servers)))
         return self._refuse(
             f"no quorum of {sorted(members)}: {unseen} were not seen. Bring their hosts back, and run this again"
@@ -424,28 +483,45 @@ class Ensemble:
         if len(self.wanted) > 1 or only is None or members == self.wanted or members - set(self.servers):
             return None
         others = [server for server in self.servers.values() if server.id in members and server is not only]
-        if any(server.running or server.position > only.position for server in others):
+        if any(server.running or server.bare or server.position > only.position for server in others):
             return None
         return _step("restart", [only], "it goes on alone, with as new a tree as any", self.wanted)
 
-    def _fill(self, have: list[Server], empty: list[Server], members: Ids) -> dict[str, Any]:
+    def _fill(self, have: list[Server], without: list[Server], members: Ids) -> dict[str, Any]:
         """Too few have the tree. Right on the way from one server to several; else disks were lost."""
-        if len(have) == 1 and (have[0].sole or have[0].id == self.trusted):
-            need = majority(members) - 1
-            running = [server for server in empty if server.running]
-            chosen = [server for server in empty if not server.running][: need - len(running)]
+        newest = max([*have, *without], key=lambda server: server.position)
+        first = next((server for server in have if server.id == self.trusted), None)
+        if first is None and len(have) == 1 and have[0].sole:
+            first = have[0]
+        if first is not None and first.position == newest.position:
+            need = majority(members) - len(have)
+            running = [server for server in without if server.running]
+            chosen = [server for server in without if not server.running][: need - len(running)]
             if len(running) >= need:
                 return _step("wait", [*have, *running], "they are enough for a quorum")
-            return _step(
-                "start", chosen, f"it makes a quorum with {have[0].name}, and takes its tree", members
-            )
-        lost = ", ".join(server.name for server in empty)
-        with_tree = ", ".join(f"{server.name}, zxid 0x{server.position[1]:x}" for server in have)
+            return _step("start", chosen, f"it makes a quorum with {first.name}, and takes its tree", members)
+        return self._refuse_the_lost(have, without, members, newest)
+
+    def _refuse_the_lost(
+        self, have: list[Server], without: list[Server], members: Ids, newest: Server
+    ) -> dict[str, Any]:
+        """`newest` would win their election: whoever goes on, goes on with its tree."""
+        empty = ", ".join(server.name for server in without if not server.full)
+        bare = ", ".join(f"{server.name}, {_zxid(server)}" for server in without if server.full)
+        whole = ", ".join(f"{server.name}, {_zxid(server)}" for server in have) or "none that was seen"
+        lost = [
+            f"{empty} lost the tree: nothing in their data directories" if empty else "",
+            f"{bare} have snapshots without any transaction log (zookeeper_data_log_dir): what they were told after "
+            "them is gone, if there was anything"
+            if bare
+            else "",
+        ]
         return self._refuse(
-            f"{lost} lost the tree: members of {sorted(members)} with nothing in their data directories. Together they "
-            f"would outvote the server(s) that have it ({with_tree}) and empty the cluster's metadata, so nothing was "
-            "started. Put their disks back, if they still are somewhere. If not, the one copy is all there is, and may "
-            f"lack the last writes; to go on with it: -e zookeeper_trusted_id={have[0].id}"
+            f"{'; '.join(filter(None, lost))}. They are members of {sorted(members)} and together would outvote "
+            f"the server(s) that have the whole tree ({whole}), or those that were not seen, and take acknowledged "
+            "writes from the cluster's metadata, so nothing was started. Put their disks back, if they still are "
+            "somewhere, and bring back the hosts that were not seen. If that cannot be, the newest copy is all "
+            f"there is, and may lack the last writes; to go on with it: -e zookeeper_trusted_id={newest.id}"
         )
 
     # Helpers

@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unit_state import fingerprint_of, unit_state
-from ansible.module_utils.zookeeper_data import VERSION_DIR, current_epoch, last_zxid
+from ansible.module_utils.zookeeper_data import VERSION_DIR, current_epoch, is_bare, last_zxid
 from ansible.module_utils.zookeeper_words import ask_mode, reachable
 
 DOCUMENTATION = """
@@ -90,6 +90,10 @@ epoch:
 zxid:
   description: Its newest transaction, 0 when it has none.
   type: int
+  returned: always
+bare:
+  description: Whether it has snapshots and no transaction log, so that its newest transactions may be lost.
+  type: bool
   returned: always
 sole:
   description: Whether it was the only server with the tree, and nothing was written since.
@@ -196,6 +200,7 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "servers": {str(key): value for key, value in servers.items()},
         "epoch": epoch,
         "zxid": zxid,
+        "bare": is_bare(data_dir, log_dir),
         "sole": mark == [str(epoch), f"{zxid:x}"],
         "client_address": reachable(listens_on),
         "client_port": port,

@@ -29,6 +29,16 @@ def last_zxid(data_dir: Path, log_dir: Path | None = None) -> int:
     return newest
 
 
+def is_bare(data_dir: Path, log_dir: Path | None = None) -> bool:
+    """Whether a server has snapshots and no transaction log at all.
+
+    So it looks when the disk of its dataLogDir was lost: its snapshots may be a day old. A follower that was just
+    filled by its leader, and was told nothing since, looks the same. Purging always leaves a log.
+    """
+    has_snapshots = any(zxid for zxid, _ in _numbered(data_dir, _SNAPSHOT))
+    return has_snapshots and not _numbered(log_dir or data_dir, _LOG)
+
+
 def current_epoch(data_dir: Path) -> int:
     """Returns the epoch of the last leader a server followed, 0 when it never was in an ensemble."""
     try:

@@ -54,6 +54,21 @@ def test_a_log_directory_of_its_own_is_read_and_a_snapshot_alone_is_a_tree(tmp_p
     assert data.last_zxid(snapshots, logs) == 8
 
 
+def test_snapshots_without_any_log_are_told_from_a_tree(tmp_path):
+    snapshots, logs = tmp_path / "data", tmp_path / "logs"
+    for each in (snapshots, logs):
+        each.mkdir()
+        version(each)
+    assert not data.is_bare(snapshots, logs)
+    (snapshots / "version-2" / "snapshot.0").write_bytes(b"")
+    assert not data.is_bare(snapshots, logs)  # that is empty
+    (snapshots / "version-2" / "snapshot.7").write_bytes(b"")
+    assert data.is_bare(snapshots, logs)
+    assert data.is_bare(snapshots)
+    (logs / "version-2" / "log.8").write_bytes(HEADER)
+    assert not data.is_bare(snapshots, logs)
+
+
 def test_a_configuration_tells_its_members_and_a_process_those_it_was_started_with():
     config = info.parse_config("# made\ndataDir=/d\nserver.1=a:2888:3888\nserver.12=[::1]:2888:3888\n")
     assert config["dataDir"] == "/d"

@@ -40,6 +40,13 @@ class Node:
     mark: tuple = ()
     reachable: bool = True
     follows: int = 0
+    bare: bool = False
+    lines: dict = field(default_factory=dict)
+    running_lines: dict = field(default_factory=dict)
+
+    def finds(self, leader):
+        """Whether the leader listens where this one dials it."""
+        return self.running_lines.get(leader.id) == leader.running_lines.get(leader.id)
 
 
 @dataclass
@@ -49,6 +56,10 @@ class World:
     nodes: dict = field(default_factory=dict)
     committed: int = 0
     log: list = field(default_factory=list)
+    port: int = 2888
+
+    def line(self, number):
+        return f"h{number}:{self.port}:3888"
 
     def node(self, number):
         return self.nodes.setdefault(number, Node(number))
@@ -93,7 +104,10 @@ class World:
             voters = [
                 n
                 for n in ranked
-                if leader.id in n.running_with and n.id in leader.running_with and not n.follows
+                if leader.id in n.running_with
+                and n.id in leader.running_with
+                and n.finds(leader)
+                and not n.follows
             ]
             better = [n for n in voters if (n.epoch, n.zxid) > (leader.epoch, leader.zxid)]
             if not better and len(voters) >= steps.majority(leader.running_with):
@@ -113,12 +127,13 @@ class World:
 
     def _follow(self, node, leader):
         node.follows = leader.id
-        node.epoch, node.zxid = leader.epoch, leader.zxid
+        node.epoch, node.zxid, node.bare = leader.epoch, leader.zxid, False
 
     def _join(self, leader):
         """Who comes later needs a quorum of its own list that follows already."""
         for node in self.nodes.values():
-            if node.running and not node.follows and leader.id in node.running_with:
+            dials = leader.id in node.running_with and node.finds(leader)
+            if node.running and not node.follows and dials:
                 following = [
                     n for n in self.nodes.values() if n.follows == leader.id and n.id in node.running_with
                 ]
@@ -143,7 +158,9 @@ class World:
                 "state": "stopped"
                 if not node.running
                 else "current"
-                if node.running_with == wanted and node.settings == SETTINGS
+                if node.running_with == wanted
+                and node.settings == SETTINGS
+                and node.running_lines == self._lines(wanted)
                 else "changed",
                 "enabled": node.enabled,
                 "mode": self._mode(node),
@@ -151,10 +168,15 @@ class World:
                 "epoch": node.epoch,
                 "zxid": node.zxid,
                 "sole": node.mark == (node.epoch, node.zxid),
+                "bare": node.bare,
+                "servers": {str(key): line for key, line in node.lines.items() if len(node.configured) > 1},
             }
             for node in self.nodes.values()
             if node.reachable
         ]
+
+    def _lines(self, members):
+        return {each: self.line(each) for each in members}
 
     def _mode(self, node):
         if not node.running or not node.follows:
@@ -166,7 +188,10 @@ class World:
     def next_step(self, wanted, trusted=0):
         wanted = frozenset(wanted)
         step = steps.zookeeper_next_step(
-            self.seen(wanted), {each: f"h{each}" for each in wanted}, trusted=trusted
+            self.seen(wanted),
+            {each: f"h{each}" for each in wanted},
+            trusted=trusted,
+            lines={str(each): self.line(each) for each in wanted},
         )
         self.log.append(step["why"])
         return step
@@ -192,9 +217,10 @@ class World:
                     yield
                 if members:
                     node.configured, node.settings = members, SETTINGS
+                    node.lines = self._lines(members)
                     yield
                 node.running, node.enabled, node.follows = True, True, 0
-                node.running_with = node.configured
+                node.running_with, node.running_lines = node.configured, node.lines
             yield
 
     def deploy(self, wanted, trusted=0, dies=lambda: False, limit=60):
@@ -280,6 +306,7 @@ def test_a_play_that_dies_anywhere_while_hosts_crash_and_reboot_is_continued_and
             for node in world.nodes.values():
                 if node.enabled and not node.running and chance.random() < 0.7:
                     node.running, node.running_with, node.follows = True, node.configured, 0
+                    node.running_lines = node.lines
                     world.settle()
         # Some states of several deaths are refused, with the tree kept; `World._write` fails where it is lost.
         if world.deploy(ids(after)) == "none":
@@ -333,6 +360,114 @@ def test_empty_servers_do_not_start_while_the_one_that_may_have_the_tree_is_not_
     step = world.next_step({1, 2, 3})
     assert step["action"] == "refuse"
     assert "server 1 (h1, not seen)" in step["why"]
+
+
+def lose_log_disk(node, zxid):
+    """What is left is an older snapshot."""
+    node.running, node.follows, node.zxid, node.bare = False, 0, zxid, True
+
+
+def stop(node):
+    node.running, node.follows = False, 0
+
+
+def test_servers_whose_log_disk_was_lost_do_not_outvote_one_that_is_not_seen():
+    world = installed(1, 2, 3)
+    lose_log_disk(world.nodes[1], 1)
+    lose_log_disk(world.nodes[2], 2)
+    stop(world.nodes[3])
+    world.nodes[3].reachable = False
+    step = world.next_step({1, 2, 3})
+    assert step["action"] == "refuse"
+    assert (
+        "server 1 (h1), zxid 0x1, server 2 (h2), zxid 0x2 have snapshots without any transaction log"
+        in step["why"]
+    )
+    assert "nothing was started" in step["why"]
+    assert "zookeeper_trusted_id=2" in step["why"]
+
+
+def test_two_of_three_servers_without_their_log_disks_are_not_started_before_somebody_says_so():
+    """They might elect each other before the third one is up; and what only they had may be gone."""
+    world = installed(1, 2, 3)
+    lose_log_disk(world.nodes[1], 1)
+    lose_log_disk(world.nodes[2], 2)
+    stop(world.nodes[3])
+    assert world.deploy({1, 2, 3}) == "refuse"
+    assert not any(node.running for node in (world.nodes[1], world.nodes[2]))
+    assert "zookeeper_trusted_id=3" in world.log[-1]
+    assert world.deploy({1, 2, 3}, trusted=3) == "none", world.log
+    assert {node.zxid for node in world.nodes.values()} == {world.committed}
+
+
+def test_one_of_three_servers_without_its_log_disk_starts_when_the_others_serve():
+    world = installed(1, 2, 3)
+    for node in world.nodes.values():
+        stop(node)
+    lose_log_disk(world.nodes[3], 1)
+    first = world.next_step({1, 2, 3})
+    assert (first["action"], first["hosts"]) == ("start", ["h1", "h2"])
+    assert world.deploy({1, 2, 3}) == "none", world.log
+    assert world.nodes[3].zxid == world.committed
+
+
+def test_with_the_operators_word_servers_without_log_disks_go_on_without_the_one_that_is_gone():
+    world = installed(1, 2, 3)
+    lose_log_disk(world.nodes[1], 1)
+    lose_log_disk(world.nodes[2], 2)
+    stop(world.nodes[3])
+    world.nodes[3].reachable = False
+    world.committed = 2  # what is newer is lost, and the operator knows
+    assert world.deploy({1, 2, 3}, trusted=2) == "none", world.log
+    assert world.nodes[1].zxid == world.committed > 2
+
+
+def test_other_ports_of_servers_that_run_are_refused_before_anything_is_touched():
+    world = installed(1, 2, 3)
+    world.port = 2889
+    step = world.next_step({1, 2, 3})
+    assert step["action"] == "refuse"
+    for number in (1, 2, 3):
+        told = (
+            f"server {number} (h{number}) listens at h{number}:2888:3888 and is to be at h{number}:2889:3888"
+        )
+        assert told in step["why"]
+    assert "stop zookeeper.service on all hosts" in step["why"]
+    world.nodes[2].reachable = False
+    assert "server 2 (h2, not seen) listens at h2:2888:3888" in world.next_step({1, 2, 3})["why"]
+
+
+def test_an_ensemble_that_was_stopped_starts_with_other_ports():
+    world = installed(1, 2, 3)
+    world.port = 2889
+    for node in world.nodes.values():
+        stop(node)
+    assert world.deploy({1, 2, 3}) == "none", world.log
+    assert all(node.follows for node in world.nodes.values())
+
+
+def test_a_server_that_is_stopped_may_come_back_at_another_address():
+    """As the host does that takes the place of one that is gone."""
+    world = installed(1, 2, 3)
+    stop(world.nodes[3])
+    lose_disk(world.nodes[3])
+    world.settle()
+    world.line = lambda number: f"{'new' if number == 3 else 'h'}{number}:2888:3888"
+    assert world.deploy({1, 2, 3}) == "none", world.log
+    assert world.nodes[3].zxid == world.committed
+
+
+def test_ports_that_were_set_back_are_no_change():
+    world = installed(1, 2, 3)
+    world.port = 2889
+    stop(world.nodes[1])
+    world.nodes[1].running, world.nodes[1].lines = True, {n: world.line(n) for n in (1, 2, 3)}
+    world.nodes[1].running_lines = world.nodes[1].lines
+    world.settle()
+    assert not world.nodes[1].follows
+    world.port = 2888
+    assert world.deploy({1, 2, 3}) == "none", world.log
+    assert world.nodes[1].follows
 
 
 def test_a_roll_restarts_followers_first_and_the_leader_last():
@@ -404,6 +539,7 @@ def test_two_ensembles_beside_each_other_are_told():
     for number in (2, 3):
         node = world.node(number)
         node.running, node.running_with, node.zxid = True, frozenset({2, 3}), 5
+        node.running_lines = {each: world.line(each) for each in (2, 3)}
     world.nodes[3].follows = world.nodes[2].follows = 2
     step = world.next_step(ids(3))
     assert step["action"] == "refuse"
