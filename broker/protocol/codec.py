@@ -20,7 +20,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Literal, get_args
 
-from broker.protocol.api_keys import APIS
+from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.framing import INT32, write_uvarint
 from broker.protocol.lengths import FIXED_BYTES, Check, element_type, length_check
@@ -33,6 +33,13 @@ Kind = Literal["request", "response"]
 Fields = Mapping[str, Any]
 ZERO_UUID = uuid.UUID(int=0)
 _MAX_ERROR_TEXT = 4096
+# The most elements of an answer, those in elements too: what 200,000 partitions in topics of their own, with five
+# replicas each, have. 50 to 250 bytes each as objects, so 100 MB at most, and of AlterPartition 350 MB.
+_MOST_ANSWERED: Mapping[int, int] = {
+    ApiKey.ALTER_PARTITION: 1_400_000,  # with their ISRs
+    ApiKey.METADATA: 3_500_000,  # with replicas, ISRs, and which of them are away; only `may-stop` asks
+}
+_MOST_ANSWERED_BY_OTHERS = 400_000
 
 
 def count_elements(api_key: int, version: int, body: memoryview, most: int) -> int:
@@ -49,13 +56,18 @@ def decode(
 ) -> Any:
     """Decodes one message body (no header) to its entity. ``counted``: by :func:`count_elements`, whole.
 
-    Raises :class:`ProtocolError` when the bytes are truncated or otherwise no such message. What stands behind a
+    Raises :class:`ProtocolError` when the bytes are truncated or otherwise no such message, or a response has more
+    elements than there can be. What stands behind a
     request is ignored, as Kafka does: librdkafka 2.16 asks for all topics in Metadata v12 with three bytes too many.
     Byte fields are copied out; do not use this for Produce requests or Fetch responses of size.
     """
     view = memoryview(body).toreadonly()
     if not counted:
-        _count(api_key, version, kind, view, sys.maxsize - 1)
+        most = (
+            _MOST_ANSWERED.get(api_key, _MOST_ANSWERED_BY_OTHERS) if kind == "response" else sys.maxsize - 1
+        )
+        if _count(api_key, version, kind, view, most) > most:
+            raise ProtocolError(f"a {APIS[api_key].name} v{version} {kind} of more than {most} elements")
     try:
         entity, size = _read(api_key, version, kind, view)
     except Exception as error:  # the decoder's errors are many: parse, unicode, enum, overflow

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
 
-from broker.protocol.errors import Errors, ProtocolError
-from broker.protocol.framing import read_uvarint, response_prefix, skip_tags, write_uvarint
+from broker.protocol.errors import Errors, ProtocolError, TooManyElements
+from broker.protocol.framing import MAX_TAGS, read_uvarint, response_prefix, skip_tags, write_uvarint
 from broker.utils.file_region import FileRegion
 
 FETCH = 1
 _FLEXIBLE_FROM = 12
 _TOPIC_IDS_FROM = 13
+# Topics and partitions of a leader's answer: no follower follows more. As much of one partition's aborted transactions.
+_MOST_ANSWERED = 400_000
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _PARTITION_V4 = Struct(">ihqq")
@@ -215,9 +217,13 @@ def parse_fetch_response(body: memoryview) -> ReceivedFetch:
         _throttle_ms, error, session_id = _SESSION.unpack_from(body)
         count, position = read_uvarint(body, _SESSION.size)
         partitions: list[ReceivedPartition] = []
+        left = _MOST_ANSWERED - count
         for _ in range(count - 1):
             topic_id = uuid.UUID(bytes=bytes(body[position : position + 16]))
             inner, position = read_uvarint(body, position + 16)
+            left -= inner
+            if left < 0:
+                raise TooManyElements(f"a Fetch response of more than {_MOST_ANSWERED} topics and partitions")
             for _ in range(inner - 1):
                 received, position = _parse_partition(body, position, topic_id)
                 partitions.append(received)
@@ -231,8 +237,8 @@ def parse_fetch_response(body: memoryview) -> ReceivedFetch:
 def _parse_partition(body: memoryview, position: int, topic_id: uuid.UUID) -> tuple[ReceivedPartition, int]:
     index, error, high_watermark, _stable, log_start = _PARTITION_V5.unpack_from(body, position)
     aborted, position = read_uvarint(body, position + _PARTITION_V5.size)
-    for _ in range(aborted - 1):
-        position = skip_tags(body, position + 16)
+    if aborted > 1:  # no follower asks for them
+        position = _skip_aborted(body, position, aborted - 1)
     size, position = read_uvarint(body, position + 4)
     size = max(size - 1, 0)
     records = body[position : position + size]
@@ -242,9 +248,21 @@ def _parse_partition(body: memoryview, position: int, topic_id: uuid.UUID) -> tu
     return ReceivedPartition(topic_id, index, error, high_watermark, log_start, diverging, records), position
 
 
+def _skip_aborted(body: memoryview, position: int, count: int) -> int:
+    if count > _MOST_ANSWERED:
+        raise TooManyElements(f"a Fetch response of more than {_MOST_ANSWERED} aborted transactions")
+    for _ in range(count):
+        position = skip_tags(body, position + 16)
+    return position
+
+
 def _parse_tags(body: memoryview, position: int) -> tuple[tuple[int, int] | None, int]:
     diverging = None
     count, position = read_uvarint(body, position)
+    if not count:
+        return None, position
+    if count > MAX_TAGS:
+        raise ProtocolError(f"{count} tagged fields")
     for _ in range(count):
         tag, position = read_uvarint(body, position)
         size, position = read_uvarint(body, position)

@@ -11,9 +11,13 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Final
 
 from broker.protocol import codec, framing
+from broker.protocol.errors import ProtocolError
+
+_FIRST_BYTES: Final = 16 * 1024
+_KEPT_BYTES: Final = 1 << 20
 
 
 class ChannelError(Exception):
@@ -37,7 +41,7 @@ class BrokerChannel:
     """Connects on demand, and again after an error. Raises :class:`ChannelError` for everything of the network.
 
     The receive buffer is kept between requests and grows to the largest answer seen, so a raw answer is valid only
-    until the next request.
+    until the next request. After a decoded one it is not kept above a mebibyte.
     """
 
     def __init__(
@@ -63,15 +67,29 @@ class BrokerChannel:
         self._closed = False
         self._lent = False
         self._correlation_id = 0
-        self._buffer = bytearray(16 * 1024)
+        self._buffer = bytearray(_FIRST_BYTES)
 
     def __repr__(self) -> str:
         return f"<BrokerChannel {self.host}:{self.port} {self._client_id}>"
 
     def request(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
-        """Sends a message given as a mapping and returns the decoded response entity."""
-        body = self.request_raw(api_key, version, (codec.encode(api_key, version, "request", fields),))
-        return codec.decode(api_key, version, "response", body)
+        """Sends a message given as a mapping and returns the decoded response entity. Raises ProtocolError, too."""
+        try:
+            body = self.request_raw(api_key, version, (codec.encode(api_key, version, "request", fields),))
+            with self.judging():
+                return codec.decode(api_key, version, "response", body)
+        finally:
+            if len(self._buffer) > _KEPT_BYTES:  # nothing is a view of it
+                self._buffer = bytearray(_FIRST_BYTES)
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """Around whatever reads an answer: one that is none ends the connection, and the error says whose it was."""
+        try:
+            yield
+        except ProtocolError as error:
+            self._disconnect()
+            raise ProtocolError(f"broker at {self.host}:{self.port} answered nonsense: {error}") from error
 
     def request_raw(
         self, api_key: int, version: int, body: Sequence[bytes | bytearray | memoryview]
@@ -81,7 +99,9 @@ class BrokerChannel:
         try:
             connection = self._connected()
             connection.sendall(request)
-            return self.body_of(api_key, version, self._receive_frame(connection))
+            frame = self._receive_frame(connection)
+            with self.judging():
+                return self.body_of(api_key, version, frame)
         except OSError as error:
             self._disconnect()
             raise self._error(error) from error

@@ -223,7 +223,10 @@ class ReplicaFetcher:
         if self._given_up:  # meanwhile partitions were added
             return
         body = self._encoded(self._fetch.ask(ready), self._wait_ms)
-        self._accept(parse_fetch_response(channel.request_raw(ApiKey.FETCH, FETCH_VERSION, (body,))))
+        answer = channel.request_raw(ApiKey.FETCH, FETCH_VERSION, (body,))
+        with channel.judging():
+            response = parse_fetch_response(answer)
+        self._accept(response)
 
     # -- on a Processor's loop, while all goes well ----------------------------------------------------------------
 
