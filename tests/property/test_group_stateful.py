@@ -15,7 +15,7 @@ from broker.coordinator.group.group import Group, GroupState
 from broker.coordinator.group.messages import JoinResult, MemberIdentity
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
-from tests.support.group_fakes import Answers, Harness
+from tests.support.group_fakes import Answers, Harness, recounted_bytes
 
 TP = TopicPartition("t", 0)
 SLOTS = 5
@@ -324,6 +324,11 @@ class GroupMachine(RuleBasedStateMachine):
     def acknowledged_commits_are_kept(self) -> None:
         if getattr(self, "committed", -1) >= 0 and not self.h.coordinator._registry.is_loading:
             assert self.h.offsets().get(TP, -1) >= self.committed
+
+    @invariant()
+    def the_account_of_bytes_is_what_a_recount_gives(self) -> None:
+        if hasattr(self, "h"):
+            assert self.h.held_bytes == recounted_bytes(self.h.coordinator)
 
     def teardown(self) -> None:
         """When the log works again and time passes, everybody who waits is answered."""

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from broker.config.broker_config import BrokerConfig
+from broker.coordinator.group import weights
 from broker.coordinator.group.commits import CommitRequest
+from broker.coordinator.group.group import GroupState
 from broker.coordinator.group.group_coordinator import GroupCoordinator
 from broker.coordinator.group.messages import JoinRequest, JoinResult, MemberIdentity, SyncRequest, SyncResult
 from broker.coordinator.group.records import OffsetAndMetadata
@@ -328,6 +330,11 @@ class Harness:
         self.coordinator.commit(group, request)
         return answers
 
+    @property
+    def held_bytes(self) -> int:
+        """What the coordinator says that all groups hold."""
+        return self.coordinator._memory.held
+
     def offsets(self, group: str = GROUP) -> dict[TopicPartition, int]:
         error, found = self.coordinator.fetch_offsets(group, None, require_stable=False)
         assert error is Errors.NONE
@@ -360,4 +367,28 @@ class Harness:
         return joined
 
 
-__all__ = ["Answers", "Harness", "MemoryLog", "SyncResult"]
+def recounted_bytes(coordinator: GroupCoordinator) -> int:
+    """What all groups hold, each thing of theirs weighed anew."""
+    total = 0
+    for cell in coordinator._registry.cells():
+        group = cell.group
+        if group.state is GroupState.DEAD:
+            continue
+        total += weights.group_weight(group.group_id) + sum(
+            map(weights.pending_weight, group.pending_members)
+        )
+        for one in group.members.values():
+            names = (one.member_id, one.group_instance_id, one.client_id, one.client_host)
+            words = weights.words_weight(one.protocols)
+            total += weights.member_weight(names, words)
+        assigned = sum(len(one.assignment) for one in group.members.values())
+        assert group._most_assigned >= assigned
+        total += weights.assignments_weight(len(group.members), group._most_assigned)
+        offsets = group.offsets
+        stored = [offsets._committed, *offsets._in_transactions.values()]
+        total += sum(weights.offset_weight(p, kept.value) for some in stored for p, kept in some.items())
+        total += sum(weights.offset_weight(p, v) for p, values in offsets._pending.items() for v in values)
+    return total
+
+
+__all__ = ["Answers", "Harness", "MemoryLog", "SyncResult", "recounted_bytes"]

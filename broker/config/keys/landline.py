@@ -39,11 +39,17 @@ KEYS: Final = (
         doc="Topics that auto.create.topics.enable makes, at one request and in a second; clients ask for the others "
             "again."),
     Key("landline.group.max.count", INT, 100_000, LOW, valid=at_least(1), use=USED,
-        doc="Groups that this broker coordinates, 2.6 KB each. A member or an offset that would make another one is "
-            "refused with GROUP_MAX_SIZE_REACHED."),
+        doc="Groups that this broker coordinates, 2.8 KB each and what is in them. A member or an offset that would "
+            "make another one is refused with GROUP_MAX_SIZE_REACHED."),
     Key("landline.group.member.max.bytes", INT, 1 << 20, LOW, valid=at_least(1), use=USED,
         doc="What a member may say of itself in JoinGroup: names and metadata of all its protocols. More is refused "
             "with INVALID_REQUEST. It is kept while the session lasts, up to group.max.session.timeout.ms."),
+    Key("landline.group.max.bytes", LONG, 256 << 20, LOW, valid=at_least(1), use=USED,
+        doc="Memory that groups, their members' words and assignments, and their committed offsets may take: 80,000 "
+            "groups of one offset each, or 600,000 offsets of few groups. Above it a new member, or one that says "
+            "more than before, is refused with GROUP_MAX_SIZE_REACHED, and the offset of a partition that the group "
+            "has none of with INVALID_COMMIT_OFFSET_SIZE. Who is in stays in and commits on; what is loaded counts, "
+            "and is not refused."),
     Key("landline.group.pending.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
         doc="Members of a group that were given an id and did not come back with it yet (KIP-394). The next one is "
             "refused with GROUP_MAX_SIZE_REACHED."),

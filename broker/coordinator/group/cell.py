@@ -10,15 +10,18 @@ from typing import TypeVar
 import structlog
 
 from broker.coordinator.group.group import NEVER_MS, Group, GroupState
+from broker.coordinator.group.memory import GroupMemory
 from broker.coordinator.group.messages import Append, Effects, GroupLimits, Moment, Reply
 from broker.coordinator.group.offsets_log import OffsetsLog
 from broker.coordinator.group.rebalance import on_time
 from broker.protocol.errors import Errors
 from broker.utils.clock import Clock
+from broker.utils.line_budget import LineBudget
 from broker.utils.timer import Timer, TimerEntry
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
+_MAX_NAME = 256
 
 
 class GroupCell:
@@ -27,16 +30,19 @@ class GroupCell:
     Invariants: the group is touched only under the lock; replies and appends run without it, one at a time,
     in the order in which they were decided (so what the log holds last is what the group decided last). One
     timer entry serves all deadlines of the group; heartbeats only move a deadline back, which needs no new
-    entry.
+    entry. After each decision the memory knows the group's weight.
     """
 
     __slots__ = (
         "_armed_ms",
         "_clock",
+        "_counted",
         "_draining",
         "_entry",
         "_limits",
+        "_lines",
         "_lock",
+        "_memory",
         "_outbox",
         "_store",
         "_timer",
@@ -45,7 +51,15 @@ class GroupCell:
     )
 
     def __init__(
-        self, group: Group, partition: int, store: OffsetsLog, timer: Timer, clock: Clock, limits: GroupLimits
+        self,
+        group: Group,
+        partition: int,
+        store: OffsetsLog,
+        timer: Timer,
+        clock: Clock,
+        limits: GroupLimits,
+        memory: GroupMemory,
+        lines: LineBudget,
     ) -> None:
         self.group = group
         self.partition = partition
@@ -53,6 +67,9 @@ class GroupCell:
         self._timer = timer
         self._clock = clock
         self._limits = limits
+        self._memory = memory
+        self._lines = lines
+        self._counted = 0  # of the group's weight, what the memory was told
         self._lock = threading.Lock()  # lock order 36
         self._outbox: deque[Reply | Append] = deque()
         self._draining = False
@@ -78,16 +95,33 @@ class GroupCell:
                 len(self.group.members),
             )
             self._outbox.extend(effects)
+            self.count()
         if before is not after:
-            _log.info(
-                "group_state_changed",
-                group=self.group.group_id,
-                before=before.value,
-                after=after.value,
-                generation=generation_id,
-                members=members,
-            )
+            self._tell(before, after, generation_id, members)
         self._drain()
+
+    def count(self) -> None:
+        """Tells the memory what the group weighs now: under the lock, or before anybody else knows the cell."""
+        weight = self.group.weight
+        if weight != self._counted:
+            self._memory.change(weight - self._counted)
+            self._counted = weight
+
+    def _tell(self, before: GroupState, after: GroupState, generation_id: int, members: int) -> None:
+        """A line for each is told to who has few groups. Clients can make many a second."""
+        left_out = self._lines.left_out()
+        if left_out is None:
+            return
+        more = {"left_out": left_out} if left_out else {}
+        _log.info(
+            "group_state_changed",
+            group=self.group.group_id[:_MAX_NAME],
+            before=before.value,
+            after=after.value,
+            generation=generation_id,
+            members=members,
+            **more,
+        )
 
     def ask(self, question: Callable[[Group, Moment], T]) -> T:
         """An answer that has no effects: heartbeats, descriptions, offsets."""

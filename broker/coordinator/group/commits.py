@@ -9,6 +9,7 @@ from typing import Final
 from broker.coordinator.group.append_errors import commit_error
 from broker.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, NEVER_MS, Group, GroupState
 from broker.coordinator.group.membership import check_commit
+from broker.coordinator.group.memory import Admits, admits_all
 from broker.coordinator.group.messages import Append, AppendDone, Effects, MemberIdentity, Moment, Reply
 from broker.coordinator.group.records import (
     OffsetAndMetadata,
@@ -35,16 +36,29 @@ class CommitRequest:
     respond: Callable[[CommitErrors], None]
 
 
-def commit(group: Group, request: CommitRequest, now: Moment, metadata_max_chars: int) -> Effects:
+def commit(
+    group: Group, request: CommitRequest, now: Moment, metadata_max_chars: int, admits: Admits = admits_all
+) -> Effects:
     """Stores the offsets; the answer comes when the log has acknowledged them. Metadata that is too long is
-    refused for its partition alone.
+    refused for its partition alone, and so is what there is no memory for: never an offset that takes the place of one
+    that weighs as much.
     """
     member = request.member
     error = check_commit(group, member.member_id, member.group_instance_id, request.generation_id, now)
     if error is not Errors.NONE:
         return [Reply(request.respond, dict.fromkeys(request.offsets, error))]
-    accepted = {p: o for p, o in request.offsets.items() if _fits(o.metadata, metadata_max_chars)}
-    answer: CommitErrors = dict.fromkeys(request.offsets, Errors.OFFSET_METADATA_TOO_LARGE)
+    answer: CommitErrors = {}
+    accepted: dict[TopicPartition, OffsetAndMetadata] = {}
+    added = 0
+    for partition, value in request.offsets.items():
+        growth = max(group.offsets.growth(partition, value), 0)
+        if not _fits(value.metadata, metadata_max_chars):
+            answer[partition] = Errors.OFFSET_METADATA_TOO_LARGE
+        elif growth and not admits(added + growth):
+            answer[partition] = Errors.INVALID_COMMIT_OFFSET_SIZE
+        else:
+            accepted[partition] = value
+            added += growth
     if not accepted:
         return [Reply(request.respond, answer)]
 
@@ -80,9 +94,11 @@ def _expired(group: Group, now: Moment, retention_ms: int) -> list[TopicPartitio
     if (
         group.protocol_type == CONSUMER_PROTOCOL_TYPE
         and group.state is GroupState.STABLE
-        and group.subscribed_topics is not None
+        and group.offsets.expired(now.wall_ms, retention_ms)
     ):
-        return group.offsets.expired(now.wall_ms, retention_ms, subscribed=group.subscribed_topics)
+        subscribed = group.subscribed_topics()
+        if subscribed is not None:
+            return group.offsets.expired(now.wall_ms, retention_ms, subscribed=subscribed)
     return []
 
 

@@ -17,6 +17,7 @@ from broker.coordinator.group.messages import JoinCallback, JoinedMember, JoinRe
 from broker.coordinator.group.offsets import GroupOffsets
 from broker.coordinator.group.primitives import MalformedRecord
 from broker.coordinator.group.records import GroupRecord, subscribed_topics
+from broker.coordinator.group.weights import assignments_weight, group_weight, pending_weight, words_weight
 from broker.protocol.errors import Errors
 
 NEVER_MS: Final = 1 << 62
@@ -55,7 +56,8 @@ class Group:
 
     Invariants: the leader is a member; ``static_members`` names members only; every protocol that is selected
     is supported by all members; the generation never goes back; in PreparingRebalance there is a join
-    deadline. ``wake_at_ms`` (monotonic) is never later than the earliest deadline in the group.
+    deadline. ``wake_at_ms`` (monotonic) is never later than the earliest deadline in the group. ``weight`` is what all
+    that it holds weighs (:mod:`.weights`), so members change by methods of the group alone.
     """
 
     def __init__(self, group_id: str, created_at: Moment) -> None:
@@ -70,7 +72,6 @@ class Group:
         self.static_members: dict[str, str] = {}
         self.pending_members: dict[str, int] = {}
         self.pending_sync: set[str] = set()
-        self.subscribed_topics: frozenset[str] | None = None
         self.new_member_added = False
         self.join_deadline_ms: int | None = None
         self.initial_delay_left_ms: int | None = None
@@ -79,6 +80,11 @@ class Group:
         self.offsets = GroupOffsets()
         self._awaiting_join = 0
         self._support: Counter[str] = Counter()
+        self._own_weight = group_weight(group_id)
+        self._members_weight = 0
+        # The most bytes that its members were assigned together since it was last without any. They stay the group's
+        # while it rebalances, and whoever gets which share: another may have none of them until then.
+        self._most_assigned = 0
 
     @classmethod
     def from_record(cls, group_id: str, record: GroupRecord, now: Moment) -> Group:
@@ -91,10 +97,10 @@ class Group:
             member = Member.from_record(member_record, record.protocol)
             group.add(member, None)
             group.extend_session(member, now)
+        group._most_assigned = sum(map(len, group.assignments().values()))
         group.protocol_type = record.protocol_type or None
         group.leader_id = record.leader if record.leader in group.members else group.leader_id
         group.state_timestamp_ms = record.state_timestamp_ms if record.state_timestamp_ms >= 0 else None
-        group.subscribed_topics = group._compute_subscribed_topics()
         return group
 
     def to_record(self, assignments: Mapping[str, bytes]) -> GroupRecord:
@@ -118,6 +124,14 @@ class Group:
             raise InvalidTransition(f"group {self.group_id}: {self.state.value} -> {state.value}")
         self.state = state
         self.state_timestamp_ms = now.wall_ms
+
+    @property
+    def weight(self) -> int:
+        """In bytes of memory; of a dead group nothing, for it is about to be forgotten."""
+        if self.state is GroupState.DEAD:
+            return 0
+        assignments = assignments_weight(len(self.members), self._most_assigned)
+        return self._own_weight + self._members_weight + assignments + self.offsets.weight
 
     @property
     def can_rebalance(self) -> bool:
@@ -157,17 +171,21 @@ class Group:
             self.static_members[member.group_instance_id] = member.member_id
         if self.leader_id is None:
             self.leader_id = member.member_id
-        self.pending_members.pop(member.member_id, None)
+        self.forget_pending(member.member_id)
+        self._weigh(member)
         if respond is not None:
             self.await_join(member, respond)
 
     def remove(self, member_id: str) -> None:
         """Forgets the member (or pending member); the eldest left leads if it was the leader."""
-        self.pending_members.pop(member_id, None)
+        self.forget_pending(member_id)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
         if member is None:
             return
+        self._members_weight -= member.weight
+        if not self.members:
+            self._most_assigned = 0
         self._support -= Counter({name for name, _ in member.protocols})
         self._awaiting_join -= member.awaiting_join is not None
         if member.group_instance_id is not None:
@@ -180,6 +198,7 @@ class Group:
         member = self.members.pop(old_id)
         member.member_id = new_id
         self.members[new_id] = member
+        self._weigh(member)
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = new_id
         if self.leader_id == old_id:
@@ -192,7 +211,28 @@ class Group:
     def set_protocols(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
         self._support -= Counter({name for name, _ in member.protocols})
         self._support.update({name for name, _ in protocols})
-        member.protocols = protocols
+        member.protocols, member.words = protocols, words_weight(protocols)
+        self._weigh(member)
+
+    def assign(self, assignments: Mapping[str, bytes]) -> None:
+        """Gives each member its part; those that are not named get an empty one."""
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+        self._most_assigned = max(self._most_assigned, self._assigned_by(assignments))
+
+    def growth_by(self, assignments: Mapping[str, bytes]) -> int:
+        """How much more the members would weigh with these."""
+        size = len(self.members)
+        held = assignments_weight(size, self._most_assigned)
+        return assignments_weight(size, self._assigned_by(assignments)) - held
+
+    def _assigned_by(self, assignments: Mapping[str, bytes]) -> int:
+        return sum(len(assignments.get(member_id, b"")) for member_id in self.members)
+
+    def _weigh(self, member: Member) -> None:
+        weight = member.weight_with(member.words)
+        self._members_weight += weight - member.weight
+        member.weight = weight
 
     def await_join(self, member: Member, respond: JoinCallback) -> None:
         self._awaiting_join += member.awaiting_join is None
@@ -251,10 +291,12 @@ class Group:
         else:
             self.protocol_name = None
             self.transition_to(GroupState.EMPTY, now)
-        self.subscribed_topics = self._compute_subscribed_topics()
 
-    def _compute_subscribed_topics(self) -> frozenset[str] | None:
-        """Topics of all members; None when the members' metadata is not a consumer's."""
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """Topics of all members; None when the members' metadata is not a consumer's.
+
+        Not kept: as a set it is many times the metadata.
+        """
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         try:
@@ -294,8 +336,14 @@ class Group:
         self._set_session(member, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
 
     def add_pending_member(self, member_id: str, deadline_ms: int) -> None:
+        if member_id not in self.pending_members:
+            self._members_weight += pending_weight(member_id)
         self.pending_members[member_id] = deadline_ms
         self.wake_by(deadline_ms)
+
+    def forget_pending(self, member_id: str) -> None:
+        if self.pending_members.pop(member_id, None) is not None:
+            self._members_weight -= pending_weight(member_id)
 
     def wake_by(self, deadline_ms: int) -> None:
         self.wake_at_ms = min(self.wake_at_ms, deadline_ms)

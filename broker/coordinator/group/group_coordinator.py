@@ -20,6 +20,7 @@ from broker.coordinator.group.describe import UNKNOWN_GROUP, FetchedOffset, Grou
 from broker.coordinator.group.group import Group
 from broker.coordinator.group.group_metrics import register_metrics
 from broker.coordinator.group.loader import ReadableLog
+from broker.coordinator.group.memory import Admission, GroupMemory
 from broker.coordinator.group.messages import (
     NO_MEMBER_ID,
     Effects,
@@ -36,15 +37,20 @@ from broker.coordinator.group.ownership import Ownership
 from broker.coordinator.group.partitioning import partition_for
 from broker.coordinator.group.registry import GroupRegistry
 from broker.coordinator.group.settings import GroupSettings
+from broker.coordinator.group.weights import group_weight
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
 from broker.utils.clock import Clock
+from broker.utils.line_budget import LineBudget
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
 
 _MAX_NAME_BYTES: Final = 0x7FFF
 _UUID_SUFFIX_BYTES: Final = 37
+# Of state changes of groups: of a broker's 10,000 lines in 30 s that journald takes.
+_LINES_A_SECOND: Final = 10
+_LINES_AT_ONCE: Final = 100
 
 LeaveCallback = Callable[[Errors, list[Errors]], None]
 
@@ -75,11 +81,14 @@ class GroupCoordinator:
         self._scheduler = scheduler
         self._clock = clock
         self._store = OffsetsLog(appender, self._settings.commit_timeout_ms, clock)
+        clock_ms = clock.monotonic_ms
+        self._lines = LineBudget(clock_ms, per_second=_LINES_A_SECOND, at_once=_LINES_AT_ONCE)
+        self._memory = GroupMemory(self._limits.max_bytes, LineBudget(clock_ms, per_second=1, at_once=1))
         self._registry = GroupRegistry(self.partition_for, self._limits.max_groups)
         self._ownership = Ownership(self._registry, log_of, self._make_cell, scheduler, clock, self._limits)
         self._active = False
         if metrics is not None:
-            register_metrics(metrics, self._registry)
+            register_metrics(metrics, self._registry, self._memory)
 
     # -- life
 
@@ -131,12 +140,16 @@ class GroupCoordinator:
             return
         if request.member_id != NO_MEMBER_ID:
             found: GroupCell | Errors = self._registry.find(group_id) or Errors.UNKNOWN_MEMBER_ID
-        else:
+        elif self._has_room(group_id, joining.weight_of(request)):
             found = self._registry.get_or_create(group_id, self._new_cell)
+        else:
+            found = Errors.GROUP_MAX_SIZE_REACHED
         if isinstance(found, Errors):
             request.respond(JoinResult(request.member_id, found))
             return
-        found.run(lambda group, now: joining.join(group, request, now, self._limits))
+        admits = self._admits(group_id)
+        found.run(lambda group, now: joining.join(group, request, now, self._limits, admits))
+        admits.tell()
 
     def sync(self, group_id: str, request: SyncRequest) -> None:
         error = self._refusal(group_id)
@@ -147,7 +160,9 @@ class GroupCoordinator:
         if error is not None or cell is None:
             request.respond(SyncResult(error or Errors.UNKNOWN_MEMBER_ID))
             return
-        cell.run(lambda group, now: membership.sync(group, request, now, self._limits))
+        admits = self._admits(group_id)
+        cell.run(lambda group, now: membership.sync(group, request, now, self._limits, admits))
+        admits.tell()
 
     def heartbeat(self, group_id: str, identity: MemberIdentity, generation_id: int) -> Errors:
         """While groups are loaded a heartbeat is taken on trust."""
@@ -181,7 +196,9 @@ class GroupCoordinator:
             request.respond(dict.fromkeys(request.offsets, found))
             return
         max_chars = self._settings.metadata_max_chars
-        found.run(lambda group, now: commits.commit(group, request, now, max_chars))
+        admits = self._admits(group_id)
+        found.run(lambda group, now: commits.commit(group, request, now, max_chars, admits))
+        admits.tell()
 
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
@@ -247,6 +264,18 @@ class GroupCoordinator:
         names = [request.protocol_type, request.group_instance_id or "", *(n for n, _ in request.protocols)]
         return None if all(map(_fits, names)) else Errors.INVALID_REQUEST  # it could not be stored
 
+    def _has_room(self, group_id: str, more: int) -> bool:
+        """Whether the group is there, or there is memory for it and ``more``. Else it is told of."""
+        if self._registry.find(group_id) is not None:
+            return True
+        admits = self._admits(group_id)
+        has_room = admits(group_weight(group_id) + more)
+        admits.tell()
+        return has_room
+
+    def _admits(self, group_id: str) -> Admission:
+        return Admission(self._memory, group_id)
+
     def _committing_cell(self, group_id: str, request: CommitRequest) -> GroupCell | Errors:
         """Without a generation no group need be there; one with a generation comes from an older time."""
         cell = self._registry.find(group_id)
@@ -254,6 +283,8 @@ class GroupCoordinator:
             return cell
         if request.generation_id >= 0:
             return Errors.ILLEGAL_GENERATION
+        if not self._has_room(group_id, 0):
+            return Errors.INVALID_COMMIT_OFFSET_SIZE
         return self._registry.get_or_create(group_id, self._new_cell)
 
     def _leave(
@@ -271,10 +302,21 @@ class GroupCoordinator:
 
     def _new_cell(self, group_id: str, partition: int) -> GroupCell:
         now = Moment(self._clock.monotonic_ms(), self._clock.wall_ms())
-        return self._make_cell(Group(group_id, now), partition)
+        cell = self._make_cell(Group(group_id, now), partition)
+        cell.count()
+        return cell
 
     def _make_cell(self, group: Group, partition: int) -> GroupCell:
-        return GroupCell(group, partition, self._store, self._timer, self._clock, self._limits)
+        return GroupCell(
+            group,
+            partition,
+            self._store,
+            self._timer,
+            self._clock,
+            self._limits,
+            self._memory,
+            self._lines,
+        )
 
 
 def _fits(name: str) -> bool:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.coordinator.group.group import GroupState
+from broker.coordinator.group.memory import GroupMemory
 from broker.coordinator.group.registry import GroupRegistry
 from broker.metrics.registry import Metrics
 
 _PREFIX: Final = "kafka_coordinator_group_groupmetadatamanager_"
 
 
-def register_metrics(metrics: Metrics, registry: GroupRegistry) -> None:
+def register_metrics(metrics: Metrics, registry: GroupRegistry, memory: GroupMemory) -> None:
     """Counted when they are asked for; nothing is kept for them."""
 
     def offsets() -> float:
@@ -23,6 +24,11 @@ def register_metrics(metrics: Metrics, registry: GroupRegistry) -> None:
 
     metrics.gauge(_PREFIX + "numgroups", "Groups coordinated here.", groups)
     metrics.gauge(_PREFIX + "numoffsets", "Committed offsets kept here.", offsets)
+    metrics.gauge(
+        "landline_group_bytes",
+        "Memory that groups, their members and their offsets take",
+        lambda: memory.held,
+    )
     for state in GroupState:
         name = _PREFIX + "numgroups" + state.value.lower()
         metrics.gauge(name, f"Groups in state {state.value}.", _count_of(registry, state))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from broker.coordinator.group.append_errors import store_error
 from broker.coordinator.group.group import Group, GroupState
 from broker.coordinator.group.member import Member
+from broker.coordinator.group.memory import Admits, admits_all
 from broker.coordinator.group.messages import (
     NO_MEMBER_ID,
     Append,
@@ -28,14 +29,21 @@ from broker.coordinator.group.rebalance import (
     store_group,
     try_complete_join,
 )
+from broker.coordinator.group.weights import assignments_weight, member_weight, pending_weight, words_weight
 from broker.protocol.errors import Errors
 
 _WITHOUT_CURRENT_MEMBERS = (GroupState.EMPTY, GroupState.DEAD)
 
 
-def join(group: Group, request: JoinRequest, now: Moment, limits: GroupLimits) -> Effects:
+def join(
+    group: Group, request: JoinRequest, now: Moment, limits: GroupLimits, admits: Admits = admits_all
+) -> Effects:
     """Decides about one JoinGroup; its answer may come now, with the next generation, or with a record's
     storing.
+
+    Whom there is no memory for is told GROUP_MAX_SIZE_REACHED, as by ``group.max.size``: clients then give up with that
+    error, where they would ask again at once, and all the time, if they were told to try later. A member that says no
+    more than before is never refused.
     """
     if not _has_room(group, request.member_id, limits):
         group.remove(request.member_id)
@@ -44,6 +52,8 @@ def join(group: Group, request: JoinRequest, now: Moment, limits: GroupLimits) -
         effects = _refuse(request, Errors.COORDINATOR_NOT_AVAILABLE)
     elif not group.supports(request.protocol_type, request.protocols):
         effects = _refuse(request, Errors.INCONSISTENT_GROUP_PROTOCOL)
+    elif not admits(_growth(group, request)):
+        effects = _refuse(request, Errors.GROUP_MAX_SIZE_REACHED)
     elif request.member_id == NO_MEMBER_ID:
         effects = _join_new(group, request, now, limits)
     else:
@@ -60,6 +70,31 @@ def _has_room(group: Group, member_id: str, limits: GroupLimits) -> bool:
         has_joined = member is not None and member.awaiting_join is not None
         return has_joined or group.awaiting_join_count < limits.max_size
     return member is not None or len(group.members) < limits.max_size
+
+
+def _growth(group: Group, request: JoinRequest) -> int:
+    """How much more the group weighs once the request is granted; nothing when it is not to be for other reasons."""
+    instance_id = request.group_instance_id
+    holder = (
+        group.static_members.get(instance_id or "")
+        if request.member_id == NO_MEMBER_ID
+        else request.member_id
+    )
+    member = group.members.get(holder or "")
+    if member is not None:
+        return member.weight_with(words_weight(request.protocols)) - member.weight
+    if request.member_id == NO_MEMBER_ID:
+        if request.require_known_member_id and instance_id is None:
+            return pending_weight(request.new_member_id)
+        return weight_of(request)
+    return weight_of(request) if request.member_id in group.pending_members else 0
+
+
+def weight_of(request: JoinRequest) -> int:
+    """What the member weighs that the request makes."""
+    member_id = request.member_id or request.new_member_id
+    names = (member_id, request.group_instance_id, request.client_id, request.client_host)
+    return member_weight(names, words_weight(request.protocols)) + assignments_weight(1, 0)
 
 
 def _join_new(group: Group, request: JoinRequest, now: Moment, limits: GroupLimits) -> Effects:

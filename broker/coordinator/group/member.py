@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.coordinator.group.messages import JoinCallback, JoinRequest, SyncCallback
 from broker.coordinator.group.records import MemberRecord
+from broker.coordinator.group.weights import member_weight, words_weight
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member has no id to send heartbeats with yet; if its client gave up, this is how long its join may
@@ -30,6 +31,8 @@ class Member:
         "protocols",
         "rebalance_timeout_ms",
         "session_timeout_ms",
+        "weight",
+        "words",
     )
 
     def __init__(
@@ -49,7 +52,9 @@ class Member:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
+        self.words = words_weight(protocols)
         self.assignment = b""
+        self.weight = 0  # as its group counts it; told by the group
         self.awaiting_join: JoinCallback | None = None
         self.awaiting_sync: SyncCallback | None = None
         self.is_new = False
@@ -92,6 +97,11 @@ class Member:
             self.metadata(protocol),
             assignment,
         )
+
+    def weight_with(self, words: int) -> int:
+        """What it would weigh with protocols of such a weight."""
+        names = (self.member_id, self.group_instance_id, self.client_id, self.client_host)
+        return member_weight(names, words)
 
     @property
     def is_static(self) -> bool:

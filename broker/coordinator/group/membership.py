@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from broker.coordinator.group.append_errors import store_error
 from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.memory import Admits, admits_all
 from broker.coordinator.group.messages import (
     NO_MEMBER_ID,
     Append,
@@ -40,8 +41,12 @@ _HEARTBEAT_ANSWERS: Mapping[GroupState, Errors] = {
 }
 
 
-def sync(group: Group, request: SyncRequest, now: Moment, limits: GroupLimits) -> Effects:
-    """Members wait for their assignment; the leader brings it, and it counts once it is stored."""
+def sync(
+    group: Group, request: SyncRequest, now: Moment, limits: GroupLimits, admits: Admits = admits_all
+) -> Effects:
+    """Members wait for their assignment; the leader brings it, and it counts once it is stored. Where there is no
+    memory for it, they join again, as when it cannot be stored.
+    """
     error = _sync_error(group, request)
     if error is not None:
         return [Reply(request.respond, SyncResult(error))]
@@ -54,7 +59,10 @@ def sync(group: Group, request: SyncRequest, now: Moment, limits: GroupLimits) -
         member, SyncResult(Errors.REBALANCE_IN_PROGRESS)
     )  # an earlier try of its own
     member.awaiting_sync = request.respond
-    if group.is_leader(member.member_id):
+    if group.is_leader(member.member_id) and not admits(group.growth_by(request.assignments)):
+        effects += reset_assignments(group, Errors.COORDINATOR_NOT_AVAILABLE, now)
+        effects += maybe_prepare_rebalance(group, now, limits)
+    elif group.is_leader(member.member_id):
         effects.append(_store_assignments(group, request, limits))
     return effects
 

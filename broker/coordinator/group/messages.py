@@ -35,6 +35,7 @@ class GroupLimits:
     max_member_bytes: int = 1 << 20
     max_groups: int = 100_000
     max_pending_members: int = 10_000
+    max_bytes: int = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from broker.coordinator.group.records import OffsetAndMetadata
+from broker.coordinator.group.weights import offset_weight
 from broker.utils.topic_partition import TopicPartition
 
 
@@ -20,15 +21,16 @@ class GroupOffsets:
     """Offsets that were stored, those being stored, and those of transactions without an end.
 
     Invariant: what :meth:`get` answers has been acknowledged by the log, and of two acknowledged commits of a
-    partition it is the one that stands later in the log. The group's lock owns it.
+    partition it is the one that stands later in the log. ``weight`` is that of all three. The group's lock owns it.
     """
 
-    __slots__ = ("_committed", "_in_transactions", "_pending")
+    __slots__ = ("_committed", "_in_transactions", "_pending", "weight")
 
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, CommittedOffset] = {}
         self._pending: dict[TopicPartition, list[OffsetAndMetadata]] = {}
         self._in_transactions: dict[int, dict[TopicPartition, CommittedOffset]] = {}
+        self.weight = 0
 
     def __len__(self) -> int:
         return len(self._committed)
@@ -46,11 +48,11 @@ class GroupOffsets:
         return {partition: committed.value for partition, committed in self._committed.items()}
 
     def load(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        self._committed.update(offsets)
+        self._put(self._committed, offsets)
 
     def load_transaction(self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Offsets of a transaction that had no end when the log was read."""
-        self._in_transactions.setdefault(producer_id, {}).update(offsets)
+        self._put(self._in_transactions.setdefault(producer_id, {}), offsets)
 
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether a transaction without an end has an offset for the partition (KIP-447)."""
@@ -60,6 +62,14 @@ class GroupOffsets:
         """These commits are on their way to the log."""
         for partition, value in offsets.items():
             self._pending.setdefault(partition, []).append(value)
+            self.weight += offset_weight(partition, value)
+
+    def growth(self, partition: TopicPartition, value: OffsetAndMetadata) -> int:
+        """How much more than what is known of the partition ``value`` weighs; nothing and less: as much as is there."""
+        known = self.get(partition)
+        if known is None and partition in self._pending:
+            known = self._pending[partition][-1]
+        return offset_weight(partition, value) - (0 if known is None else offset_weight(partition, known))
 
     def finish(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], appended_at: int | None) -> None:
         """What :meth:`begin` announced was acknowledged at offset ``appended_at``, or failed (None). What was removed
@@ -71,15 +81,20 @@ class GroupOffsets:
                 continue
             known = self._committed.get(partition)
             if known is None or known.appended_at <= appended_at:
-                self._committed[partition] = CommittedOffset(appended_at, value)
+                self._put(self._committed, {partition: CommittedOffset(appended_at, value)})
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Drops the offsets, those on their way too, and returns the partitions that had one."""
         removed = []
         for partition in partitions:
             pending, committed = self._pending.pop(partition, None), self._committed.pop(partition, None)
-            if pending is not None or committed is not None:
-                removed.append(partition)
+            if pending is None and committed is None:
+                continue
+            removed.append(partition)
+            gone = pending or []
+            self.weight -= sum(offset_weight(partition, value) for value in gone)
+            if committed is not None:
+                self.weight -= offset_weight(partition, committed.value)
         return removed
 
     def partitions(self, topic: str | None = None) -> list[TopicPartition]:
@@ -108,6 +123,16 @@ class GroupOffsets:
             and _is_expired(value, now_ms, retention_ms, unused_since_ms)
         ]
 
+    def _put(
+        self, into: dict[TopicPartition, CommittedOffset], offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        for partition, committed in offsets.items():
+            known = into.get(partition)
+            if known is not None:
+                self.weight -= offset_weight(partition, known.value)
+            self.weight += offset_weight(partition, committed.value)
+            into[partition] = committed
+
     def _forget_pending(self, partition: TopicPartition, value: OffsetAndMetadata) -> bool:
         """Whether that very commit was still pending."""
         pending = self._pending.get(partition, [])
@@ -116,7 +141,9 @@ class GroupOffsets:
             self._pending[partition] = left
         else:
             self._pending.pop(partition, None)
-        return len(left) < len(pending)
+        forgotten = len(pending) - len(left)
+        self.weight -= forgotten * offset_weight(partition, value)
+        return forgotten > 0
 
 
 def _is_expired(

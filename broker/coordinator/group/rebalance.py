@@ -97,8 +97,7 @@ def store_group(group: Group, assignments: Mapping[str, bytes], then: AppendDone
 
 def set_assignments(group: Group, assignments: Mapping[str, bytes], now: Moment) -> Effects:
     """The leader's assignment is stored: the generation is complete and everybody who waits gets its part."""
-    for member in group.members.values():
-        member.assignment = assignments.get(member.member_id, b"")
+    group.assign(assignments)
     group.transition_to(GroupState.STABLE, now)
     effects: Effects = []
     for member in group.members.values():
@@ -192,7 +191,7 @@ def _on_sync_deadline(group: Group, now: Moment, limits: GroupLimits) -> Effects
 def _expire_pending_members(group: Group, now: Moment) -> Effects:
     late = [m for m, deadline_ms in group.pending_members.items() if deadline_ms <= now.monotonic_ms]
     for member_id in late:
-        del group.pending_members[member_id]
+        group.forget_pending(member_id)
     return try_complete_join(group, now) if late else []
 
 

@@ -30,6 +30,7 @@ class GroupSettings:
                 max_member_bytes=config.int("landline.group.member.max.bytes"),
                 max_groups=config.int("landline.group.max.count"),
                 max_pending_members=config.int("landline.group.pending.max.count"),
+                max_bytes=config.int("landline.group.max.bytes"),
             ),
             offsets_partitions=config.int("offsets.topic.num.partitions"),
             commit_timeout_ms=config.int("offsets.commit.timeout.ms"),

@@ -1,0 +1,55 @@
+"""What groups, members and offsets weigh in this process: bytes, as measured, with room for what is not asked for each.
+
+Each is told from what it is made of alone, so that whoever takes it away takes away as much as came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from broker.coordinator.group.records import OffsetAndMetadata
+from broker.utils.topic_partition import TopicPartition
+
+_GROUP: Final = 2_800  # with its cell and its lock
+_MEMBER: Final = 1_024
+_PROTOCOL: Final = 128
+_PENDING: Final = 128
+_OFFSET: Final = 320
+# A member's words, and its assignment, weigh so much at least, and metadata is counted in such steps: what grows by
+# little does not grow. A member read from the log has one protocol, and says all of them when it comes back.
+_MEMBER_WORDS: Final = 1_024
+_MEMBER_ASSIGNMENT: Final = 1_024
+_METADATA_STEP: Final = 64
+
+
+def text_weight(text: str) -> int:
+    """Not by sys.getsizeof, which tells more once somebody asked for the text's UTF-8."""
+    return 49 + len(text) if text.isascii() else 76 + 4 * len(text)
+
+
+def group_weight(group_id: str) -> int:
+    return _GROUP + text_weight(group_id)
+
+
+def pending_weight(member_id: str) -> int:
+    return _PENDING + text_weight(member_id)
+
+
+def words_weight(protocols: Iterable[tuple[str, bytes]]) -> int:
+    """What a member says of itself: by much more than its bytes where it is in many pieces."""
+    return sum(_PROTOCOL + text_weight(name) + len(metadata) for name, metadata in protocols)
+
+
+def member_weight(names: Iterable[str | None], words: int) -> int:
+    """``names`` are its id, instance id, client id and host; ``words`` is :func:`words_weight` of its protocols."""
+    return _MEMBER + max(words, _MEMBER_WORDS) + sum(text_weight(name) for name in names if name)
+
+
+def assignments_weight(members: int, assigned_bytes: int) -> int:
+    return max(assigned_bytes, members * _MEMBER_ASSIGNMENT)
+
+
+def offset_weight(partition: TopicPartition, value: OffsetAndMetadata) -> int:
+    metadata = -(-text_weight(value.metadata) // _METADATA_STEP) * _METADATA_STEP
+    return _OFFSET + text_weight(partition.topic) + metadata
