@@ -56,6 +56,10 @@ class ConnectionQuotas:
     def total(self) -> int:
         return self._total
 
+    def protects(self, listener: str) -> bool:
+        """Whether it is the brokers' own, and another is there for clients."""
+        return listener == self._protected_listener
+
     def add(self, address: str) -> None:
         """Raises :class:`TooManyConnectionsError` and counts nothing when a limit is reached."""
         with self._lock:

@@ -186,7 +186,7 @@ class Processor:
     def _turn(self) -> None:
         before = time.monotonic_ns()
         more = self._answered or self._dear or self._crowd or self._arrived
-        timeout = 0.0 if more else _RETRY_S if self._stalled else _TICK_S
+        timeout = 0.0 if more else _RETRY_S if self._stalled or self._rations.waiting else _TICK_S
         events = self._epoll.poll(timeout)
         now_ns = self.loop_ns = time.monotonic_ns()
         self.idle_ns += now_ns - before
@@ -222,6 +222,8 @@ class Processor:
             self._serve_crowd(now_ms)
         if self._dear:
             self._serve_dear(now_ms)
+        if self._memory.over:
+            self._memory.collect()
         if self._rations.waiting:
             for connection in self._rations.fed():
                 self._watch(connection)
@@ -282,7 +284,7 @@ class Processor:
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         connection.last_active_ms = now_ms
         if mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR) and not connection.muted:
-            if connection.wants_room() and not self._rations.may_grow(connection):
+            if connection.wants_room() and connection.memory.over and not self._rations.may_grow(connection):
                 self._watch(connection)
                 if mask & (select.EPOLLHUP | select.EPOLLERR):
                     self._close(connection)
@@ -386,9 +388,13 @@ class Processor:
         for _ in range(len(self._stalled)):
             connection, request = self._stalled.popleft()
             address = connection.info.client_address
-            if connection.fd >= 0 and (address in full or not request.again()):
+            if connection.fd < 0:
+                request.drop()
+            elif address in full or not request.again():
                 full.add(address)
                 self._stalled.append((connection, request))
+            else:
+                del request.again  # it holds the request, which holds it
 
     def _go_on(self, connection: Connection) -> None:
         connection.put_off = False  # where answers are yet to be sent, that decides when it goes on
@@ -466,7 +472,9 @@ class Processor:
     def _register_arrived(self, now_ms: int) -> None:
         for _ in range(min(len(self._arrived), _MOST_ARRIVALS)):
             sock, info = self._arrived.popleft()
-            connection = Connection(sock, info, self._max_frame_bytes, now_ms, self._memory)
+            if not self._quotas.protects(info.listener_name):
+                info.memory = self._memory
+            connection = Connection(sock, info, self._max_frame_bytes, now_ms, info.memory)
             connection.on_answer = partial(self._on_answer, connection)
             connection.events = select.EPOLLIN
             connection.cost_ns = self._dear_addresses.first_cost(info.client_address)
@@ -531,9 +539,9 @@ class Processor:
             if connection.cost_ns > DEAR_NS:
                 self._dear_addresses.add(connection.info.client_address, now_ms)
             idle_ms = now_ms - connection.last_active_ms
-            if connection.buffer is not None and (idle_ms > _BUFFER_IDLE_MS or self._memory.over):
+            if connection.buffer is not None and (idle_ms > _BUFFER_IDLE_MS or connection.memory.over):
                 connection.release_idle_buffer()
-            if self._memory.over and self._is_overdue(connection, now_ms):
+            if connection.memory.over and self._is_overdue(connection, now_ms):
                 log_refusal(
                     "unfinished_request_dropped",
                     connection.info.client_address,
@@ -551,5 +559,5 @@ class Processor:
 
     def _is_overdue(self, connection: Connection, now_ms: int) -> bool:
         """Not where we are what it waits for. Who does not read its answers is waited for by us."""
-        owed = connection.muted and connection.in_flight
+        owed = (connection.muted and connection.in_flight) or connection.memory.keeps_too_much
         return 0 < connection.begun_ms < now_ms - LONGEST_FRAME_MS and not owed

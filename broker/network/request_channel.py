@@ -13,17 +13,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.network.fair_rounds import FairRounds
+from broker.network.request_memory import RequestMemory
 from broker.utils.file_region import FileRegion
 from broker.utils.purgatory import DelayedOperation
 
 Payload = Sequence[bytes | FileRegion]
+_UNCOUNTED = RequestMemory()
 
 
 @dataclass(slots=True)
 class ConnectionInfo:
     """Who asks. ``connection_id`` is Kafka's ``local:port-remote:port-index``. ``reads_cold``: what the peer fetched
     last was not in the page cache, so what it fetches next will not be either. ``waiting``: its fetch that waits for
-    data, one at a time. ``gone``: the connection is closed, nobody will read an answer.
+    data, one at a time. ``gone``: the connection is closed, nobody will read an answer. ``memory`` counts the bodies
+    that are kept, but those of brokers.
     """
 
     connection_id: str
@@ -34,6 +37,7 @@ class ConnectionInfo:
     reads_cold: bool = False
     waiting: DelayedOperation | None = None
     gone: bool = False
+    memory: RequestMemory = _UNCOUNTED
 
 
 class Request:
@@ -86,7 +90,7 @@ class Request:
 
     def keep(self) -> None:
         """Copies the body so that it outlives the receive buffer: before the request leaves the Processor's thread."""
-        self.body = memoryview(bytearray(self.body))
+        self.body = self.connection.memory.keep(self.body)
 
     def respond(self, payload: Payload) -> None:
         """Answers with a complete frame: length, response header and body."""
@@ -99,6 +103,11 @@ class Request:
     def close_connection(self) -> None:
         """Gives up on the peer."""
         self._finish(None)
+
+    def drop(self) -> None:
+        """Its connection has gone before anybody had it: nothing is to come of it."""
+        self.body = memoryview(b"")
+        del self.again
 
     def _finish(self, payload: Payload | None) -> None:
         complete, self._complete = self._complete, None

@@ -29,8 +29,8 @@ class PeakMemory(RequestMemory):
 
     peak = 0
 
-    def change(self, by: int) -> None:
-        super().change(by)
+    def _change(self, by: int) -> None:
+        super()._change(by)
         self.peak = max(self.peak, self.used)
 
 
@@ -41,6 +41,9 @@ class Guest:
         self.starved, self.begun_ms, self.held, self.fd = False, fd, 1, fd
 
 
+# A request of so many bytes is kept until the test says so.
+KEPT = 800 * KIB
+kept: list[Request] = []
 # A request of so many bytes is answered with more than a socket takes, when the test says so.
 LATE = 77
 LATE_ANSWER = 32 * 1024 * KIB
@@ -51,22 +54,30 @@ def served(request: Request) -> Verdict:
     if len(request.body) == LATE:
         late.append(request)
         return Verdict.SERVED
+    if len(request.body) == KEPT:
+        request.keep()
+        kept.append(request)
+        return Verdict.QUEUED
+    answer(request)
+    return Verdict.SERVED
+
+
+def answer(request: Request) -> None:
     body = struct.pack(">ii", 8, request.correlation_id) + struct.pack(">i", len(request.body))
     request.respond((body,))
-    return Verdict.SERVED
 
 
 @pytest.fixture
 def server() -> Iterator[SocketServer]:
     server = SocketServer(
-        [Endpoint("127.0.0.1", 0, "PLAINTEXT", "PLAINTEXT")],
+        [Endpoint("127.0.0.1", 0, "PLAINTEXT", "PLAINTEXT"), Endpoint("127.0.0.1", 0, "BROKER", "PLAINTEXT")],
         num_processors=1,
         max_frame_bytes=FRAME + KIB,
         idle_ms=-1,
         send_buffer=-1,
         receive_buffer=-1,
         backlog=50,
-        quotas=ConnectionQuotas(100, 100, {}),
+        quotas=ConnectionQuotas(100, 100, {}, protected_listener="BROKER"),
     )
     server.memory = PeakMemory(BUDGET)
     server.bind()
@@ -75,8 +86,8 @@ def server() -> Iterator[SocketServer]:
     server.stop()
 
 
-def connect(server: SocketServer) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.bound_ports["PLAINTEXT"]), WAIT_S)
+def connect(server: SocketServer, listener: str = "PLAINTEXT") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.bound_ports[listener]), WAIT_S)
 
 
 def asked(sock: socket.socket, size: int) -> int:
@@ -195,3 +206,89 @@ def test_without_a_limit_nothing_is_short(limit: int) -> None:
     memory = RequestMemory(limit)
     memory.change(1 << 40)
     assert not memory.over
+
+
+def test_a_kept_body_counts_until_nobody_has_it_any_more() -> None:
+    memory = RequestMemory(10)
+    kept_body = memory.keep(memoryview(b"twelve bytes"))
+    part = kept_body[:6]
+    assert (bytes(part), memory.used, memory.kept, memory.over) == (b"twelve", 12, 12, True)
+    del kept_body
+    memory.collect()
+    assert memory.over
+    del part
+    memory.collect()
+    assert (memory.used, memory.kept, memory.over) == (0, 0, False)
+
+
+def test_nobody_is_favoured_while_what_is_kept_is_the_whole_budget() -> None:
+    memory = RequestMemory(10)
+    rations: Rations[Guest] = Rations(memory)
+    kept_body = memory.keep(memoryview(bytes(10)))
+    guests = [Guest(1), Guest(2)]
+    assert [rations.may_grow(guest) for guest in guests] == [False, False]
+    assert rations.fed() == []
+    del kept_body
+    assert rations.fed() == guests
+
+
+def test_bodies_that_wait_for_a_handler_are_part_of_the_budget_and_given_back(server: SocketServer) -> None:
+    kept.clear()
+    sizes: list[int] = []
+
+    def ask() -> None:
+        with connect(server) as sock:
+            sizes.append(asked(sock, KEPT))
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: server.memory.keeps_too_much)
+    with connect(server) as small, connect(server, "BROKER") as broker:
+        for _ in range(5):
+            assert asked(small, 100) == 100
+            assert asked(broker, FRAME) == FRAME
+    assert server.memory.kept <= BUDGET + 2 * KEPT
+    answered = 0
+    while answered < 20:
+        wait_until(lambda: bool(kept))
+        answer(kept.pop())
+        answered += 1
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert sizes == [KEPT] * 20
+    # Both halves of it: what has come in part, and what is kept.
+    assert server.memory.peak <= 2 * BUDGET + 2 * FRAME + 20 * 512 * KIB  # type: ignore[attr-defined]
+    wait_until(lambda: server.memory.used - server.memory.kept == 0)
+    server.memory.collect()
+    assert server.memory.used == 0
+
+
+def test_bodies_of_who_hangs_up_are_given_back_when_no_handler_has_them_any_more(
+    server: SocketServer,
+) -> None:
+    kept.clear()
+    with connect(server) as sock:
+        sock.sendall(request_frame(0, 3, bytes(KEPT)))
+        wait_until(lambda: len(kept) == 1)
+    wait_until(lambda: kept[0].connection.gone)
+    server.memory.collect()
+    assert server.memory.kept == KEPT
+    kept.clear()
+    server.memory.collect()
+    assert server.memory.kept == 0
+
+
+def test_one_request_larger_than_the_budget_is_served(server: SocketServer) -> None:
+    server.memory.limit = 100 * KIB
+    kept.clear()
+    with connect(server) as sock, connect(server) as next_one:
+        sock.sendall(request_frame(0, 3, bytes(KEPT)))
+        wait_until(lambda: len(kept) == 1)
+        assert server.memory.keeps_too_much
+        threading.Thread(
+            target=lambda: next_one.sendall(request_frame(0, 3, bytes(FRAME))), daemon=True
+        ).start()
+        answer(kept.pop())
+        assert sock.recv(12)
+        assert next_one.recv(12)

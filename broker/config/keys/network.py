@@ -54,10 +54,11 @@ KEYS: Final = (
     Key("queued.max.requests", INT, 500, HIGH, valid=at_least(1), use=USED,
         doc="How many requests may wait for a handler thread before the processors stop reading."),
     Key("queued.max.request.bytes", LONG, -1, MEDIUM, use=USED,
-        doc="Bytes of requests that have come in part, over all connections, above which no more is read of them; -1 "
-            "is no limit. One goes on to its end even then, so that it is passed by socket.request.max.bytes at most; "
-            "what is not whole after 30 s is closed while memory is short. Without it a connection can hold "
-            "socket.request.max.bytes."),
+        doc="Bytes of requests that have come in part or wait for a handler, over all connections but those of the "
+            "brokers' own listener where it is not the only one; above it no more is read of large ones; -1 is no "
+            "limit. One goes on to its end even then, while those that wait take less than all of it, so that it is "
+            "passed by as much again and socket.request.max.bytes at most; what is not whole after 30 s is closed "
+            "while memory is short. Without it a connection can hold socket.request.max.bytes twice."),
     Key("socket.send.buffer.bytes", INT, -1, HIGH, use=USED,
         doc="SO_SNDBUF of the broker's sockets; -1 lets the system size it by what each reader takes. Kafka's "
             "default is 102400, which makes a reader of large answers wait for each 100 KiB (ADR 15)."),
