@@ -59,6 +59,7 @@ def check_together(get: Get, given: Mapping[str, Value], complain: Complain) -> 
     _check_protocol_version(get, complain)
     _check_connection_overrides(get, complain)
     _check_request_memory(get, complain)
+    _check_max_connections(get, complain)
 
 
 def _check_identity(get: Get, complain: Complain) -> None:
@@ -129,4 +130,12 @@ def _check_request_memory(get: Get, complain: Complain) -> None:
         complain(
             "queued.max.request.bytes",
             f"{budget} is less than socket.request.max.bytes {largest}: raise it, or give -1 for no limit",
+        )
+
+
+def _check_max_connections(get: Get, complain: Complain) -> None:
+    if get("max.connections") == 0 and "," not in get("listeners"):
+        complain(
+            "max.connections",
+            "0 lets nobody in, and the brokers neither, who have no listener of their own: at least 1 is expected",
         )

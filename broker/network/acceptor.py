@@ -1,18 +1,25 @@
-"""The Acceptor: one thread a listener that accepts connections and deals them to the Processors in turn."""
+"""The Acceptor: one thread a listener that accepts connections and deals them to the Processors in turn.
+
+At ``max.connections`` it accepts no more, and they wait in the kernel's backlog; the brokers' own listener goes on.
+Above ``max.connection.creation.rate`` they are accepted, for else nobody knows whose they are, and wait in turns
+(:mod:`.arrivals`).
+"""
 
 from __future__ import annotations
 
 import errno
 import itertools
+import select
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import structlog
 
 from broker.config.endpoint import Endpoint
+from broker.network.arrivals import Arrivals, has_gone
 from broker.network.connection_quotas import ConnectionQuotas, TooManyConnectionsError
 from broker.network.processor import Processor
 from broker.network.request_channel import ConnectionInfo
@@ -21,6 +28,8 @@ from broker.utils.refusal_log import log_refusal
 _log = structlog.get_logger(__name__)
 _FD_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 1.0  # the rate may be changed meanwhile
+_FULL_PAUSE_S = 0.05
+_NO_ROOM_PAUSE_S = 0.005  # so that a backlog of 50 from one address is through in a quarter of a second
 
 
 class BindError(Exception):
@@ -37,6 +46,10 @@ class Acceptor:
         self._socket = _bind(endpoint, receive_buffer)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self._arrivals: Arrivals[tuple[socket.socket, tuple[str, int]]] = Arrivals()
+        self._ready = select.poll()
+        self._number = itertools.count()
+        self._turn: Iterator[Processor] = iter(())
 
     @property
     def port(self) -> int:
@@ -60,19 +73,67 @@ class Acceptor:
             self._thread.join()
 
     def _run(self, processors: Sequence[Processor], quotas: ConnectionQuotas) -> None:
-        turn = itertools.cycle(processors)
-        for number in itertools.count():
-            while (pause_s := quotas.pause_s(self.endpoint.listener_name)) > 0:
-                if self._stopped.wait(min(pause_s, _LONGEST_PAUSE_S)):
-                    return
+        self._turn = itertools.cycle(processors)
+        self._ready.register(self._socket, select.POLLIN)
+        while not self._stopped.is_set():
             try:
-                sock, address = self._socket.accept()
+                self._accept(quotas)
             except OSError as error:
-                if self._stopped.is_set():
-                    return
-                self._on_accept_error(error)
-                continue
-            self._deal(sock, address, number, next(turn), quotas)
+                if not self._stopped.is_set():
+                    self._on_accept_error(error)
+        while self._arrivals:
+            host, (sock, _) = self._arrivals.next()
+            self._refuse(sock, host, quotas)
+
+    def _accept(self, quotas: ConnectionQuotas) -> None:
+        """Deals one that waited, or accepts one: as soon as there is one, or for a while where others wait."""
+        listener, pause_s = self.endpoint.listener_name, 0.0
+        if self._arrivals:
+            pause_s = min(quotas.pause_s(listener), _LONGEST_PAUSE_S)
+            if pause_s <= 0:
+                self._deal_next(quotas)
+                return
+        if quotas.is_full(listener):
+            log_refusal(
+                "connections_wait",
+                listener,
+                f"max.connections={quotas.limits.max_connections} reached",
+                action="raise max.connections, or lower max.connections.per.ip",
+            )
+            self._stopped.wait(_FULL_PAUSE_S)
+            return
+        if pause_s and not self._ready.poll(pause_s * 1_000):
+            return
+        sock, address = self._socket.accept()
+        host = address[0].removeprefix("::ffff:")
+        try:
+            quotas.add(host)
+        except TooManyConnectionsError as error:
+            log_refusal("connection_refused", host, str(error))
+            sock.close()
+            return
+        if not pause_s and quotas.pause_s(listener) <= 0:
+            self._deal(sock, host, address)
+        elif not self._arrivals.add(host, (sock, address)):
+            log_refusal(
+                "connection_refused",
+                host,
+                f"max.connection.creation.rate={quotas.limits.creation_rate} is passed, and too many wait already",
+            )
+            self._refuse(sock, host, quotas)
+            self._stopped.wait(_NO_ROOM_PAUSE_S)  # the kernel's backlog makes them wait
+
+    def _deal_next(self, quotas: ConnectionQuotas) -> None:
+        while self._arrivals:
+            host, (sock, address) = self._arrivals.next()
+            if not has_gone(sock):
+                self._deal(sock, host, address)
+                return
+            self._refuse(sock, host, quotas)
+
+    def _refuse(self, sock: socket.socket, host: str, quotas: ConnectionQuotas) -> None:
+        sock.close()
+        quotas.remove(host)
 
     def _on_accept_error(self, error: OSError) -> None:
         _log.error(
@@ -83,29 +144,15 @@ class Acceptor:
         )
         self._stopped.wait(_FD_PAUSE_S)
 
-    def _deal(
-        self,
-        sock: socket.socket,
-        address: tuple[str, int],
-        number: int,
-        to: Processor,
-        quotas: ConnectionQuotas,
-    ) -> None:
-        host = address[0].removeprefix("::ffff:")
-        try:
-            quotas.add(host)
-        except TooManyConnectionsError as error:
-            log_refusal("connection_refused", host, str(error))
-            sock.close()
-            return
+    def _deal(self, sock: socket.socket, host: str, address: tuple[str, int]) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._send_buffer > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
         local = sock.getsockname()
-        identity = f"{local[0]}:{local[1]}-{address[0]}:{address[1]}-{number}"
-        to.adopt(
+        identity = f"{local[0]}:{local[1]}-{address[0]}:{address[1]}-{next(self._number)}"
+        next(self._turn).adopt(
             sock, ConnectionInfo(identity, host, self.endpoint.listener_name, self.endpoint.security_protocol)
         )
 

@@ -60,15 +60,22 @@ class ConnectionQuotas:
         """Whether it is the brokers' own, and another is there for clients."""
         return listener == self._protected_listener
 
+    def is_full(self, listener: str) -> bool:
+        """Whether ``max.connections`` is reached, which keeps no broker from another."""
+        return self._total >= self.limits.max_connections and not self.protects(listener)
+
+    @property
+    def excess(self) -> int:
+        """How many connections are to be closed: brokers are let in, and others give way."""
+        return 0 if self._protected_listener is None else self._total - self.limits.max_connections
+
     def add(self, address: str) -> None:
-        """Raises :class:`TooManyConnectionsError` and counts nothing when a limit is reached."""
+        """Raises :class:`TooManyConnectionsError` and counts nothing when the address has reached its limit."""
         with self._lock:
             limits = self.limits
             limit = limits.overrides.get(address, limits.max_per_ip)
             if self._counts[address] >= limit:
                 raise TooManyConnectionsError(f"max.connections.per.ip={limit} reached by {address}")
-            if self._total >= limits.max_connections:
-                raise TooManyConnectionsError(f"max.connections={limits.max_connections} reached")
             self._counts[address] += 1
             self._total += 1
 

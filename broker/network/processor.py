@@ -27,10 +27,11 @@ from broker.network.connection import Connection
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.crowd import CROWD_NS, TURN_NS, Crowd
 from broker.network.request_channel import ConnectionInfo, Request
-from broker.network.request_memory import LONGEST_FRAME_MS, Rations, RequestMemory
+from broker.network.request_memory import Rations, RequestMemory
 from broker.network.request_times import RequestTimes
 from broker.network.shares import DEAR_NS, DEAR_TURN_NS, VISIT_NS, DearAddresses, cost_after
-from broker.network.slow_readers import DELETED_FILE_MS, holds_deleted_file
+from broker.network.slow_readers import DELETED_FILE_MS
+from broker.network.sweep import MOST_CLOSED, Sweep, least_needed
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import parse_request_header
 from broker.utils.refusal_log import log_refusal
@@ -40,7 +41,6 @@ _SHARED_BUFFER = 256 * 1024
 _MAX_IN_FLIGHT = 128
 _TICK_S = 1.0
 _RETRY_S = 0.005
-_BUFFER_IDLE_MS = 5_000
 _FEW = 4  # so many need no look at the clock: each has its own bound
 _MOST_ARRIVALS = 64  # of a turn: each takes some 20 µs
 
@@ -100,8 +100,6 @@ class Processor:
         self._dispatch = dispatch
         self._settle = settle
         self._max_frame_bytes = max_frame_bytes
-        self._idle_ms = idle_ms
-        self._deleted_file_ms = deleted_file_ms
         self._quotas = quotas
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -123,7 +121,7 @@ class Processor:
         self._memory = memory or RequestMemory()
         self._rations: Rations[Connection] = Rations(self._memory)
         self._stopping = self._ended = False
-        self._next_sweep_ms = 0
+        self._sweep = Sweep(idle_ms, deleted_file_ms, self._memory, self._dear_addresses)
         self._thread_id = 0
         self._thread = threading.Thread(target=self._run, name=f"network-thread-{index}", daemon=True)
 
@@ -185,7 +183,7 @@ class Processor:
 
     def _turn(self) -> None:
         before = time.monotonic_ns()
-        more = self._answered or self._dear or self._crowd or self._arrived
+        more = self._answered or self._dear or self._crowd or self._arrived or not self._sweep.due_ms
         timeout = 0.0 if more else _RETRY_S if self._stalled or self._rations.waiting else _TICK_S
         events = self._epoll.poll(timeout)
         now_ns = self.loop_ns = time.monotonic_ns()
@@ -228,8 +226,11 @@ class Processor:
             for connection in self._rations.fed():
                 self._watch(connection)
         self._settle_and_flush()
-        if now_ms >= self._next_sweep_ms:
-            self._sweep(now_ms)
+        if now_ms >= self._sweep.due_ms:
+            for connection in self._sweep.to_close(self._connections.values(), now_ms):
+                self._close(connection)
+            if self._quotas.excess > 0:
+                self._close_excess()
 
     def _settle_and_flush(self) -> None:
         self._settle()
@@ -480,6 +481,8 @@ class Processor:
             connection.cost_ns = self._dear_addresses.first_cost(info.client_address)
             self._connections[connection.fd] = connection
             self._epoll.register(connection.fd, select.EPOLLIN)
+        if self._quotas.excess > 0:
+            self._close_excess()
 
     def _register_invited(self) -> None:
         while self._invited:
@@ -531,33 +534,22 @@ class Processor:
         connection.in_flight.clear()
         self._quotas.remove(connection.info.client_address)
 
-    def _sweep(self, now_ms: int) -> None:
-        """Closes connections idle for ``connections.max.idle.ms`` and takes back buffers that lie idle."""
-        self._next_sweep_ms = now_ms + 1_000
-        self._dear_addresses.forget_old(now_ms)
-        for connection in list(self._connections.values()):
-            if connection.cost_ns > DEAR_NS:
-                self._dear_addresses.add(connection.info.client_address, now_ms)
-            idle_ms = now_ms - connection.last_active_ms
-            if connection.buffer is not None and (idle_ms > _BUFFER_IDLE_MS or connection.memory.over):
-                connection.release_idle_buffer()
-            if connection.memory.over and self._is_overdue(connection, now_ms):
-                log_refusal(
-                    "unfinished_request_dropped",
-                    connection.info.client_address,
-                    f"queued.max.request.bytes={self._memory.limit} is used up, and this one has not come to its end",
-                    bytes=connection.filled,
-                )
-                self._close(connection)
-                continue
-            if holds_deleted_file(connection, now_ms, self._deleted_file_ms):
-                self._close(connection)
-                continue
-            if 0 <= self._idle_ms < idle_ms and not connection.in_flight:
-                _log.info("idle_connection_closed", peer=connection.info.client_address, idle_ms=idle_ms)
-                self._close(connection)
-
-    def _is_overdue(self, connection: Connection, now_ms: int) -> bool:
-        """Not where we are what it waits for. Who does not read its answers is waited for by us."""
-        owed = (connection.muted and connection.in_flight) or connection.memory.keeps_too_much
-        return 0 < connection.begun_ms < now_ms - LONGEST_FRAME_MS and not owed
+    def _close_excess(self) -> None:
+        """``max.connections`` is passed, for brokers are let in all the same: others make room, as in Kafka."""
+        excess = min(self._quotas.excess, MOST_CLOSED)
+        clients = (
+            connection
+            for connection in self._connections.values()
+            if not self._quotas.protects(connection.info.listener_name)
+        )
+        for connection in least_needed(clients, excess):
+            if self._quotas.excess <= 0:
+                return  # another Processor was first
+            log_refusal(
+                "connection_closed_for_a_broker",
+                connection.info.client_address,
+                f"max.connections={self._quotas.limits.max_connections} is passed, and it was the longest unused",
+                listener=connection.info.listener_name,
+                action="raise max.connections, or lower max.connections.per.ip",
+            )
+            self._close(connection)

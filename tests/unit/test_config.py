@@ -171,6 +171,7 @@ def test_all_problems_are_told_at_once_with_lines_and_nearest_keys():
         ("zookeeper.connect", " ", "must be set"),
         ("leader.replication.throttled.rate", "5", "only as a dynamic config"),
         ("max.connections.per.ip.overrides", "1.2.3.4", "is not address:count"),
+        ("max.connections", "0", "lets nobody in, and the brokers neither"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused(key, text, message):
@@ -182,6 +183,14 @@ def test_two_listeners_on_one_port_are_refused_unless_the_system_chooses():
     names = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"}
     assert "the same port 9092" in problems_of({**names, "listeners": both.format(9092)})["listeners"]
     assert len(make(props={**names, "listeners": both.format(0)}).listeners) == 2
+
+
+def test_no_clients_at_all_are_let_in_where_the_brokers_have_a_listener_of_their_own():
+    names = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKER:PLAINTEXT"}
+    listeners = {"listeners": "PLAINTEXT://:9092,BROKER://:9093", "inter.broker.listener.name": "BROKER"}
+    assert make(props={**names, **listeners, "max.connections": "0"}).int("max.connections") == 0
+    with pytest.raises(ConfigError, match="and the brokers neither"):
+        make().with_dynamic({}, {"max.connections": "0"})
 
 
 def test_both_ways_to_name_the_inter_broker_listener_are_refused():

@@ -60,10 +60,24 @@ def test_limits_change_while_connections_are_there() -> None:
     quotas.limits = ConnectionLimits(3, 3)
     quotas.add("a")
     quotas.limits = ConnectionLimits(3, 4, {"b": 0})
-    with pytest.raises(TooManyConnectionsError, match=r"max\.connections=3"):
-        quotas.add("a")
+    assert quotas.is_full("CLIENT")
     with pytest.raises(TooManyConnectionsError, match=r"per\.ip=0"):
         quotas.add("b")
     for _ in range(3):
         quotas.remove("a")
     assert quotas.total == 0
+
+
+def test_brokers_are_let_in_beyond_the_limit_and_the_others_give_way() -> None:
+    quotas = ConnectionQuotas(1, 100, {}, protected_listener="BROKER")
+    quotas.add("client")
+    assert (quotas.is_full("CLIENT"), quotas.is_full("BROKER"), quotas.excess) == (True, False, 0)
+    quotas.add("broker")
+    assert quotas.excess == 1
+
+
+def test_nobody_gives_way_where_brokers_have_no_listener_of_their_own() -> None:
+    quotas = ConnectionQuotas(0, 100, {})
+    quotas.add("client or broker")
+    assert quotas.is_full("PLAINTEXT")
+    assert quotas.excess == 0

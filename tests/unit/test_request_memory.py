@@ -128,7 +128,7 @@ def test_half_frames_stop_at_the_budget_and_small_requests_are_answered(
         wait_until(lambda: server.memory.over)
         with connect(server) as small:
             assert asked(small, 100) == 100
-        monkeypatch.setattr("broker.network.processor.LONGEST_FRAME_MS", 1)
+        monkeypatch.setattr("broker.network.sweep.LONGEST_FRAME_MS", 1)
         wait_until(lambda: not server.memory.over)
         with connect(server) as large:
             assert asked(large, FRAME) == FRAME
@@ -153,7 +153,7 @@ def test_half_a_frame_of_who_reads_no_answer_is_given_up_too(
         for request in late:
             answer = struct.pack(">ii", 4 + LATE_ANSWER, request.correlation_id) + bytes(LATE_ANSWER)
             request.respond((answer,))
-        monkeypatch.setattr("broker.network.processor.LONGEST_FRAME_MS", 1)
+        monkeypatch.setattr("broker.network.sweep.LONGEST_FRAME_MS", 1)
         wait_until(lambda: not server.memory.over)
     finally:
         for hog in hogs:

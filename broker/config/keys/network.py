@@ -75,7 +75,9 @@ KEYS: Final = (
     Key("socket.connection.setup.timeout.max.ms", LONG, 30000, MEDIUM,
         doc="The upper bound that the connection set-up time-out backs off to."),
     Key("max.connections", INT, INT_MAX, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE, use=USED,
-        doc="How many connections one broker accepts at a time."),
+        doc="How many connections one broker has at a time. More are accepted when others have gone; on the brokers' "
+            "own listener, where it is not the only one, at once: the least used of the others are closed for them. "
+            "0 needs such a listener."),
     Key("max.connections.per.ip", INT, INT_MAX, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE, use=USED,
         doc="How many connections one client address may hold."),
     Key("max.connections.per.ip.overrides", STRING, "", MEDIUM, mode=CLUSTER_WIDE, use=USED,
@@ -83,9 +85,9 @@ KEYS: Final = (
     Key("max.connection.creation.rate", INT, INT_MAX, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE,
         use=USED,
         doc="New connections per second, over all listeners but the brokers' own where it is not the only one; more "
-            "are accepted later."),
+            "are served later, in turns by address. Of one address 512 wait on each listener, others are closed."),
     Key("connections.max.idle.ms", LONG, 600_000, MEDIUM, use=USED,
-        doc="A connection silent for this long is closed."),
+        doc="A connection silent for this long is closed. One line in the log for all of a second."),
     Key("connections.max.reauth.ms", LONG, 0, MEDIUM,
         doc="How long a SASL session lives before the client must authenticate again; 0 for ever."),
     Key("connection.failed.authentication.delay.ms", INT, 100, LOW, valid=at_least(0),
