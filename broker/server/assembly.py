@@ -149,6 +149,11 @@ def make_broker_handlers() -> RequestHandlerPool:
     return RequestHandlerPool(RequestChannel(_OF_BROKERS), _BROKER_HANDLERS, "broker-request-handler")
 
 
+def make_long_handlers(config: BrokerConfig) -> RequestHandlerPool:
+    """One handler for clients' requests that wait for ZooKeeper many times over."""
+    return RequestHandlerPool(RequestChannel(config.int("queued.max.requests")), 1, "long-request-handler")
+
+
 def make_introducer() -> RequestHandlerPool:
     """Who looks up peers that would speak as brokers and are not known: one at a time."""
     return RequestHandlerPool(RequestChannel(_STRANGERS), 1, "peer-look-up")

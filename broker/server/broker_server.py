@@ -305,6 +305,8 @@ class BrokerServer:
     def _start_apis(self, steps: StartupSteps) -> None:
         self._pool = assembly.make_handlers(self.config)
         steps.undo_by("RequestHandlerPool", self._pool.shutdown)
+        long = assembly.make_long_handlers(self.config)
+        steps.undo_by("LongRequestHandler", long.shutdown)
         brokers = assembly.make_broker_handlers()
         steps.undo_by("BrokerRequestHandlerPool", brokers.shutdown)
         askers = assembly.make_askers()
@@ -344,6 +346,7 @@ class BrokerServer:
             broker_epoch=self._membership.epoch_of_requests,
             submit=self._pool.submit,
             submit_of_broker=brokers.submit,
+            submit_long=long.submit,
             depth=Depth(self.config.str("landline.produce.validation")),
             peers=peers,
             submit_of_stranger=introducer.submit,

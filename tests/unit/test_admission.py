@@ -53,6 +53,7 @@ class Handlers:
     full: bool = False
     work: list[Callable[[], None]] = field(default_factory=list)
     of_brokers: list[Callable[[], None]] = field(default_factory=list)
+    long: list[Callable[[], None]] = field(default_factory=list)
     dear: list[bool] = field(default_factory=list)
     peers: BrokerPeers = field(default_factory=BrokerPeers)
 
@@ -63,6 +64,13 @@ class Handlers:
         if not self.full:
             self.work.append(work)
         return not self.full
+
+    def submit_long(
+        self, work: Callable[[], None], _request: Request | None = None, *, dear: bool = False
+    ) -> bool:
+        assert not dear, "it has a thread of its own"
+        self.long.append(work)
+        return True
 
     def submit_of_broker(
         self, work: Callable[[], None], _request: Request | None = None, *, dear: bool = False
@@ -179,7 +187,7 @@ def test_too_many_elements_are_refused_by_a_handler_before_they_are_decoded(
     with structlog.testing.capture_logs() as lines:
         assert apis(handlers).dispatch(request) is Verdict.QUEUED
         assert not request.done
-        handlers.work.pop()()
+        (handlers.long or handlers.work).pop()()
     assert request.done
     [line] = [line for line in lines if line["event"] == "request_refused"]
     assert "more than 100000" in line["reason"]
@@ -286,6 +294,11 @@ def test_what_only_asks_is_not_computed_for_who_has_gone(
         (ApiKey.LIST_GROUPS, 0, b"", True),
         (ApiKey.CREATE_TOPICS, 0, int32(0) + bytes(4), False),
         (ApiKey.OFFSET_FETCH, 5, b"\0\1g" + int32(-1), True),
+        (ApiKey.DESCRIBE_CONFIGS, 0, int32(0), False),
+        (ApiKey.DESCRIBE_LOG_DIRS, 0, int32(-1), True),
+        (ApiKey.ELECT_LEADERS, 0, int32(-1) + bytes(4), True),
+        (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, bytes(4) + b"\1\0", True),
+        (ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, bytes(4) + b"\0\0", True),
     ],
 )
 def test_what_computes_for_long_is_dear_and_what_waits_for_others_is_not(
@@ -294,6 +307,31 @@ def test_what_computes_for_long_is_dear_and_what_waits_for_others_is_not(
     handlers = Handlers()
     apis(handlers).dispatch(request_of(key, version, content))
     assert handlers.dear == [dear]
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "small", "large"),
+    [
+        (ApiKey.CREATE_TOPICS, 0, 2 * KIB, 2 * KIB + 1),
+        (ApiKey.DELETE_TOPICS, 0, 2 * KIB, 2 * KIB + 1),
+        (ApiKey.CREATE_PARTITIONS, 0, 2 * KIB, 1 << 20),
+        (ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 2 * KIB, 1 << 20),
+        (ApiKey.DESCRIBE_CONFIGS, 0, 64, 65),
+    ],
+)
+def test_what_waits_for_the_store_a_thousand_times_over_does_so_on_a_thread_of_its_own(
+    key: ApiKey, version: int, small: int, large: int
+) -> None:
+    """It computes in between: eight at once would hold the interpreter's lock from the network threads, and as dear
+    work one would keep what only computes waiting for ZooKeeper.
+    """
+    handlers = Handlers()
+    served = apis(handlers)
+    for size in (small, large, large):
+        assert served.dispatch(request_of(key, version, b"\xff" * size)) is Verdict.QUEUED
+    assert handlers.dear == [False]
+    assert len(handlers.work) == 1
+    assert len(handlers.long) == 2
 
 
 def test_a_request_without_room_is_handed_over_later_without_being_looked_at_again() -> None:

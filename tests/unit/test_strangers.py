@@ -56,6 +56,7 @@ class Cluster:
         self.clients, self.brokers, self.strangers = Lane(), Lane(), Lane()
         self.submit, self.submit_of_broker = self.clients.submit, self.brokers.submit
         self.submit_of_stranger = self.strangers.submit
+        self.submit_long = self.clients.submit
         self.hosts = {BROKER}
         self.reads = 0
         self.fails = False

@@ -57,9 +57,9 @@ def no_room(work: Callable[[], None], request: Request | None = None, *, dear: b
 @dataclass(slots=True)
 class ApiContext:
     """Read by every handler; ``submit`` hands work that may block to the RequestHandlerPool (False: it is full),
-    ``submit_of_broker`` what a broker or the controller asks to handlers that are kept for that.
-    ``submit_of_stranger`` the look-up of a peer that would speak as a broker. ``depth``: how far clients' batches are
-    looked into.
+    ``submit_of_broker`` what a broker or the controller asks to handlers that are kept for that, ``submit_long`` what
+    waits for the store many times over to one of its own, ``submit_of_stranger`` the look-up of a peer that would speak
+    as a broker to another. ``depth``: how far clients' batches are looked into.
     """
 
     config: BrokerConfig
@@ -84,6 +84,7 @@ class ApiContext:
     broker_epoch: Callable[[], int]
     submit: Submit
     submit_of_broker: Submit
+    submit_long: Submit
     depth: Depth = Depth.FIRST
     peers: BrokerPeers = field(default_factory=BrokerPeers)
     submit_of_stranger: Submit = no_room

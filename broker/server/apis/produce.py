@@ -15,7 +15,7 @@ from broker.protocol.produce_messages import (
     encode_produce_response,
     parse_produce_request,
 )
-from broker.record.header import CODEC_MASK, HEADER_BYTES, batch_size_at
+from broker.record.header import CODEC_MASK, HEADER_BYTES, batch_size_at, read_header
 from broker.record.inspection import INLINE_PACKED_BYTES, inspect
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, respond_body
@@ -41,6 +41,8 @@ _ATTRIBUTES_AT: Final = 22  # the low byte of the batch's attributes
 _INLINE_BYTES: Final = HEADER_BYTES + INLINE_PACKED_BYTES
 _ZSTD: Final = 4
 _ZSTD_FROM: Final = 7
+# Of records that are all looked at, 1.2 µs each: as many are no more than their compression, which lets others compute.
+_FEW_RECORDS: Final = 1_000
 _BAD_ACKS = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
 Responses = Mapping[TopicPartition, PartitionResponse]
 
@@ -55,11 +57,12 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         return ctx.queue_for(request, lambda: _handle_many(request, ctx), dear=True)
     if _is_refused(request, message):
         return Verdict.SERVED
-    recompress = _must_recompress(message, ctx)
-    if not recompress and _append(request, message, ctx, inline=True):
+    walked = _records_to_walk(message, ctx)
+    if walked is None and _append(request, message, ctx, inline=True):
         return Verdict.SERVED
     # To compress lets the interpreter's lock go, so several may; to walk records keeps it.
-    return ctx.queue_for(request, lambda: _append_here(request, ctx), dear=not recompress)
+    is_dear = walked is None or walked > _FEW_RECORDS
+    return ctx.queue_for(request, lambda: _append_here(request, ctx), dear=is_dear)
 
 
 def _handle_many(request: Request, ctx: ApiContext) -> None:
@@ -151,13 +154,17 @@ def _not_here(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
     return Errors.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _must_recompress(message: ProduceRequest, ctx: ApiContext) -> bool:
+def _records_to_walk(message: ProduceRequest, ctx: ApiContext) -> int | None:
+    """How many records are to be looked at, and compressed anew, for the sake of their topics' configs: as many as
+    their batches claim, for no more are looked at. None where no config asks for it.
+    """
+    count = None
     for topic, partitions in message.topics:
         for index, records in partitions:
             log = ctx.replica_manager.local_log(TopicPartition(topic, index))
             if log is not None and records is not None and log.needs_recompression(records):
-                return True
-    return False
+                count = (count or 0) + max(read_header(records).record_count, 0)
+    return count
 
 
 def _partitions(message: ProduceRequest) -> list[TopicPartition]:

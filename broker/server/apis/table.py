@@ -133,7 +133,8 @@ class Apis:
     def _admitted(self, route: Route, rule: Rule, module: ModuleType, function: Handler) -> RawHandler:
         is_dear: Callable[[Any], bool] | None = module.is_dear if route.dear else None
         here_bytes, most = rule.here_bytes, rule.here_elements
-        submit = self._ctx.submit
+        submit, submit_long = self._ctx.submit, self._ctx.submit_long
+        computes = not rule.blocks
 
         def serve(request: Request, _ctx: ApiContext) -> Verdict:
             if rule.for_brokers:
@@ -147,8 +148,8 @@ class Apis:
                     request,
                     rule,
                     lambda: self._serve_later(request, rule, module, function),
-                    submit,
-                    dear=not rule.blocks,
+                    submit if computes or size <= rule.blocks else submit_long,
+                    dear=computes,
                 )
             message = codec.decode(key, version, "request", body, counted=counted)
             if is_dear is not None and is_dear(message):
@@ -157,7 +158,7 @@ class Apis:
                     rule,
                     lambda: self._serve(request, message, module, function),
                     submit,
-                    dear=not rule.blocks,
+                    dear=True,
                 )
             self._serve(request, message, module, function)
             return Verdict.SERVED
