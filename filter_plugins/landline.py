@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -94,6 +95,17 @@ def broker_urls(hosts: Iterable[Mapping[str, Any]], http_port: int, port_step: i
     ]
 
 
+def address_or_nothing(host: object) -> str:
+    """Returns `host` when it is an address that can be listened on, else nothing: a name may stand for 127.0.1.1 on
+    its own host, where nobody else would come in.
+    """
+    try:
+        found = ipaddress.ip_address(str(host))
+    except ValueError:
+        return ""
+    return "" if found.is_unspecified else str(host)
+
+
 def broker_id_clashes(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
     """Returns, in words, the ids that more than one broker would have; takes the hosts' inventory variables.
 
@@ -139,6 +151,7 @@ class FilterModule:
             "broker_instances": broker_instances,
             "broker_between": broker_between,
             "broker_urls": broker_urls,
+            "address_or_nothing": address_or_nothing,
             "broker_id_clashes": broker_id_clashes,
             "zookeeper_connect": zookeeper_connect,
         }

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterable
@@ -30,6 +31,12 @@ options:
     description: File that is there when the wanted release is installed.
     type: path
     required: true
+  http_host:
+    description:
+      - Address that the brokers' HTTP endpoints are to listen on.
+      - It is refused when it is none of the host's own, for no broker would start then. Empty is all interfaces.
+    type: str
+    default: ""
   timeout:
     description: Seconds a broker may take to say whether it is the controller.
     type: float
@@ -105,6 +112,22 @@ def unknown_brokers(found: Iterable[str], wanted: Iterable[int]) -> list[str]:
     return sorted(name for name in found if name not in expected)
 
 
+def why_not_own(host: str) -> str | None:
+    """Returns why nothing on this host can listen on an address or name; None when something can."""
+    if not host:
+        return None
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+    except OSError as error:
+        return (
+            f"broker_http_host={host} is no address of this host ({error}): set it to one of its own that others "
+            'reach, or to "" for all interfaces'
+        )
+    return None
+
+
 def look(params: dict[str, Any]) -> dict[str, Any]:
     """Returns the module's answer."""
     brokers, config_dir = params["brokers"], Path(params["config_dir"])
@@ -130,10 +153,14 @@ def main() -> None:
             "brokers": {"type": "list", "elements": "dict", "required": True},
             "config_dir": {"type": "path", "required": True},
             "release_done": {"type": "path", "required": True},
+            "http_host": {"type": "str", "default": ""},
             "timeout": {"type": "float", "default": 3.0},
         },
         supports_check_mode=True,
     )
+    wrong = why_not_own(module.params["http_host"])
+    if wrong is not None:
+        module.fail_json(msg=wrong)
     try:
         module.exit_json(changed=False, **look(module.params))
     except subprocess.CalledProcessError as error:

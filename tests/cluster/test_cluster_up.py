@@ -123,8 +123,10 @@ def test_a_host_comes_back_by_itself_after_a_power_loss(lab, cluster):
     lab.faults.power_loss("h2")
     lab.faults.boot("h2")
 
+    (address,) = (host.address for host in lab.hosts if host.name == "h2")
+
     def ready():
-        return lab.run("h2", "curl -fsS http://127.0.0.1:8092/readyz", check=False).returncode == 0
+        return lab.run("h2", f"curl -fsS http://{address}:8092/readyz", check=False).returncode == 0
 
     wait_until(ready, timeout=90, interval=0.5, what="broker 2 is ready")
     state = lab.run("h2", "systemctl is-system-running --wait", check=False).stdout.strip()

@@ -101,7 +101,7 @@ def test_brokers_with_one_listener_get_one_of_their_own_under_load_by_one_deploy
         deploy(lab, {})
     for host in hosts:
         assert len(without_broker(lab, host)) == 2
-        told = lab.run(host, "curl -fsS http://127.0.0.1:8092/status").stdout
+        told = lab.run(host, f"curl -fsS http://{address(lab, host)}:8092/status").stdout
         assert f"BROKER://{address(lab, host)}:{INTERNAL_PORT}" in told
         between = f"ss --no-header --tcp state established '( sport = :{INTERNAL_PORT} )'"
         assert lab.run(host, between).stdout.strip(), f"nobody speaks to {host} by the new listener"

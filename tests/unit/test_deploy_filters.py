@@ -80,6 +80,22 @@ def test_the_http_host_is_written_only_when_it_is_set():
     assert with_host["landline.http.host"] == "192.0.2.1"
 
 
+@pytest.mark.parametrize(
+    ("advertised", "listens_on"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("2001:db8::1", "2001:db8::1"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("kafka-a.example", ""),
+        ("0.0.0.0", ""),
+        ("::", ""),
+        ("", ""),
+    ],
+)
+def test_http_listens_where_the_host_is_advertised_if_that_is_an_address(advertised, listens_on):
+    assert filters.address_or_nothing(advertised) == listens_on
+
+
 def test_the_fingerprint_stays_when_nothing_changed():
     assert fingerprints() == fingerprints()
     assert len(set(fingerprints())) == 3

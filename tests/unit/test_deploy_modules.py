@@ -241,3 +241,11 @@ def test_the_servers_of_a_connect_string_are_found_with_and_without_ports():
         "[::1]:2183": ("::1", 2183),
         "[fe80::2]": ("fe80::2", 2181),
     }
+
+
+def test_only_an_address_of_the_host_can_be_listened_on():
+    assert instances.why_not_own("") is None
+    assert instances.why_not_own("127.0.0.1") is None
+    words = instances.why_not_own("192.0.2.1")  # for documentation: nobody's
+    assert words.startswith("broker_http_host=192.0.2.1 is no address of this host (")
+    assert 'or to "" for all interfaces' in words
