@@ -186,8 +186,8 @@ stress: setup ## Real threads over the logs, what must hold checked throughout, 
 	@$(PY) -m tests.stress --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
 .PHONY: fuzz
-fuzz: setup ## Every decoder fed what nobody would send, guided by what it reaches: SECONDS=60 each (FUZZ_ARGS="--keep")
-	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),60) $(FUZZ_ARGS)
+fuzz: setup ## Every decoder fed what nobody would send, guided by what it reaches: SECONDS=60 each SEED=(random) (FUZZ_ARGS="--keep")
+	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)
 
 .PHONY: chaos
 chaos: setup ## A random walk of faults under load, every record judged: ROUNDS=50 SEED=(random) LAB=(a new one)

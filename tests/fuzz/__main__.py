@@ -5,6 +5,7 @@ What is new in the corpus is kept with ``--keep``, merged by libFuzzer to the fe
 
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 import sys
@@ -32,11 +33,13 @@ FOUND: Final = Path("build/fuzz")
     "--target", "names", multiple=True, type=click.Choice(list(BY_NAME)), help="this one; repeatable"
 )
 @click.option("--keep", is_flag=True, help="merge what was reached into tests/fuzz/corpus")
-@click.option("--seed", default=0, help="libFuzzer's; 0: another each time")
+@click.option("--seed", default=0, help="libFuzzer's, as an earlier run told it; 0: another each time")
 def main(seconds: int, names: tuple[str, ...], keep: bool, seed: int) -> None:
     """Fuzzes the decoders one after the other."""
     FOUND.mkdir(parents=True, exist_ok=True)
     console, table = Console(), Table("target", "inputs tried", "corpus", "found")
+    seed = seed or new_seed()
+    console.print(f"seed {seed}", highlight=False)
     failed = False
     for name in names or BY_NAME:
         with tempfile.TemporaryDirectory(prefix="landline-fuzz-") as directory:
@@ -58,10 +61,16 @@ def main(seconds: int, names: tuple[str, ...], keep: bool, seed: int) -> None:
     console.print(table)
     if failed:
         console.print(
-            "[bold red]Found.[/] Once more: python -m tests.fuzz.engine TARGET FILE; mend it, then --keep the file."
+            f"[bold red]Found[/], with --seed {seed}. Once more: python -m tests.fuzz.engine TARGET FILE; mend it, "
+            "then --keep the file."
         )
         sys.exit(1)
     console.print("[bold green]Nothing found.[/] A longer look: make fuzz SECONDS=3600")
+
+
+def new_seed() -> int:
+    """One that libFuzzer takes, which is not 0."""
+    return random.randrange(1, 1 << 32)
 
 
 def fuzz(target: Target, inputs: Path, seconds: int, seed: int = 0) -> tuple[int, str]:
