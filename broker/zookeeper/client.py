@@ -57,6 +57,13 @@ _log = structlog.get_logger(__name__)
 CANCEL_POLL_S = 0.05
 CLOSE_TIMEOUT_S = 2.0
 RETRY_PAUSE_S = 0.02
+REARM_PAUSE_S = 1.0
+# With these the connection has gone, and every watch is set again once there is the next.
+_GONE_WITH_THE_CONNECTION = (
+    zk_errors.ConnectionLoss,
+    zk_errors.SessionExpiredError,
+    zk_errors.ConnectionClosedError,
+)
 # kazoo wakes its connection with one byte per request through a socket pair, which holds some 270 of them.
 PIPELINE_DEPTH = 100
 EPHEMERAL_FLAG, SEQUENCE_FLAG = 1, 2
@@ -459,6 +466,22 @@ class _ZooKeeperWatch:
         if not self._cancelled:
             self._callback()
 
+    def _refused(self, error: Exception) -> None:
+        """ZooKeeper did not set it, as a server does that has too much to do. While the connection lives nothing else
+        would, and what it was to tell of would be seen by nobody: it is set later, and counts as fired then.
+        """
+        if self._cancelled or isinstance(error, _GONE_WITH_THE_CONNECTION):
+            return
+        _log.warning("watch_not_set", path=self._path, reason=repr(error), retry_s=REARM_PAUSE_S)
+        timer = threading.Timer(REARM_PAUSE_S, self._arm_late)
+        timer.daemon = True
+        timer.start()
+
+    def _arm_late(self) -> None:
+        if not self._cancelled:
+            self.arm()
+            self._store.enqueue(self.fire)
+
     def _on_event(self, event: WatchedEvent) -> None:
         # NONE: kazoo drops its watches with the connection; all are armed again when it is back.
         if self._cancelled or event.type == EventType.NONE:
@@ -471,7 +494,11 @@ class _DataWatch(_ZooKeeperWatch):
     """ZooKeeper's exists-watch, which sees creation, change and deletion alike."""
 
     def arm(self) -> None:
-        self._store.kazoo.exists_async(self._path, watch=self._on_event)
+        self._store.kazoo.exists_async(self._path, watch=self._on_event).rawlink(self._on_set)
+
+    def _on_set(self, result: IAsyncResult) -> None:
+        if result.exception is not None:
+            self._refused(result.exception)
 
 
 class _ChildrenWatch(_ZooKeeperWatch):
@@ -481,11 +508,17 @@ class _ChildrenWatch(_ZooKeeperWatch):
         self._store.kazoo.get_children_async(self._path, watch=self._on_event).rawlink(self._on_children)
 
     def _on_children(self, result: IAsyncResult) -> None:
-        if isinstance(result.exception, zk_errors.NoNodeError) and not self._cancelled:
+        if result.exception is None or self._cancelled:
+            return
+        if isinstance(result.exception, zk_errors.NoNodeError):
             self._store.kazoo.exists_async(self._path, watch=self._on_event).rawlink(self._on_exists)
+        else:
+            self._refused(result.exception)
 
     def _on_exists(self, result: IAsyncResult) -> None:
-        if result.exception is None and result.value is not None and not self._cancelled:
+        if result.exception is not None:
+            self._refused(result.exception)
+        elif result.value is not None and not self._cancelled:
             self.arm()  # the node came between the two calls
             self._store.enqueue(self.fire)
 

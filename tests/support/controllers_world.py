@@ -148,7 +148,9 @@ class ControllersWorld:
             for node in self.nodes:
                 node.events.run()
             woken = [node.events.wake(CONTROLLER_CHANGED) for node in self.nodes]
-            if not any(woken):
+            # Not any() of a generator: each is to be asked.
+            late = [node.session.set_watches() for node in self.nodes]
+            if not any([*woken, *late]):
                 return
         raise AssertionError("the controllers never come to rest")
 

@@ -40,7 +40,7 @@ class Fault(Enum):
 
 class Faults:
     """``length`` operations, over all sessions that share this, meet ``fault``: from the ``nth``, of 1, on. For a
-    read all faults are the same, so only ``NOT_DONE`` counts reads.
+    read all faults are the same, and for a watch, so only ``NOT_DONE`` counts those.
     """
 
     def __init__(self, nth: int = 0, fault: Fault = Fault.NOT_DONE, length: int = 1) -> None:
@@ -59,6 +59,26 @@ class Faults:
         return self._fault
 
 
+class _UnsetWatch:
+    """A watch that ZooKeeper refused to set, until it is asked again."""
+
+    def __init__(self, watch: Callable[[], Watch], callback: Callable[[], None]) -> None:
+        self._watch = watch
+        self._callback = callback
+        self._set: Watch | None = None
+        self._cancelled = False
+
+    def set(self) -> None:
+        if not self._cancelled:
+            self._set = self._watch()
+            self._callback()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._set is not None:
+            self._set.cancel()
+
+
 class FaultySession:
     """:class:`~broker.zookeeper.store.Store` for one broker: ephemeral nodes are its own, and go with :meth:`expire`.
 
@@ -72,6 +92,7 @@ class FaultySession:
         self._owners = owners
         self._faults = faults
         self._late: list[Callable[[], Any]] = []
+        self._unset: list[_UnsetWatch] = []
         self._listeners: list[Callable[[SessionEvent], None]] = []
         self.session_id = next(self._ids)
         self.session = None
@@ -102,10 +123,27 @@ class FaultySession:
         self._listeners.append(callback)
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        return self._store.watch_children(path, callback)
+        return self._watch(path, callback, self._store.watch_children)
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        return self._store.watch_data(path, callback)
+        return self._watch(path, callback, self._store.watch_data)
+
+    def _watch(
+        self, path: str, callback: Callable[[], None], watch: Callable[[str, Callable[[], None]], Watch]
+    ) -> Watch:
+        """Whoever sets one hears of no error: it is set later, and counts as fired then (``client.py``)."""
+        if self._faults.next(f"watch {path}") is None:
+            return watch(path, callback)
+        unset = _UnsetWatch(lambda: watch(path, callback), callback)
+        self._unset.append(unset)
+        return unset
+
+    def set_watches(self) -> bool:
+        """Sets those that were refused; whether there were any."""
+        unset, self._unset = self._unset, []
+        for each in unset:
+            each.set()
+        return bool(unset)
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
