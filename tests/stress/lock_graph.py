@@ -30,14 +30,20 @@ class LockGraph:
         self.witnesses: dict[Edge, str] = {}
         self._after: dict[str, set[str]] = {}
         self.problems: list[str] = []
+        self.taken: set[str] = set()
         self._lock = threading.Lock()
 
     def about_to_take(self, name: str, identity: int, held: list[Held]) -> None:
         """Notes that this thread, which holds ``held``, is going to wait for a lock."""
+        if name not in self.taken:
+            self._take_first(name)
         for one in held:
             edge = Edge(one.name, name)
             if edge not in self.witnesses:
                 self._add(edge, one.identity == identity)
+
+    def _take_first(self, name: str) -> None:
+        self.taken.add(name)
 
     def _add(self, edge: Edge, is_same_lock: bool) -> None:
         stack = "".join(traceback.format_list(traceback.extract_stack()[:-3]))

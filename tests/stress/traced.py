@@ -54,7 +54,7 @@ class TracedLock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         held = _held_now()
-        if blocking and held:
+        if blocking:
             self._listener.about_to_take(*self._held, held)
         if not self._inner.acquire(blocking, timeout):
             return False
@@ -89,7 +89,7 @@ class TracedRLock:
         if self._inner._is_owned():
             return bool(self._inner.acquire(blocking, timeout))
         held = _held_now()
-        if blocking and held:
+        if blocking:
             self._listener.about_to_take(*self._held, held)
         if not self._inner.acquire(blocking, timeout):
             return False
