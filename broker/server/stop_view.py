@@ -2,12 +2,14 @@
 
 ZooKeeper alone believes in a hung broker until its session times out; its connection alone would believe a broker that
 the cluster has given up. Works with brokers of either kind, Apache Kafka's controller too: nothing is asked but znodes
-and a Metadata request without topics. The cost is that of one broker's partitions, and an answer of some hundred bytes
-from each broker it shares them with.
+and a Metadata request without topics. The cost is that of one broker's partitions, and an answer from each broker,
+which says whom it takes for the controller: of one that wrongly thinks itself to be it nobody else knows. In a cluster
+of more than some hundred, those are all asked that are counted on, and of the others a sample, another one each time.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,7 +26,8 @@ from broker.zookeeper.znodes import LiveBroker
 
 _METADATA_VERSION: Final = 4
 _PROBE_MS: Final = 2000
-_PROBES_AT_ONCE: Final = 16
+_PROBES_AT_ONCE: Final = 32
+_MOST_OTHERS: Final = 200
 
 Probe = Callable[[Member, Endpoint], Member]
 
@@ -49,8 +52,14 @@ def read_view(
     counted_on = {controller_id, *(replica for one in partitions for replica in one.isr)} - {broker_id}
     members = {key: _member(broker) for key, broker in live.items()}
     if others:
-        members |= _probed(members, {key: live[key] for key in counted_on & set(live)}, probe or ask)
+        asked = (counted_on & set(live)) | _some(set(live) - counted_on - {broker_id})
+        members |= _probed(members, {key: live[key] for key in asked}, probe or ask)
     return ClusterView(cluster.cluster_id(), controller_id, members, partitions)
+
+
+def _some(brokers: set[int]) -> set[int]:
+    """All, or as many as a look can ask."""
+    return brokers if len(brokers) <= _MOST_OTHERS else set(random.sample(sorted(brokers), _MOST_OTHERS))
 
 
 def _partitions(cluster: ClusterStore, broker_id: int, default_min_isr: int) -> list[PartitionView]:

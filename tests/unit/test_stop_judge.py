@@ -127,6 +127,13 @@ def test_brokers_that_know_another_controller_forbid():
     assert "broker 2 takes broker 3 for the controller, ZooKeeper broker 1" in forbids(view(says={2: 3}))
 
 
+def test_two_brokers_that_both_think_they_control_forbid_and_so_does_one_that_knows_of_none():
+    """Though it shares nothing with who is to stop."""
+    apart = partition(replicas=(1, 2), isr=(1, 2), min_isr=1)
+    assert "broker 3 takes broker 3 for the controller" in forbids(view(apart, says={1: 1, 3: 3}))
+    assert "broker 3 takes nobody for the controller" in forbids(view(apart, says={3: -1}))
+
+
 def test_a_broker_that_answers_for_another_cluster_forbids():
     other = view(partition())
     members = {**other.members, 2: Member(2, 102, 2, "h2:9092", cluster_id="c9", controller_id=1)}

@@ -46,7 +46,8 @@ def view(cluster, broker_id=3):
     return read_view(cluster, broker_id, 1, probe=probe), sorted(asked)
 
 
-def test_only_its_own_partitions_are_read_and_only_their_replicas_are_asked(cluster):
+def test_only_its_own_partitions_are_read_and_everybody_else_is_asked(cluster):
+    """Who shares nothing with it may still think that it is the controller."""
     create(cluster, "mine", (2, 3), (2, 3), {"min.insync.replicas": "2"})
     create(cluster, "theirs", (1, 2), (1,))
     found, asked = view(cluster)
@@ -58,7 +59,17 @@ def test_only_its_own_partitions_are_read_and_only_their_replicas_are_asked(clus
         2,
         2,
     )
-    assert asked == [(2, "h2:9092")]
+    assert asked == [(1, "h1:9092"), (2, "h2:9092")]
+
+
+def test_in_a_large_cluster_all_that_are_counted_on_are_asked_and_a_sample_of_the_others(cluster):
+    for n in range(4, 304):
+        cluster.register_broker(BrokerRegistration(n, (Endpoint(f"h{n}", 9092, "PLAINTEXT", "PLAINTEXT"),)))
+    create(cluster, "mine", (3, 300, 302), (3, 300, 302))
+    _, asked = view(cluster)
+    assert {300, 302} <= {broker_id for broker_id, _ in asked}
+    assert len(asked) == 202
+    assert view(cluster)[1] != asked
 
 
 def test_replicas_that_are_being_added_are_not_waited_for(cluster):
