@@ -17,6 +17,7 @@ from bench.client.transfer import produce
 from bench.machine import Usage
 from bench.targets import Factory, Target
 from tests.support.brokers import BrokerProcess
+from tests.support.disks import SmallDisk, can_mount
 from tests.support.processes import MIB, CpuSeconds
 from tests.support.topics import create_topic, delete_topics
 from tests.support.wait import wait_until
@@ -125,20 +126,28 @@ class Visit:
 
     @contextmanager
     def new_brokers(
-        self, count: int = 1, config: Mapping[str, object] | None = None
+        self, count: int = 1, config: Mapping[str, object] | None = None, *, disk_mib: int = 0
     ) -> Iterator[list[BrokerProcess]]:
-        """Brokers of the workload's own, prepared and not started; killed in the end, their directory removed."""
-        with self.new_directory() as directory:
+        """Brokers of the workload's own, prepared and not started; killed in the end, their directory removed.
+        ``disk_mib``: on a new file system of theirs, where one can be mounted.
+        """
+        with self.new_directory(disk_mib) as directory:
             brokers = self.factory.brokers(directory, count, config or {})
             with killed_in_the_end(brokers):
                 yield brokers
 
     @contextmanager
-    def new_directory(self) -> Iterator[Path]:
-        """An empty directory, removed in the end."""
+    def new_directory(self, disk_mib: int = 0) -> Iterator[Path]:
+        """An empty directory, removed in the end. With ``disk_mib`` the root of a new ext4 of that size: where many
+        files were deleted lately each new one costs more, so that who comes second would pay for who came first.
+        """
         directory = self._directory / f"own-{next(self._numbers)}"
         try:
-            yield directory
+            if disk_mib and can_mount():
+                with SmallDisk(directory, disk_mib) as disk:
+                    yield disk.path
+            else:
+                yield directory
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
