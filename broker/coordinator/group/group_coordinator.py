@@ -140,7 +140,9 @@ class GroupCoordinator:
             return
         if request.member_id != NO_MEMBER_ID:
             found: GroupCell | Errors = self._registry.find(group_id) or Errors.UNKNOWN_MEMBER_ID
-        elif self._has_room(group_id, joining.weight_of(request)):
+        elif self._registry.find(group_id) is not None or self._has_room(
+            group_id, joining.weight_of(request)
+        ):
             found = self._registry.get_or_create(group_id, self._new_cell)
         else:
             found = Errors.GROUP_MAX_SIZE_REACHED
@@ -265,9 +267,7 @@ class GroupCoordinator:
         return None if all(map(_fits, names)) else Errors.INVALID_REQUEST  # it could not be stored
 
     def _has_room(self, group_id: str, more: int) -> bool:
-        """Whether the group is there, or there is memory for it and ``more``. Else it is told of."""
-        if self._registry.find(group_id) is not None:
-            return True
+        """Whether there is memory for a group and ``more``. Else it is told of."""
         admits = self._admits(group_id)
         has_room = admits(group_weight(group_id) + more)
         admits.tell()

@@ -69,6 +69,8 @@ class GroupOffsets:
         known = self.get(partition)
         if known is None and partition in self._pending:
             known = self._pending[partition][-1]
+        if known is not None and known.metadata == value.metadata:
+            return 0
         return offset_weight(partition, value) - (0 if known is None else offset_weight(partition, known))
 
     def finish(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], appended_at: int | None) -> None:
@@ -76,12 +78,15 @@ class GroupOffsets:
         meanwhile stays removed: the tombstone stands behind it in the log.
         """
         for partition, value in offsets.items():
-            was_pending = self._forget_pending(partition, value)
-            if appended_at is None or not was_pending:
-                continue
+            count = self._forget_pending(partition, value)
             known = self._committed.get(partition)
-            if known is None or known.appended_at <= appended_at:
-                self._put(self._committed, {partition: CommittedOffset(appended_at, value)})
+            if count and appended_at is not None and (known is None or known.appended_at <= appended_at):
+                self._committed[partition] = CommittedOffset(appended_at, value)
+                count -= 1  # that one is kept
+                if known is not None:
+                    self.weight -= offset_weight(partition, known.value)
+            if count:
+                self.weight -= count * offset_weight(partition, value)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Drops the offsets, those on their way too, and returns the partitions that had one."""
@@ -133,17 +138,18 @@ class GroupOffsets:
             self.weight += offset_weight(partition, committed.value)
             into[partition] = committed
 
-    def _forget_pending(self, partition: TopicPartition, value: OffsetAndMetadata) -> bool:
-        """Whether that very commit was still pending."""
+    def _forget_pending(self, partition: TopicPartition, value: OffsetAndMetadata) -> int:
+        """How often that very commit was still pending: once, or not any more. Its weight is the caller's."""
         pending = self._pending.get(partition, [])
+        if len(pending) == 1 and pending[0] is value:  # as nearly always
+            del self._pending[partition]
+            return 1
         left = [other for other in pending if other is not value]
         if left:
             self._pending[partition] = left
         else:
             self._pending.pop(partition, None)
-        forgotten = len(pending) - len(left)
-        self.weight -= forgotten * offset_weight(partition, value)
-        return forgotten > 0
+        return len(pending) - len(left)
 
 
 def _is_expired(

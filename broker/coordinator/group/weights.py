@@ -51,5 +51,5 @@ def assignments_weight(members: int, assigned_bytes: int) -> int:
 
 
 def offset_weight(partition: TopicPartition, value: OffsetAndMetadata) -> int:
-    metadata = -(-text_weight(value.metadata) // _METADATA_STEP) * _METADATA_STEP
-    return _OFFSET + text_weight(partition.topic) + metadata
+    steps = (text_weight(value.metadata) + _METADATA_STEP - 1) // _METADATA_STEP
+    return _OFFSET + text_weight(partition.topic) + steps * _METADATA_STEP
