@@ -110,7 +110,7 @@ class Connection:
         self.put_off = False  # muted because its share of the turn is used up, and to go on in the next
         self.is_half_closed = False  # the peer says that nothing comes behind what it has sent
         self.cost_ns = 0  # what its visits cost, by ``shares``; 0 where nobody looks
-        self.asked_ns = UNKNOWN_NS  # what its visits take on average, by the clock
+        self.asked_ns = UNKNOWN_NS  # what its visits take on average, by ``crowd``
         self.ended_ns = 0  # when the last of them ended
         self.closing = False
         self.dirty = False

@@ -6,7 +6,8 @@ has its answer at once beside any number that ask for more, also where all of th
 nobody is left out, and who comes from elsewhere waits for one other at most.
 
 How much somebody asks for is the part of the thread that it would take if it were alone: what its visits cost, of the
-time from one to the next. Who rests for longer than some milliseconds gains nothing by it, else ten thousand that ask
+time from one to the next. In a crowd that is processor time, as in :mod:`.shares`; else the clock will do, where it
+says less than was known. Who rests for longer than some milliseconds gains nothing by it, else ten thousand that ask
 once a second would ask for less than anybody.
 """
 
@@ -16,6 +17,7 @@ from collections import OrderedDict
 from typing import Final, Generic, Protocol, TypeVar
 
 from broker.network.request_channel import ConnectionInfo
+from broker.network.shares import DEAR_NS
 
 # What a turn may use for who comes first without looking at what each asks for, and in a crowd for each of both orders.
 TURN_NS: Final = 2_000_000
@@ -38,26 +40,36 @@ M = TypeVar("M", bound=Member)
 
 
 def rank(asked_ns: int, rested_ns: int) -> int:
-    """From 0, for who would take less than a thousandth of the thread, to 11, for who would take it all; each is for
-    twice as much as the one before.
+    """From 0, for who would take less than a thousandth of the thread, to 21, for who would take it all; with each two
+    it is twice as much.
     """
     asked_ns = max(asked_ns, 1)
-    return ((asked_ns << _WHOLE) // (asked_ns + min(rested_ns, _LONGEST_REST_NS))).bit_length()
+    share = (asked_ns << _WHOLE) // (asked_ns + min(rested_ns, _LONGEST_REST_NS))
+    return (share * share).bit_length()
+
+
+def asked_after(asked_ns: int, spent_ns: int) -> int:
+    """The average of the last visits, after one more. One that was dear counts as little as it can: that is for
+    ``shares`` to see.
+    """
+    return asked_ns + ((min(spent_ns, DEAR_NS) - asked_ns) >> 2)
 
 
 class Crowd(Generic[M]):
-    """One Processor's, on its thread. Each member is in it once, with what epoll said of it."""
+    """One Processor's, on its thread. Each member is in it once, with what epoll said of it. ``members`` is read only:
+    to ask a dict whether it is empty costs a tenth of what a method does.
+    """
 
     def __init__(self) -> None:
         self._addresses: OrderedDict[str, OrderedDict[M, int]] = OrderedDict()
-        self._ranks: tuple[OrderedDict[M, None], ...] = tuple(OrderedDict() for _ in range(_WHOLE + 2))
-        self._rank_of: dict[M, int] = {}
+        self._ranks: tuple[OrderedDict[M, None], ...] = tuple(OrderedDict() for _ in range(2 * _WHOLE + 2))
+        self.members: dict[M, int] = {}
 
     def __len__(self) -> int:
-        return len(self._rank_of)
+        return len(self.members)
 
     def __contains__(self, member: M) -> bool:
-        return member in self._rank_of
+        return member in self.members
 
     def add(self, member: M, mask: int, now_ns: int) -> None:
         """Who is there already keeps its place."""
@@ -67,7 +79,7 @@ class Crowd(Generic[M]):
             members[member] = known | mask
             return
         members[member] = mask
-        place = self._rank_of[member] = rank(member.asked_ns, now_ns - member.ended_ns)
+        place = self.members[member] = rank(member.asked_ns, now_ns - member.ended_ns)
         self._ranks[place][member] = None
 
     def least(self) -> tuple[M, int]:
@@ -84,7 +96,7 @@ class Crowd(Generic[M]):
 
     def remove(self, member: M) -> int:
         """What epoll said of it; 0 for who is not there."""
-        place = self._rank_of.pop(member, None)
+        place = self.members.pop(member, None)
         if place is None:
             return 0
         del self._ranks[place][member]

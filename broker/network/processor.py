@@ -25,7 +25,7 @@ import structlog
 
 from broker.network.connection import Connection
 from broker.network.connection_quotas import ConnectionQuotas
-from broker.network.crowd import CROWD_NS, TURN_NS, Crowd
+from broker.network.crowd import CROWD_NS, TURN_NS, Crowd, asked_after
 from broker.network.request_channel import ConnectionInfo, Request
 from broker.network.request_memory import Rations, RequestMemory
 from broker.network.request_times import RequestTimes
@@ -118,6 +118,7 @@ class Processor:
         ] = {}  # to be served after the others, in their order: what epoll said
         self._dear_addresses = DearAddresses()
         self._crowd: Crowd[Connection] = Crowd()
+        self._waiting = self._crowd.members
         self._memory = memory or RequestMemory()
         self._rations: Rations[Connection] = Rations(self._memory)
         self._stopping = self._ended = False
@@ -183,13 +184,13 @@ class Processor:
 
     def _turn(self) -> None:
         before = time.monotonic_ns()
-        more = self._answered or self._dear or self._crowd or self._arrived or not self._sweep.due_ms
+        more = self._answered or self._dear or self._waiting or self._arrived or not self._sweep.due_ms
         timeout = 0.0 if more else _RETRY_S if self._stalled or self._rations.waiting else _TICK_S
         events = self._epoll.poll(timeout)
         now_ns = self.loop_ns = time.monotonic_ns()
         self.idle_ns += now_ns - before
         now_ms = now_ns // 1_000_000
-        crowded, many = bool(self._crowd), len(events) > _FEW
+        crowded, many = bool(self._waiting), len(events) > _FEW
         for fd, mask in events:
             if fd == self._wake_fd:
                 # In this order: a waker that still sees True has queued its answer already, and the queue is
@@ -216,7 +217,7 @@ class Processor:
             self._register_arrived(now_ms)
         if self._stalled:
             self._retry_stalled()
-        if self._crowd:
+        if self._waiting:
             self._serve_crowd(now_ms)
         if self._dear:
             self._serve_dear(now_ms)
@@ -252,7 +253,7 @@ class Processor:
         crowd = self._crowd
         for take in (crowd.least, crowd.next):
             until_ns = time.monotonic_ns() + CROWD_NS
-            while crowd:
+            while self._waiting:
                 connection, mask = take()
                 self._serve_waiting(connection, mask, now_ms)
                 if connection.fd >= 0 and connection.dirty:
@@ -313,7 +314,7 @@ class Processor:
             self._mark(connection)
 
     def _handle_frames(self, connection: Connection) -> None:
-        cpu_ns = time.thread_time_ns() if connection.cost_ns else 0
+        cpu_ns = time.thread_time_ns() if connection.cost_ns or self._waiting else 0
         receive_ns = time.monotonic_ns()
         spent_ns = 0
         try:
@@ -352,18 +353,22 @@ class Processor:
             connection.closing = True
             self._mark(connection)
         connection.settle(self._shared)
-        if spent_ns:  # a whole request; what is dear is measured better
-            connection.asked_ns += (min(spent_ns, DEAR_NS) - connection.asked_ns) >> 2
+        if spent_ns:  # a whole request
             connection.ended_ns = receive_ns + spent_ns
         if cpu_ns:
-            connection.cost_ns = cost_after(connection.cost_ns, time.thread_time_ns() - cpu_ns)
+            used_ns = time.thread_time_ns() - cpu_ns
+            connection.cost_ns = cost_after(connection.cost_ns, used_ns)
+            if spent_ns:
+                connection.asked_ns = asked_after(connection.asked_ns, used_ns)
+        elif 0 < spent_ns < connection.asked_ns:  # by the clock it may take long for others' sake
+            connection.asked_ns = asked_after(connection.asked_ns, spent_ns)
 
     def _look_at(self, connection: Connection, spent_ns: int) -> None:
         """Its visit takes long: what the next ones cost is measured, and it ends when it used up its share."""
         if not connection.cost_ns:
             connection.cost_ns = DEAR_NS
         if spent_ns > VISIT_NS:
-            self._put_off(connection, in_crowd=bool(self._crowd) and connection.cost_ns <= DEAR_NS)
+            self._put_off(connection, in_crowd=bool(self._waiting) and connection.cost_ns <= DEAR_NS)
 
     def _put_off(self, connection: Connection, *, in_crowd: bool = False) -> None:
         """Goes on with it among the dear ones, or in the crowd, answered or not."""
@@ -442,7 +447,7 @@ class Processor:
         if connection.muted and not connection.put_off and self._may_go_on(connection):
             if connection.cost_ns > DEAR_NS:
                 self._put_off(connection)
-            elif late or self._crowd:
+            elif late or self._waiting:
                 self._put_off(connection, in_crowd=True)
             else:
                 connection.muted = False

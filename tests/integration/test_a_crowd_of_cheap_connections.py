@@ -53,6 +53,7 @@ def test_a_thousand_cheap_connections_do_not_make_one_that_asks_for_little_wait_
         alone = trips_ms(client)
         with closed_loop(HOST, broker.port, PEERS, frame):
             beside = trips_ms(client)
-    print("alone", sorted(alone)[::10], "beside", sorted(beside)[::10])
-    assert statistics.median(beside) < MOST_TIMES * max(statistics.median(alone), 2.0), (alone, beside)
+    most = MOST_TIMES * max(statistics.median(alone), 2.0)
+    assert statistics.median(beside) < most, (alone, beside)
+    assert statistics.quantiles(beside, n=10)[-1] < 5 * most, (alone, beside)
     assert broker.is_ready()

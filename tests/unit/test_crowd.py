@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.network.crowd import Crowd, rank
+from broker.network.crowd import Crowd, asked_after, rank
 from broker.network.request_channel import ConnectionInfo
 
 MS = 1_000_000
@@ -71,8 +71,16 @@ def test_ten_thousand_that_rest_for_a_second_do_not_ask_for_less_than_one_that_r
     assert rank(360_000, 1_000 * MS) > rank(100_000, 10 * MS)
 
 
+def test_what_visits_cost_is_an_average_in_which_one_dear_one_is_soon_forgotten() -> None:
+    asked = asked_after(100_000, 1_000 * MS)
+    assert asked < 250_000
+    for _ in range(5):
+        asked = asked_after(asked, 100_000)
+    assert asked < 130_000
+
+
 def test_a_rank_is_there_for_everybody() -> None:
     assert rank(0, 10**18) == 0
-    assert [rank(500_000, rested) for rested in (0, 500_000, 8 * MS)] == [11, 10, 6]
+    assert [rank(500_000, rested) for rested in (0, 500_000, 8 * MS)] == [21, 19, 12]
     crowd = crowd_of(Member("never rests", rested_ms=0), Member("asks nothing", cost_ms=0))
     assert len(crowd) == 2
