@@ -109,7 +109,7 @@ class BrokerPeers:
         self._names: dict[str, tuple[frozenset[str], int]] = {}
         self._refused: OrderedDict[str, _Refused] = OrderedDict()
         self._read_began_ms = self._read_ended_ms = -_PAUSE_MS
-        self._is_read = False
+        self._is_read = self._closed = False
 
     @property
     def trusts_all(self) -> bool:
@@ -146,6 +146,8 @@ class BrokerPeers:
         standing = self.standing(connection)
         if standing is not Standing.UNKNOWN:
             return standing
+        if self._closed:
+            return Standing.UNKNOWN
         if self._read_began_ms <= came_ms:
             pause_ms = self._read_ended_ms + _PAUSE_MS - self._clock.monotonic_ms()
             if pause_ms > 0:
@@ -173,7 +175,7 @@ class BrokerPeers:
 
     def refresh(self) -> None:
         """Reads who is registered. Waits for the store and for name servers."""
-        if self._trust is Trust.ANY:
+        if self._trust is Trust.ANY or self._closed:
             return
         self._read_began_ms = self._clock.monotonic_ms()
         try:
@@ -186,6 +188,10 @@ class BrokerPeers:
             self._take(speakers, addresses)
             self._is_read = True
         self._read_ended_ms = self._clock.monotonic_ms()
+
+    def close(self) -> None:
+        """Nobody is looked up any more: a broker that stops waits for no store."""
+        self._closed = True
 
     def _take(self, speakers: list[Speaker], addresses: set[str]) -> None:
         """Those seen so far and those registered now, without who has been gone for long."""

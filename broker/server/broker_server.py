@@ -322,6 +322,7 @@ class BrokerServer:
         peers = assembly.make_broker_peers(self.config, self.store)
         introducer = assembly.make_introducer()
         steps.undo_by("PeerLookUp", introducer.shutdown)
+        steps.undo_by("BrokerPeers", peers.close)
         self._follow_brokers(peers, introducer)
         self._ctx = ApiContext(
             config=self.config,

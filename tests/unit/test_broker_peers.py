@@ -200,6 +200,15 @@ def test_a_store_that_is_away_leaves_those_who_are_known_and_refuses_nobody():
     assert look_up(found, "10.0.0.2") is Standing.BROKER
 
 
+def test_a_broker_that_stops_looks_nobody_up():
+    cluster = Cluster("k1.example")
+    found = peers(cluster)
+    found.close()
+    found.refresh()
+    assert look_up(found, "10.0.0.1") is Standing.UNKNOWN
+    assert cluster.reads == 0
+
+
 def test_strict_trust_hears_the_listener_between_brokers_only():
     cluster = Cluster("k1.example")
     strict = peers(cluster, Trust.LISTENER)

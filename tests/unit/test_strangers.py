@@ -214,6 +214,21 @@ def test_a_follower_that_is_unknown_is_looked_up_there_too_and_then_served_by_cl
     assert len(cluster.clients.work) == 1
 
 
+def test_offsets_of_many_partitions_are_not_kept_for_a_follower_that_is_unknown() -> None:
+    cluster = Cluster()
+    rows = [{"partition_index": index, "timestamp": -1} for index in range(1_001)]
+    asked = {"replica_id": 3, "isolation_level": 0, "topics": [{"name": "t", "partitions": rows}]}
+    request, _ = cluster.send(
+        ApiKey.LIST_OFFSETS, 4, codec.encode(ApiKey.LIST_OFFSETS, 4, "request", asked), BROKER
+    )
+    cluster.clients.run()  # where it is decoded
+    assert not request.done
+    cluster.strangers.run()
+    assert request.done
+    assert request.payload is None
+    assert not cluster.clients.work
+
+
 def test_a_fetch_of_a_replica_from_a_stranger_is_refused_and_the_next_one_at_once() -> None:
     cluster = Cluster()
     request, _ = cluster.send(ApiKey.FETCH, 11, fetch_of_replica(), STRANGER)

@@ -17,6 +17,7 @@ from broker.utils.topic_partition import TopicPartition
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _ENDS = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED})
 _NOTHING = (-1, -1, -1)
+_MOST_KEPT = 1_000  # partitions that wait while who named them is looked up
 
 
 def is_dear(message: Any) -> bool:
@@ -31,14 +32,19 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     if message.replica_id < 0 or ctx.peers.knows(request.connection):
         return _answers(request, message, ctx)
 
-    def admitted() -> None:
-        if not ctx.submit_for(request, lambda: respond(request, _answers(request, message, ctx)), dear=True):
+    if sum(len(topic.partitions) for topic in message.topics) > _MOST_KEPT:
+        close = request.close_connection  # a broker comes again, and is known then
+        introduce(request, ctx, close, close, keeps_body=False)
+        return None
+
+    def answer(*, refused: bool) -> None:
+        def work() -> None:
+            respond(request, _answers(request, message, ctx, refused=refused))
+
+        if not ctx.submit_for(request, work, dear=True):
             request.close_connection()
 
-    def refused() -> None:
-        respond(request, _answers(request, message, ctx, refused=True))
-
-    introduce(request, ctx, admitted, refused, keeps_body=False)
+    introduce(request, ctx, lambda: answer(refused=False), lambda: answer(refused=True), keeps_body=False)
     return None
 
 
