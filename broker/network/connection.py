@@ -63,7 +63,6 @@ class Connection:
         "closing",
         "cost_ns",
         "dirty",
-        "ended_ns",
         "events",
         "fd",
         "filled",
@@ -111,7 +110,6 @@ class Connection:
         self.is_half_closed = False  # the peer says that nothing comes behind what it has sent
         self.cost_ns = 0  # what its visits cost, by ``shares``; 0 where nobody looks
         self.asked_ns = UNKNOWN_NS  # what its visits take on average, by ``crowd``
-        self.ended_ns = 0  # when the last of them ended
         self.closing = False
         self.dirty = False
         self.events = 0

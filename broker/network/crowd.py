@@ -33,7 +33,7 @@ class Member(Protocol):
 
     info: ConnectionInfo
     asked_ns: int
-    ended_ns: int
+    last_active_ms: int
 
 
 M = TypeVar("M", bound=Member)
@@ -44,13 +44,14 @@ def rank(asked_ns: int, rested_ns: int) -> int:
     it is twice as much.
     """
     asked_ns = max(asked_ns, 1)
-    share = (asked_ns << _WHOLE) // (asked_ns + min(rested_ns, _LONGEST_REST_NS))
+    rested_ns = max(0, min(rested_ns, _LONGEST_REST_NS))
+    share = (asked_ns << _WHOLE) // (asked_ns + rested_ns)
     return (share * share).bit_length()
 
 
 def asked_after(asked_ns: int, spent_ns: int) -> int:
-    """The average of the last visits, after one more. One that was dear counts as little as it can: that is for
-    ``shares`` to see.
+    """The average of the last visits, by processor time, after one more. A dear one counts as little as it can: that
+    is for ``shares`` to see.
     """
     return asked_ns + ((min(spent_ns, DEAR_NS) - asked_ns) >> 2)
 
@@ -79,7 +80,7 @@ class Crowd(Generic[M]):
             members[member] = known | mask
             return
         members[member] = mask
-        place = self.members[member] = rank(member.asked_ns, now_ns - member.ended_ns)
+        place = self.members[member] = rank(member.asked_ns, now_ns - member.last_active_ms * 1_000_000)
         self._ranks[place][member] = None
 
     def least(self) -> tuple[M, int]:

@@ -121,8 +121,11 @@ class Processor:
         self._waiting = self._crowd.members
         self._memory = memory or RequestMemory()
         self._rations: Rations[Connection] = Rations(self._memory)
+        self._starved = self._rations.waiting
         self._stopping = self._ended = False
         self._sweep = Sweep(idle_ms, deleted_file_ms, self._memory, self._dear_addresses)
+        self._sweep_ms = 0
+        self._late = False  # a flush takes long: what is asked meanwhile waits for the next turn
         self._thread_id = 0
         self._thread = threading.Thread(target=self._run, name=f"network-thread-{index}", daemon=True)
 
@@ -184,13 +187,13 @@ class Processor:
 
     def _turn(self) -> None:
         before = time.monotonic_ns()
-        more = self._answered or self._dear or self._waiting or self._arrived or not self._sweep.due_ms
-        timeout = 0.0 if more else _RETRY_S if self._stalled or self._rations.waiting else _TICK_S
+        more = self._answered or self._dear or self._waiting
+        timeout = 0.0 if more else _RETRY_S if self._stalled or self._starved else _TICK_S
         events = self._epoll.poll(timeout)
         now_ns = self.loop_ns = time.monotonic_ns()
         self.idle_ns += now_ns - before
         now_ms = now_ns // 1_000_000
-        crowded, many = bool(self._waiting), len(events) > _FEW
+        crowded: object = self._waiting
         for fd, mask in events:
             if fd == self._wake_fd:
                 # In this order: a waker that still sees True has queued its answer already, and the queue is
@@ -206,12 +209,18 @@ class Processor:
                     self._wait_in_crowd(connection, mask, now_ns)
                 else:
                     self._serve(connection, mask, now_ms)
-                    crowded = many and time.monotonic_ns() - now_ns > TURN_NS
+                    if len(events) > _FEW and time.monotonic_ns() - now_ns > TURN_NS:
+                        crowded = True
             elif fd in self._guests:
                 self._serve_guest(fd)
-        self._end_turn(now_ms)
+        if self._invited or self._arrived or self._stalled or self._waiting or self._dear or self._starved:
+            self._serve_others(now_ms)
+        self._settle_and_flush()
+        if now_ms >= self._sweep_ms:
+            self._sweep_some(now_ms)
 
-    def _end_turn(self, now_ms: int) -> None:
+    def _serve_others(self, now_ms: int) -> None:
+        """What came by another way than this turn's events, or is to wait for them."""
         if self._invited or self._arrived:
             self._register_invited()
             self._register_arrived(now_ms)
@@ -221,17 +230,19 @@ class Processor:
             self._serve_crowd(now_ms)
         if self._dear:
             self._serve_dear(now_ms)
-        if self._memory.over:
-            self._memory.collect()
-        if self._rations.waiting:
+        if self._starved:
             for connection in self._rations.fed():
                 self._watch(connection)
-        self._settle_and_flush()
-        if now_ms >= self._sweep.due_ms:
-            for connection in self._sweep.to_close(self._connections.values(), now_ms):
-                self._close(connection)
-            if self._quotas.excess > 0:
-                self._close_excess()
+
+    def _sweep_some(self, now_ms: int) -> None:
+        self._memory.collect()
+        for connection in self._sweep.to_close(self._connections.values(), now_ms):
+            self._close(connection)
+        if self._quotas.excess > 0:
+            self._close_excess()
+        self._sweep_ms = self._sweep.due_ms
+        if not self._sweep_ms:
+            self._wake()  # the rest is for the next turn
 
     def _settle_and_flush(self) -> None:
         self._settle()
@@ -353,15 +364,13 @@ class Processor:
             connection.closing = True
             self._mark(connection)
         connection.settle(self._shared)
-        if spent_ns:  # a whole request
-            connection.ended_ns = receive_ns + spent_ns
         if cpu_ns:
             used_ns = time.thread_time_ns() - cpu_ns
             connection.cost_ns = cost_after(connection.cost_ns, used_ns)
-            if spent_ns:
+            if spent_ns:  # on a whole request
                 connection.asked_ns = asked_after(connection.asked_ns, used_ns)
         elif 0 < spent_ns < connection.asked_ns:  # by the clock it may take long for others' sake
-            connection.asked_ns = asked_after(connection.asked_ns, spent_ns)
+            connection.asked_ns = spent_ns
 
     def _look_at(self, connection: Connection, spent_ns: int) -> None:
         """Its visit takes long: what the next ones cost is measured, and it ends when it used up its share."""
@@ -423,17 +432,18 @@ class Processor:
             self._answered.append(connection)
 
     def _flush_answered(self) -> None:
-        count, late = len(self._answered), False
-        began_ns = time.monotonic_ns() if count > _FEW else 0
+        count = len(self._answered)
+        until_ns = time.monotonic_ns() + TURN_NS if count > _FEW else 0
         for _ in range(count):
             connection = self._answered.popleft()
             if connection.dirty and connection.fd >= 0:  # else it went out already
                 connection.dirty = False  # before looking: an answer that comes meanwhile marks it again
-                self._flush(connection, late=late)
-                late = count > _FEW and time.monotonic_ns() - began_ns > TURN_NS
+                self._flush(connection)
+                if until_ns:
+                    self._late = time.monotonic_ns() > until_ns
+        self._late = False
 
-    def _flush(self, connection: Connection, *, late: bool = False) -> None:
-        """``late``: what it has asked meanwhile waits for the next turn."""
+    def _flush(self, connection: Connection) -> None:
         if not connection.collect_answers(self.times):
             connection.closing = True
         try:
@@ -447,7 +457,7 @@ class Processor:
         if connection.muted and not connection.put_off and self._may_go_on(connection):
             if connection.cost_ns > DEAR_NS:
                 self._put_off(connection)
-            elif late or self._waiting:
+            elif self._late or self._waiting:
                 self._put_off(connection, in_crowd=True)
             else:
                 connection.muted = False
@@ -486,6 +496,8 @@ class Processor:
             connection.cost_ns = self._dear_addresses.first_cost(info.client_address)
             self._connections[connection.fd] = connection
             self._epoll.register(connection.fd, select.EPOLLIN)
+        if self._arrived:
+            self._wake()  # the rest is for the next turn
         if self._quotas.excess > 0:
             self._close_excess()
 

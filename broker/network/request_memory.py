@@ -100,6 +100,7 @@ class Rations(Generic[E]):
 
     def may_grow(self, eater: E) -> bool:
         """Whether its full buffer may be replaced by a larger one; else it is to wait for :meth:`fed`."""
+        self.memory.collect()
         if not self.memory.over:
             return True
         if self._favoured is None and not self.memory.keeps_too_much:

@@ -17,7 +17,7 @@ class Member:
     ) -> None:
         self.info = ConnectionInfo(name, address, "PLAINTEXT")
         self.asked_ns = int(cost_ms * MS)
-        self.ended_ns = NOW_NS - rested_ms * MS
+        self.last_active_ms = NOW_NS // MS - rested_ms
 
     def __repr__(self) -> str:
         return self.info.connection_id

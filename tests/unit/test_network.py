@@ -574,7 +574,7 @@ def test_a_new_connection_of_an_address_that_was_dear_is_taken_for_dear_until_it
     (processor,) = server._processors
     for first in (0, 1):
         spend(api, [client], 4, first)
-    processor._sweep.due_ms = 1
+    processor._sweep.due_ms = processor._sweep_ms = 1
     spend(api, [client], 4, 3)
     wait_until(lambda: processor._dear_addresses.first_cost("127.0.0.1") > 0, what="a sweep")
     with socket.create_connection(client.getpeername(), 10) as again:
