@@ -15,7 +15,7 @@ from weakref import ref
 
 import structlog
 
-from broker.log.batch_walk import DamagedError, Extent, implausible, next_sound, walk
+from broker.log.batch_walk import DamagedError, Extent, has_right_crc, implausible, next_sound, walk
 from broker.log.offset_index import OffsetIndex
 from broker.record.header import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
 
@@ -222,12 +222,15 @@ class BatchFile:
                 return None
 
     def require_batch_of(self, position: int, size: int) -> None:
-        """Raises DamagedError where the batch at ``position`` cannot have ``size`` bytes, for no batch follows it."""
+        """Raises DamagedError where the batch at ``position`` cannot have ``size`` bytes: none follows, and by its
+        checksum it is not one of that size.
+        """
         extent = self._extent()
         found = next(walk(extent, position))
         end = position + size
         is_last = end == extent.end
-        if found[1].size_bytes != size or not (is_last or self._is_batch(end)):
+        is_followed = is_last or self._is_batch(end)
+        if found[1].size_bytes != size or not (is_followed or has_right_crc(extent, *found)):
             raise DamagedError(
                 extent.path, position, found[1].base_offset, f"no batch follows one of {size} bytes"
             )

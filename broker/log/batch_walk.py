@@ -89,7 +89,17 @@ def walk(extent: Extent, position: int) -> Iterator[Found]:
         problem = implausible(header, end - position, extent)
         if before is not None:
             follows = before[1].next_offset
-            if problem is None and header.base_offset < follows and before[1].base_offset > expected:
+            overlaps = problem is None and header.base_offset < follows
+            if (overlaps or problem is not None) and not has_right_crc(extent, *before):
+                # The two do not fit, and this one's length or last offset may be the wrong one: what it would cover is
+                # sound.
+                raise DamagedError(
+                    extent.path,
+                    before[0],
+                    expected,
+                    "the batch fails its checksum, and none follows where it ends",
+                )
+            if overlaps and before[1].base_offset > expected:
                 raise _contradiction(extent, before, (position, header), expected)
             yield before
             expected = follows
@@ -151,7 +161,7 @@ def _behind(extent: Extent, damage: DamagedError) -> tuple[int, int]:
         position, header = damage.second
         return position + header.size_bytes, damage.expected + header.last_offset_delta + 1
     first = _header_at(extent, damage.position)
-    if first is not None and _has_right_crc(extent, damage.position, first):
+    if first is not None and has_right_crc(extent, damage.position, first):
         return damage.position + first.size_bytes, damage.expected + first.last_offset_delta + 1
     return damage.position + 1, damage.expected
 
@@ -174,7 +184,7 @@ def _sound_at(extent: Extent, position: int, lowest: int) -> Found | None:
     header = _header_at(extent, position)
     if header is None or header.base_offset < lowest or not _is_followed(extent, position, header):
         return None
-    return (position, header) if _has_right_crc(extent, position, header) else None
+    return (position, header) if has_right_crc(extent, position, header) else None
 
 
 def _is_followed(extent: Extent, position: int, header: BatchHeader) -> bool:
@@ -193,6 +203,7 @@ def _header_at(extent: Extent, position: int) -> BatchHeader | None:
     return header if implausible(header, extent.end - position, extent) is None else None
 
 
-def _has_right_crc(extent: Extent, position: int, header: BatchHeader) -> bool:
+def has_right_crc(extent: Extent, position: int, header: BatchHeader) -> bool:
+    """Whether the batch at ``position`` is as it was written, but for its offset and its epoch."""
     view = memoryview(os.pread(extent.fd, header.size_bytes, position))
     return len(view) == header.size_bytes and crc_is_valid(view, header)

@@ -134,18 +134,25 @@ def _aborts(log: Log, segment: Segment) -> list[AbortedTransaction]:
 
 
 def _begins(log: Log, aborted: AbortedTransaction) -> bool:
-    """Whether the transaction's first batch stands where it should, or was compacted away."""
-    for segment in reversed(log.segments):
-        if segment.base_offset <= aborted.first_offset:
-            found = segment.find(aborted.first_offset)
-            return found is None or (
-                found[1].base_offset > aborted.first_offset
-                or (
-                    found[1].base_offset == aborted.first_offset
-                    and found[1].producer_id == aborted.producer_id
-                )
-            )
-    return aborted.first_offset >= 0
+    """Whether the transaction's first batch stands where it should, or was compacted away, and none ended since."""
+    if not 0 <= aborted.first_offset < aborted.last_offset:
+        return False
+    is_first = True
+    for segment in log.segments:
+        if segment.limit <= aborted.first_offset:
+            continue
+        for _, header in segment.headers_for(aborted.first_offset):
+            if header.last_offset < aborted.first_offset:
+                continue
+            if header.base_offset >= aborted.last_offset:
+                return True
+            is_own = header.producer_id == aborted.producer_id
+            if is_own and header.is_control:
+                return False
+            if is_first and header.base_offset <= aborted.first_offset and not is_own:
+                return False
+            is_first = False
+    return True
 
 
 def _fill(

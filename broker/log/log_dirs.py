@@ -10,9 +10,11 @@ from pathlib import Path
 
 import structlog
 
+from broker.log.dir_lock import LOCK_FILE
 from broker.log.errors import LogDirError, LogDirUnusableError
 from broker.log.log_dir import LogDir
 from broker.log.meta_properties import agreed, write_meta_properties
+from broker.log.sealed_file import can_seal
 
 _log = structlog.get_logger(__name__)
 
@@ -65,6 +67,13 @@ class LogDirs:
     def _lock(self, log_dir: LogDir) -> None:
         try:
             log_dir.lock()
+            if not can_seal(log_dir.path / LOCK_FILE):
+                _log.warning(
+                    "checksums_off",
+                    log_dir=str(log_dir.path),
+                    reason="its file system keeps no extended attributes",
+                    action="a flipped bit in a checkpoint or snapshot there will not be noticed; use ext4 or XFS",
+                )
         except LogDirUnusableError as error:
             self._pass_over(log_dir, str(error))
 

@@ -7,6 +7,7 @@ as Kafka writes it or as a file system keeps it that has no attributes, is taken
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -50,6 +51,16 @@ def seal(fd: int, data: bytes) -> None:
     """Notes the checksum of ``data``, all that is in the open file; where it cannot be noted, there is none."""
     with suppress(OSError):
         os.setxattr(fd, ATTRIBUTE, b"%08x" % crc32c(data))
+
+
+def can_seal(path: Path) -> bool:
+    """Whether the file system of the file ``path`` keeps attributes. Other faults are for who writes there to tell."""
+    try:
+        os.setxattr(path, ATTRIBUTE, b"")
+        os.removexattr(path, ATTRIBUTE)
+    except OSError as error:
+        return error.errno != errno.ENOTSUP
+    return True
 
 
 def read_file(path: str | Path) -> bytes:
