@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="whose random numbers; another each time")
     parser.add_argument("--stall", type=float, default=30, help="seconds after which a thread stands still")
     parser.add_argument(
-        "--plant", help="a defect put in on purpose, by its name in tests/support/mutations.py"
+        "--plant", help="a defect put in on purpose, by its name in planted.py or mutations.py"
     )
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
@@ -35,9 +35,10 @@ def main() -> int:
         from tests.stress.watch import Watch
 
         if options.plant:
+            from tests.stress.planted import PLANTED
             from tests.support.mutations import MUTATIONS
 
-            MUTATIONS[options.plant].apply()
+            {**MUTATIONS, **PLANTED}[options.plant].apply()
         watch = Watch(options.stall)
         done = run(Path(directory), options.seconds, seed, watch, graph)
         problems = graph.problems + watch.problems

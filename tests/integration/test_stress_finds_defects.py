@@ -1,0 +1,29 @@
+"""The stress run ends with a problem where a defect was put in on purpose."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.landline_broker import REPOSITORY
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(200)]
+
+# What each is found by.
+SIGNS = {
+    "flush-within-a-followers-append": "against the written order",
+    "compaction-drops-a-batch": "nothing later",
+    "acknowledge-before-isr": "was committed there",
+    "high-watermark-by-leader-alone": "is committed in",
+}
+
+
+@pytest.mark.parametrize("defect", SIGNS)
+def test_a_defect_put_back_in_is_found(defect: str) -> None:
+    options = ("--seconds", "20", "--seed", "5", "--stall", "15", "--plant", defect)
+    command = [sys.executable, "-m", "tests.stress", *options]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 1, done.stdout
+    assert SIGNS[defect] in done.stderr, done.stderr[-3000:]
