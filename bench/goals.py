@@ -32,3 +32,12 @@ MANY_PARTITIONS_S = {
 BESIDE_HOSTILE_P99_MS = Goal(value=20, times=1)
 BESIDE_HOSTILE_ALONE_P99_MS = Goal(value=20)
 BESIDE_HOSTILE_TIMES_BEFORE = Goal(value=3)
+# What a broker may hold, as its configuration tells it: 12 KiB for a connection that asks nothing, the bytes of
+# queued.max.request.bytes and their buffers, 64 KiB for who does not read, a kilobyte for a producer id of
+# landline.producer.id.broker.max.count, 2.6 KB for a group of landline.group.max.count.
+KEPT_IDLE = Goal(value=120)
+KEPT_HALVES = Goal(value=96)
+KEPT_READERS = Goal(value=16)
+KEPT_PRODUCERS = Goal(value=300)
+KEPT_GROUPS = Goal(value=300)
+GIVEN_BACK = Goal(value=32)

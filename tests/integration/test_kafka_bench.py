@@ -18,7 +18,7 @@ from bench.client.connection import leaders
 from bench.client.requests import RawClientError
 from bench.hostilities import ROWS
 from bench.session import Session
-from bench.suites import SUITES
+from bench.suites import SUITES, kept
 from bench.targets import Target
 from bench.workload import Stage
 from tests.support.brokers import unused_port
@@ -41,14 +41,21 @@ HOSTILE = {
     "Metadata of all, answers not read",
     "Produce of 32 MiB in 3 KiB to a compacted topic",
     "HTTP /metrics",
+    "JoinGroup with 900 KiB of metadata to 128 groups",
+    "DescribeGroups of 100 members, 100 times",
+    "1,000 connections with 30 FindCoordinator keys each",
+    "Produce of one record to the smallest segments there are",
 }
+# Of what is held, connections and what is made by requests.
+KEPT = {"10,000 idle connections", "100,000 groups"}
+CHOSEN = {"neighbour": HOSTILE, "kept": KEPT}
 # The others start brokers again and again, which takes minutes; what they call is in these too.
 SHORT_SUITES = [
     replace(
-        suite, workloads=tuple(w for w in suite.workloads if suite.name != "neighbour" or w.title in HOSTILE)
+        suite, workloads=tuple(w for w in suite.workloads if w.title in CHOSEN.get(suite.name, {w.title}))
     )
     for suite in SUITES
-    if suite.stage is Stage.ONE
+    if suite.stage is Stage.ONE or suite.name == "kept"
 ]
 # A load is the same code whoever bears it, and a JVM bears the tiny ones slowly: of each suite one.
 SUITES_OF = {
@@ -96,8 +103,9 @@ def test_workloads_on_one_broker_give_all_their_figures(
     assert len(steps) == 1 + sum(len(suite.workloads) for suite in suites)
 
 
-def test_the_hostile_peers_that_are_tried_are_rows_of_the_suite() -> None:
+def test_what_is_tried_is_in_the_suites() -> None:
     assert {row.title for row in ROWS} >= HOSTILE
+    assert {workload.title for workload in kept.SUITE.workloads} >= KEPT
 
 
 def test_a_kraft_node_keeps_its_data_over_a_kill(tmp_path: Path) -> None:
