@@ -59,6 +59,17 @@ def measure(work: Callable[[], T], broker_cpu: Callable[[], CpuSeconds]) -> tupl
     return result, Usage(seconds, broker_used, own_used, max(0.0, foreign) / seconds)
 
 
+def begin_peak(pid: int) -> None:
+    """From now on counts the most memory that the process has at once."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak_mib(pid: int) -> float:
+    """The most memory that the process had at once since :func:`begin_peak`."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
+
+
 def run_seconds(pid: int) -> float:
     """CPU seconds of a process's living threads, to the nanosecond where ``cpu_seconds`` counts hundredths."""
     files = Path(f"/proc/{pid}/task").glob("*/schedstat")

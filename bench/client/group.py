@@ -40,19 +40,20 @@ class Phase(enum.Enum):
 class Member:
     """One member: sends the next request, reads its answer."""
 
-    def __init__(self, port: int, group: str) -> None:
+    def __init__(self, port: int, group: str, metadata: bytes) -> None:
         self.connection = ReadyConnection(port, 1 << 20)
         self.phase = Phase.JOINING
         self.generation = -1
         self.synced_generation = -1
         self.next_beat = 0.0
         self._group = group
+        self._metadata = metadata
         self._id = ""
 
     def join(self) -> None:
         """Asks to be let in, with what is known of its id."""
         self.phase = Phase.JOINING
-        protocols = struct.pack(">i", 1) + string("range") + blob(b"\x00\x00" + bytes(8))
+        protocols = struct.pack(">i", 1) + string("range") + blob(self._metadata)
         body = string(self._group) + struct.pack(">ii", SESSION_MS, REBALANCE_MS)
         body += string(self._id) + string("consumer") + protocols
         self.connection.send(request(JOIN_GROUP, JOIN_GROUP_VERSION, body))
@@ -107,18 +108,19 @@ class Member:
 
 
 class Group:
-    """Members that join, and the time until all of them are stable in one generation."""
+    """Members that join, each with ``metadata``, and the time until all of them are stable in one generation."""
 
-    def __init__(self, port: int, name: str) -> None:
+    def __init__(self, port: int, name: str, metadata: bytes = bytes(10)) -> None:
         self._port = port
         self._name = name
+        self._metadata = metadata
         self._members: list[Member] = []
         self._selector = selectors.DefaultSelector()
 
     def add(self, count: int) -> None:
         """``count`` members ask to be let in."""
         for _ in range(count):
-            member = Member(self._port, self._name)
+            member = Member(self._port, self._name, self._metadata)
             self._members.append(member)
             self._selector.register(member.connection, selectors.EVENT_READ, member)
             member.join()

@@ -6,15 +6,18 @@ broker's work for them, not the work of sending it.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
+import resource
+import selectors
 import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from bench.client.process import ClientProcess
 from tests.support.brokers import HOST
@@ -22,7 +25,7 @@ from tests.support.brokers import HOST
 ROOM = 1 << 20
 LENGTH = struct.Struct(">i")
 LINGER = struct.pack("ii", 1, 0)
-SOCKETS_OF_A_STORM = 64
+SPARE_FILES = 256
 LEAST_WAIT_S = 0.01
 
 
@@ -82,12 +85,13 @@ class _Peer:
 
     def _connected(self) -> socket.socket:
         if self._socket is None:
-            self._socket = socket.create_connection((HOST, self.port), self._left())
+            self._socket = socket.create_connection((HOST, self.port), self.left())
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.settimeout(self._left())
+        self._socket.settimeout(self.left())
         return self._socket
 
-    def _left(self) -> float:
+    def left(self) -> float:
+        """Seconds; raises when there are none."""
         left = self.end - time.monotonic()
         if left <= 0:
             raise _OverError
@@ -174,6 +178,71 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Numbered:
+    """The frame again and again, with another number each time at ``at``, of ``numbers`` in turn."""
+
+    DIGITS: ClassVar = 8
+
+    frame: bytes
+    at: int
+    numbers: int
+
+    def begin(self, peer: _Peer) -> Iterator[None]:
+        """Yields after each answer."""
+        frame = bytearray(self.frame)
+        for number in itertools.cycle(range(self.numbers)):
+            frame[self.at : self.at + self.DIGITS] = f"{number:0{self.DIGITS}}".encode()
+            peer.send(bytes(frame))
+            peer.receive()
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """``connections`` of one process, each of which sends the frame again as soon as it has its answer."""
+
+    frame: bytes
+    connections: int
+
+    def begin(self, peer: _Peer) -> Iterator[None]:
+        """Yields after each turn."""
+        allow_files(self.connections)
+        with ExitStack() as stack, selectors.DefaultSelector() as selector:
+            for _ in range(self.connections):
+                one = stack.enter_context(socket.create_connection((HOST, peer.port), peer.left()))
+                one.sendall(self.frame)
+                one.setblocking(False)
+                selector.register(one, selectors.EVENT_READ, [0])
+            while selector.get_map():
+                for key, _ in selector.select(peer.left()):
+                    self._take(key.fileobj, key.data, peer, selector)
+                yield
+        raise ConnectionResetError
+
+    def _take(self, one: Any, owed: list[int], peer: _Peer, selector: selectors.DefaultSelector) -> None:
+        """``owed``: how many bytes of the answer are still to come."""
+        try:
+            data = one.recv(ROOM)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            selector.unregister(one)
+            peer.closed += 1
+            return
+        if owed[0] == 0:
+            # The length comes whole: it is the first of what a socket holds.
+            owed[0] = LENGTH.size + LENGTH.unpack_from(data)[0]
+        owed[0] -= len(data)
+        if owed[0] <= 0:
+            owed[0] = 0
+            peer.answered += 1
+            with suppress(BlockingIOError):
+                one.send(self.frame)
+
+
+@dataclass(frozen=True, slots=True)
 class Storm:
     """Connects, sends ``data`` and hangs up, as often as it can."""
 
@@ -218,7 +287,19 @@ class Page:
             yield
 
 
-Hostility = Repeated | IdleSession | Held | Storm | Deaf | Page
+Hostility = Repeated | IdleSession | Numbered | Crowd | Held | Storm | Deaf | Page
+
+
+def allow_files(count: int) -> None:
+    """Raises this process's limit of open files to ``count`` and some, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + SPARE_FILES
+    if soft >= wanted:
+        return
+    with suppress(ValueError, PermissionError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(hard, wanted)))
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class HostilePeer(ClientProcess[Tally]):

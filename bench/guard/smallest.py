@@ -6,8 +6,11 @@ each array on the way, none in the others, and the last has ``count`` of them, e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import Field, fields
+import itertools
+import string
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, fields
 from importlib import import_module
 from typing import Any, Final, get_args
 
@@ -32,26 +35,103 @@ FOR_BROKERS: Final = frozenset(
 """What only brokers may ask: no stranger's request is decoded."""
 
 
+_LETTERS: Final = 3
+_ALPHABET: Final = string.ascii_letters.encode() + string.digits.encode() + b"-_"
+_MARK: Final = "@"
+_MARKS: Final[Mapping[str, tuple[Any, bytes]]] = {
+    "string": (_MARK * _LETTERS, _MARK.encode() * _LETTERS),
+    "uuid": (uuid.UUID(bytes=_MARK.encode() * 16), _MARK.encode() * 16),
+    "int32": (INT32.unpack(_MARK.encode() * 4)[0], _MARK.encode() * 4),
+}
+
+
 def array_paths(api_key: ApiKey, version: int) -> list[Path]:
     """All arrays of a request, those in elements behind those that hold them; without tagged fields."""
     return _paths(_request_type(api_key, version), ())
 
 
 def body(
-    api_key: ApiKey, version: int, path: Path, count: int, given: Fields, element: Fields | None = None
+    api_key: ApiKey,
+    version: int,
+    path: Path,
+    count: int,
+    given: Fields,
+    element: Fields | None = None,
+    *,
+    distinct: bool = False,
 ) -> bytes:
     """A request's body with ``count`` elements at ``path``.
 
     Instead of the shortest, fields by their names: ``given`` of the request and of the elements on the way to the
-    array, ``element`` of the array's own.
+    array, ``element`` of the array's own. ``distinct``: of what :func:`named_by` no two are alike.
     """
-    none, one = (_encoded(api_key, version, path, number, given, element or {}) for number in (0, 1))
+    name = named_by(api_key, version, path) if distinct else None
+    if distinct and name is None:
+        raise ValueError(f"elements of {APIS[api_key].name} v{version} {path} have no names")
+    chosen = {**(element or {}), **({} if name is None else {name.name: name.mark})}
+    none, one = (_encoded(api_key, version, path, number, given, chosen) for number in (0, 1))
     at = next(index for index, (left, right) in enumerate(zip(none, one, strict=False)) if left != right)
     encoded = one[at + 1 : at + 1 + len(one) - len(none)]
     flexible = version >= APIS[api_key].flexible_from
     begin = at if flexible else at + 1 - INT32.size
     length = write_uvarint(count + 1) if flexible else INT32.pack(count)
-    return b"".join((none[:begin], length, encoded * count, none[at + 1 :]))
+    elements = encoded * count
+    if name is not None:
+        before, after = encoded.split(name.encoded_mark)
+        elements = b"".join(before + each + after for each in name.names(count))
+    return b"".join((none[:begin], length, elements, none[at + 1 :]))
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How elements differ: the field, "" for what has none, and its value that others are put in the place of."""
+
+    name: str
+    mark: Any
+    encoded_mark: bytes
+
+    def names(self, count: int) -> Iterator[bytes]:
+        """So many different values of the field, encoded, as long as the mark."""
+        if len(self.encoded_mark) == INT32.size:
+            return (INT32.pack(number) for number in range(count))
+        filler = self.encoded_mark[_LETTERS:]
+        return (
+            bytes(each) + filler
+            for each in itertools.islice(itertools.product(_ALPHABET, repeat=_LETTERS), count)
+        )
+
+
+def named_by(api_key: ApiKey, version: int, path: Path) -> Naming | None:
+    """By what the elements of an array may differ: a text, an id or a number, whichever of them they have first."""
+    known = element_fields(api_key, version, path)
+    return next(
+        (
+            Naming(name, *_MARKS[wanted])
+            for wanted in _MARKS
+            for name, kafka_type in known.items()
+            if kafka_type == wanted
+        ),
+        None,
+    )
+
+
+def element_fields(api_key: ApiKey, version: int, path: Path) -> Mapping[str, str]:
+    """What the elements of an array are made of beside arrays: Kafka's types by the fields' names, the name being ""
+    where an element is no more than a value.
+    """
+    entity_type, field = _request_type(api_key, version), None
+    for name in path:
+        field = next(each for each in fields(entity_type) if each.name == name)
+        entity_type, _ = element_type(field.type)
+    assert field is not None
+    if not _is_entity(entity_type):
+        return {"": field.metadata["kafka_type"]}
+    return {each.name: each.metadata["kafka_type"] for each in _untagged(entity_type) if _is_plain(each)}
+
+
+def _is_plain(field: Field[Any]) -> bool:
+    inner, is_array = element_type(field.type)
+    return not is_array and not _is_entity(inner)
 
 
 def _encoded(api_key: ApiKey, version: int, path: Path, count: int, given: Fields, element: Fields) -> bytes:
@@ -91,7 +171,7 @@ def _element(field: Field[Any], chosen: Fields) -> Any:
     inner, _ = element_type(field.type)
     if _is_entity(inner):
         return {**{each.name: _shortest(each) for each in _untagged(inner)}, **chosen}
-    return _zero(field)
+    return chosen.get("", _zero(field))
 
 
 def _shortest(field: Field[Any]) -> Any:

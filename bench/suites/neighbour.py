@@ -13,7 +13,8 @@ from bench.client.batches import Batch, encode_batch
 from bench.client.hostile import HostilePeer, Page, Tally
 from bench.client.latency import EndToEnd, end_to_end
 from bench.client.process import ClientProcess
-from bench.hostilities import ROWS, Place, Row
+from bench.hostile_arrays import Place, Row
+from bench.hostilities import ROWS
 from bench.percentiles import summarise
 from bench.results import Better, Metric
 from bench.visit import Visit, pause
@@ -93,8 +94,18 @@ def _run(row: Row, visit: Visit) -> Values:
     quiet, _ = watch.run(BEFORE_S, 0)
     before = summarise(quiet)
     values = {f"{row.key}.before.p50": before.p50, f"{row.key}.before.p99": before.p99}
+    process = visit.broker.process
     for name, seconds, peers in (("one", ONE_S, ONE), ("ten", TEN_S, TEN)):
-        beside, tally = watch.run(seconds, peers)
+        rss = visit.broker.rss_mb()
+        machine.begin_peak(process.pid)
+        try:
+            beside, tally = watch.run(seconds, peers)
+        except Exception:
+            if process.running:
+                raise
+            return values | {
+                f"{row.key}.ended": 1.0
+            }  # the other figures are missing, and another broker is made
         times = summarise(beside)
         values |= {
             f"{row.key}.{name}.p50": times.p50,
@@ -103,8 +114,9 @@ def _run(row: Row, visit: Visit) -> Values:
             f"{row.key}.{name}.times": times.p99 / before.p99,
             f"{row.key}.{name}.answered": tally.answered,
             f"{row.key}.{name}.closed": tally.closed,
+            f"{row.key}.{name}.rss": max(0.0, machine.peak_mib(process.pid) - rss),
         }
-    return values
+    return values | {f"{row.key}.ended": 0.0 if process.running else 1.0}
 
 
 def _metrics(row: Row) -> tuple[Metric, ...]:
@@ -129,7 +141,15 @@ def _metrics(row: Row) -> tuple[Metric, ...]:
             Metric(f"{key}.worst", f"{beside}, worst", "ms", Better.LOWER, detail=True),
             Metric(f"{key}.answered", f"{beside}, that got answers", "answers", Better.HIGHER, detail=True),
             Metric(f"{key}.closed", f"{beside}, that were put out", "times", Better.LOWER, detail=True),
+            Metric(
+                f"{key}.rss", f"{beside}, memory that came to it at most", "MiB", Better.LOWER, detail=True
+            ),
         ]
+    found.append(
+        Metric(
+            f"{row.key}.ended", f"{row.title}: brokers that it ended", "brokers", Better.LOWER, detail=True
+        )
+    )
     return tuple(found)
 
 

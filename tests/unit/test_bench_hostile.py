@@ -10,8 +10,19 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from bench.client.hostile import Held, HostilePeer, IdleSession, Page, Repeated, Storm, attack
-from bench.hostilities import ROWS, Place, Row
+from bench.client.hostile import (
+    Crowd,
+    Held,
+    HostilePeer,
+    IdleSession,
+    Numbered,
+    Page,
+    Repeated,
+    Storm,
+    attack,
+)
+from bench.hostile_arrays import Place, Row
+from bench.hostilities import ROWS
 from broker.protocol import codec, framing
 from broker.protocol.api_keys import APIS
 from tests.support.wait import wait_until
@@ -97,6 +108,41 @@ def test_a_session_is_asked_with_its_id_and_the_next_epoch() -> None:
     assert seen[:3] == [(4711, 1), (4711, 2), (4711, 3)]
 
 
+def test_numbered_requests_differ_and_begin_anew() -> None:
+    seen: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        while True:
+            seen.append(receive_frame(connection))
+            connection.sendall(ANSWER)
+
+    with serving(serve) as port:
+        attack(Numbered(struct.pack(">i", 10) + b"n########n", 5, numbers=3), port, SHORT_S)
+    assert seen[:4] == [b"n00000000n", b"n00000001n", b"n00000002n", b"n00000000n"]
+
+
+def test_a_crowd_asks_again_on_every_connection_that_is_not_closed() -> None:
+    asked: list[int] = []
+
+    def serve(connection: socket.socket) -> None:
+        number = len(asked)
+        asked.append(0)
+        while True:
+            receive_frame(connection)
+            asked[number] += 1
+            if number == 0:
+                return
+            connection.sendall(ANSWER[:6])
+            connection.sendall(ANSWER[6:])
+
+    with serving(serve) as port:
+        tally = attack(Crowd(struct.pack(">i", 1) + b"a", 5), port, 2 * SHORT_S)
+    assert len(asked) == 5
+    assert all(count > 2 for count in asked[1:])
+    assert tally.closed == 1
+    assert tally.answered >= sum(asked) - 5
+
+
 def test_what_is_held_is_sent_on_each_connection_and_kept_open_until_the_end() -> None:
     held: list[bytes] = []
 
@@ -138,6 +184,8 @@ def test_the_requests_of_every_row_are_decoded(row: Row) -> None:
     frames: list[bytes] = []
     if isinstance(does, Repeated):
         frames += does.frames
+    elif isinstance(does, Crowd | Numbered):
+        frames.append(does.frame)
     elif isinstance(does, IdleSession):
         frames += [does.opening, does.empty]
     for frame in frames:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bench.guard.smallest import FOR_BROKERS, array_paths, body
+from bench.guard.smallest import FOR_BROKERS, array_paths, body, element_fields, named_by
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from tests.support.valid_requests import ALL_VERSIONS, version_id
@@ -60,3 +60,26 @@ def test_what_only_brokers_ask_is_named() -> None:
         "alter_partition",
         "allocate_producer_ids",
     }
+
+
+@pytest.mark.parametrize("pair", OF_CLIENTS, ids=version_id)
+def test_distinct_elements_differ_and_are_otherwise_alike(pair) -> None:
+    key, version = pair
+    for path in array_paths(key, version):
+        name = named_by(key, version, path)
+        if name is None:
+            with pytest.raises(ValueError, match="have no names"):
+                body(key, version, path, 2, {}, distinct=True)
+            continue
+        decoded = codec.decode(key, version, "request", body(key, version, path, 300, {}, distinct=True))
+        for step in path[:-1]:
+            (decoded,) = getattr(decoded, step)
+        elements = getattr(decoded, path[-1])
+        assert len({getattr(each, name.name) if name.name else each for each in elements}) == 300, path
+
+
+def test_elements_are_named_by_a_text_before_an_id_and_a_number() -> None:
+    assert element_fields(ApiKey.METADATA, 12, ("topics",)) == {"topic_id": "uuid", "name": "string"}
+    assert element_fields(ApiKey.OFFSET_FETCH, 9, ("groups", "topics", "partition_indexes")) == {"": "int32"}
+    named = [named_by(ApiKey.METADATA, 12, ("topics",)), named_by(ApiKey.FETCH, 17, ("topics",))]
+    assert [each.name if each else None for each in named] == ["name", "topic_id"]
