@@ -45,6 +45,15 @@ def test_the_unit_is_as_written(broker, key, value):
     assert unit(broker.host, broker.unit).get(key, "") == value
 
 
+def test_the_unit_is_the_brokers_own_and_names_the_release(broker):
+    """A neighbour's roll changes nothing for it."""
+    path = f"/etc/systemd/system/{broker.unit}"
+    file, shown = machine(broker.host).file(path), unit(broker.host, broker.unit)
+    assert (oct(file.mode), file.user, file.group) == (oct(0o644), "root", "root")
+    assert shown["FragmentPath"] == path
+    assert "path=/opt/landline/releases/" in shown["ExecStart"]
+
+
 def test_the_broker_tells_systemd_what_it_does(broker):
     assert unit(broker.host, broker.unit)["StatusText"]
 

@@ -24,7 +24,6 @@ def test_the_brokers_user_cannot_log_in(host_name):
     ("path", "mode", "user", "group"),
     [
         ("/etc/landline", 0o750, "root", "landline"),
-        ("/etc/systemd/system/landline-broker@.service", 0o644, "root", "root"),
         ("/etc/sysctl.d/60-landline.conf", 0o644, "root", "root"),
         ("/opt/landline", 0o755, "root", "root"),
         ("/opt/landline/releases", 0o755, "root", "root"),
