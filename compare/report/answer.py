@@ -78,7 +78,7 @@ def _sturdier(comparison: Comparison) -> str:
         return "No fault was measured."
     return (
         f"With a fault, a person had to act in {listed(parts)}. "
-        "Nothing but a person starts again what was pushed: that is the way itself, and no measurement could differ."
+        "Nothing but a person starts again what was pushed: that is the way itself more than a finding."
     )
 
 

@@ -197,7 +197,8 @@ def test_the_answer_counts_persons_over_all_systems_and_faults():
         a_group(PARALLEL, person_acted=5),  # a cold start is no fault
     ]
     assert short(groups, "Sturdier?") == (
-        "With a fault, a person had to act in 0 of 6 rounds by itself and 5 of 12 rounds pushed in parallel."
+        "With a fault, a person had to act in 0 of 6 rounds by itself and 5 of 12 rounds pushed in parallel. "
+        "Nothing but a person starts again what was pushed: that is the way itself more than a finding."
     )
 
 
