@@ -30,6 +30,8 @@ TEST_ARGS ?=
 FUZZ_ARGS ?=
 # More arguments of `python -m bench.guard`, for example PERF_ARGS="--only fetch-1m".
 PERF_ARGS ?=
+# More arguments of `python -m bench.cost`, for example COST_ARGS="--only=metadata*".
+COST_ARGS ?=
 
 BIN := $(CURDIR)/.venv/bin
 PY := $(BIN)/python
@@ -235,6 +237,11 @@ perf-check: setup ## CPU per request of ten workloads against bench/guard/baseli
 .PHONY: perf-baseline
 perf-baseline: setup ## Write bench/guard/baseline.json anew: to be committed with the reason
 	@PYTHONHASHSEED=0 $(PY) -m bench.guard --update
+
+.PHONY: cost
+cost: setup ## What many smallest elements of every array cost, against bench/cost/table.json, then a search for dearer requests: EXAMPLES=2000 (minutes; COST_ARGS="--only=metadata*", "--update")
+	@PYTHONHASHSEED=0 $(PY) -m bench.cost $(COST_ARGS)
+	@$(if $(COST_ARGS),true,COST_EXAMPLES=$(or $(EXAMPLES),2000) pytest tests/cost -q -p no:cacheprovider)
 
 .PHONY: docs
 docs: setup ## Write the generated documentation: the roles' variables

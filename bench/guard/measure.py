@@ -77,7 +77,7 @@ def measure(
     requests = {workload.name: Samples() for workload in workloads}
     computing, moving = Samples(), Samples()
     end = time.monotonic() + budget_s
-    with _settled_heap():
+    with settled_heap():
         while time.monotonic() < end:
             lacking = [workload for workload in workloads if len(requests[workload.name].calm) < enough]
             if not lacking:
@@ -99,7 +99,7 @@ def _cost(request_ns: float, reference_ns: float) -> Cost:
 
 
 @contextmanager
-def _settled_heap() -> Iterator[None]:
+def settled_heap() -> Iterator[None]:
     """As the daemon does once it has started."""
     gc.collect()
     gc.freeze()

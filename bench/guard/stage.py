@@ -8,6 +8,7 @@ the production's path; only the acceptor and TCP are left out, for the sockets a
 
 from __future__ import annotations
 
+import itertools
 import socket
 import tempfile
 import threading
@@ -88,11 +89,8 @@ class _StagedServer(BrokerServer):
 class Client:
     """One connection's other end. ``answer`` is the last one received, without its length."""
 
-    def __init__(self, processor: SteppedProcessor, number: int) -> None:
-        self._socket, theirs = socket.socketpair()
-        for end in (self._socket, theirs):
-            end.setblocking(False)
-        processor.adopt(theirs, ConnectionInfo(f"perf-check-{number}", "127.0.0.1", "PLAINTEXT"))
+    def __init__(self, ours: socket.socket) -> None:
+        self._socket = ours
         self._buffer = memoryview(bytearray(_CLIENT_BUFFER))
         self._filled = 0
         self.answer = self._buffer[:0]
@@ -132,14 +130,24 @@ class Stage:
         self._processor = server.make_processor()
         self.turn = self._processor.turn  # what is timed; the profiler puts itself around it
         self._clients: list[Client] = []
+        self._numbers = itertools.count()
         self._admin = self.connect()
 
     def connect(self) -> Client:
         """One more connection."""
-        client = Client(self._processor, len(self._clients))
+        client = Client(self.open_socket())
         self._clients.append(client)
-        self._processor.turn()  # registers it: adopt has woken the loop
         return client
+
+    def open_socket(self) -> socket.socket:
+        """A connection of the caller's own, which does not block; who opened it closes it."""
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setblocking(False)
+        info = ConnectionInfo(f"perf-check-{next(self._numbers)}", "127.0.0.1", "PLAINTEXT")
+        self._processor.adopt(theirs, info)
+        self._processor.turn()  # registers it: adopt has woken the loop
+        return ours
 
     def exchange(self, client: Client, request: bytes) -> int:
         """Asks and waits for the answer; the nanoseconds of CPU that the Processor's turns took."""

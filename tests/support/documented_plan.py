@@ -47,6 +47,7 @@ VERBS: Final = {
     "restore": Verb("needs an ensemble that lost its tree; tests/cluster/test_zookeeper_grows.py does it"),
     "perf-check": Verb(PART, ".venv/bin/python -m bench.guard --help"),
     "perf-baseline": Verb("writes a committed file"),
+    "cost": Verb(PART, ".venv/bin/python -m bench.cost --help"),
     "bench": Verb(HOURS, ".venv/bin/python -m bench --help"),
     "chaos": Verb(HOURS, ".venv/bin/python -m tests.chaos walk --help"),
     "compare-publish": Verb("writes committed files, and " + MEASURED),

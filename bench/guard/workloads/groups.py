@@ -19,18 +19,7 @@ class _OfGroup(Workload):
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage)
-        stage.wait_until(self._is_coordinated, "no group coordinator")
-        await_leader(stage, TopicPartition(GROUP_METADATA_TOPIC, 0))
-
-    def _is_coordinated(self) -> bool:
-        """Whether the offsets topic is there, which the first question makes, and its groups are loaded."""
-        describe = {"groups": [self.name], "include_authorized_operations": False}
-        try:
-            self.stage.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [self.name]})
-            self.stage.ask(ApiKey.DESCRIBE_GROUPS, 5, describe)
-        except StageError:
-            return False
-        return True
+        await_coordinator(stage, self.name)
 
     def request(self) -> int:
         return self.stage.exchange(self.client, self._request)
@@ -99,3 +88,19 @@ class GroupHeartbeat(_OfGroup):
         sync = {**me, "protocol_type": "consumer", "protocol_name": "range", "assignments": assignments}
         stage.ask(ApiKey.SYNC_GROUP, 5, sync)
         self._request = encode(self.api_key, self.version, me)
+
+
+def await_coordinator(stage: Stage, group: str) -> None:
+    """Waits until the offsets topic is there, which the first question makes, and its groups are loaded."""
+    describe = {"groups": [group], "include_authorized_operations": False}
+
+    def is_coordinated() -> bool:
+        try:
+            stage.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]})
+            stage.ask(ApiKey.DESCRIBE_GROUPS, 5, describe)
+        except StageError:
+            return False
+        return True
+
+    stage.wait_until(is_coordinated, "no group coordinator")
+    await_leader(stage, TopicPartition(GROUP_METADATA_TOPIC, 0))
