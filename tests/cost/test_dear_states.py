@@ -9,18 +9,8 @@ import structlog
 
 from bench.cost.asking import Asking, Outcome, asking
 from bench.cost.states import STATES, State, repeats
-from broker.config.keys import BROKER_KEYS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
-# What was named twice is answered twice until answers are bounded, which came with this key.
-IS_BOUNDED = "landline.answer.max.bytes" in BROKER_KEYS
-BY_THE_BOUND = {
-    "a group of many members",
-    "a group's thousand offsets",
-    "a broker's configs",
-    "a topic's configs",
-}
 
 # Passes of the reference's loop, of 0.1 ms, and bytes.
 MOST_CPU, MOST_BYTES = 0.5, 256
@@ -35,11 +25,7 @@ def client() -> Iterator[Asking]:
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
-def test_what_is_named_again_costs_its_own_bytes(
-    client: Asking, state: State, request: pytest.FixtureRequest
-) -> None:
-    if state.name in BY_THE_BOUND and not IS_BOUNDED:
-        request.applymarker(pytest.mark.xfail(reason="each naming is answered in full"))
+def test_what_is_named_again_costs_its_own_bytes(client: Asking, state: State) -> None:
     found = repeats(client, state)
     assert found.once.outcome is Outcome.ANSWERED
     assert found.more_bytes <= MOST_BYTES, found
