@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
-from pathlib import Path
 
-from broker.utils.heap import Sizes
+from broker.utils.heap import Sizes, resident_bytes
 
 
 class _MallInfo(ctypes.Structure):
@@ -44,8 +42,7 @@ class Heap:
 
     def sizes(self) -> Sizes:
         """Some 50 µs."""
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return Sizes(pages * os.sysconf("SC_PAGE_SIZE"), int(self._info().fordblks))
+        return Sizes(resident_bytes(), int(self._info().fordblks))
 
     def trim(self) -> None:
         """Without the GIL: who takes nothing of the heap under way goes on."""

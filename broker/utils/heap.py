@@ -8,8 +8,10 @@ for calm moments and not for often. Another C library has no such call, and noth
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
@@ -52,10 +54,10 @@ class TrimPolicy:
     """Decides when a trim is worth it. No IO; one thread.
 
     What is free may have been given back already, so its size alone says nothing: either it grew since, or the process
-    did.
+    did. ``resident_low`` is what the process had at its start: a flood may be over before the first look.
     """
 
-    _resident_low: int = -1
+    resident_low: int
     _free_low: int = 0
     _last_s: float | None = None
     _last_look: Moment | None = None
@@ -65,7 +67,7 @@ class TrimPolicy:
         """Whether to trim now. Every look must be told."""
         before, self._last_look = self._last_look, moment
         if before is None:
-            self._resident_low, self._free_low = moment.sizes
+            self._free_low = moment.sizes.free
         if not self._is_worth_it(moment.sizes):
             self._wanted_since_s = None
             return False
@@ -78,14 +80,14 @@ class TrimPolicy:
     def trimmed(self, now_s: float, after: Sizes) -> None:
         """It was done, and this is left."""
         self._last_s, self._wanted_since_s = now_s, None
-        self._resident_low, self._free_low = after
+        self.resident_low, self._free_low = after
 
     def _is_worth_it(self, sizes: Sizes) -> bool:
-        self._resident_low = min(self._resident_low, sizes.resident)
+        self.resident_low = min(self.resident_low, sizes.resident)
         self._free_low = min(self._free_low, sizes.free)
         if sizes.free - self._free_low >= WORTH_BYTES:
             return True
-        return sizes.free >= WORTH_BYTES and sizes.resident - self._resident_low >= WORTH_BYTES
+        return sizes.free >= WORTH_BYTES and sizes.resident - self.resident_low >= WORTH_BYTES
 
 
 def _is_calm(before: Moment | None, moment: Moment) -> bool:
@@ -94,11 +96,20 @@ def _is_calm(before: Moment | None, moment: Moment) -> bool:
     return (moment.cpu_s - before.cpu_s) / (moment.now_s - before.now_s) < CALM_SHARE
 
 
+def resident_bytes() -> int:
+    """What this process has of the machine's memory; 0 where nobody tells. Some 10 µs."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 class HeapKeeper:
     """Looks every few seconds, on a scheduler's thread."""
 
     def __init__(self) -> None:
-        self._policy = TrimPolicy()
+        self._policy = TrimPolicy(resident_bytes())
         self._heap: Heap | None = None
         self._is_absent = False
 

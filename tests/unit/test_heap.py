@@ -26,10 +26,11 @@ STEP_S = 5.0
 class Looks:
     """A policy that is asked every few seconds; ``load`` is the CPUs that the process used since."""
 
-    def __init__(self) -> None:
-        self.policy = TrimPolicy()
+    def __init__(self, *, first_look: bool = True) -> None:
+        self.policy = TrimPolicy(IDLE)
         self.now_s = self.cpu_s = 0.0
-        assert not self.after(IDLE, FREE)
+        if first_look:
+            assert not self.after(IDLE, FREE)
 
     def after(self, resident: int, free: int, load: float = 0.0, seconds: float = STEP_S) -> bool:
         self.now_s += seconds
@@ -64,6 +65,12 @@ def test_a_flood_that_came_and_went_between_two_looks_is_seen_by_the_size_of_the
     assert looks.after(IDLE + 500 * MIB, FREE + 500 * MIB)
     looks.trimmed(IDLE, FREE + 500 * MIB)
     assert looks.after(IDLE + 500 * MIB, FREE + 500 * MIB, seconds=LEAST_BETWEEN_S)
+
+
+def test_a_flood_that_came_and_went_before_the_first_look_is_seen_too() -> None:
+    looks = Looks(first_look=False)
+    assert not looks.after(IDLE + 200 * MIB, 150 * MIB), "nothing says yet that it is calm"
+    assert looks.after(IDLE + 200 * MIB, 150 * MIB)
 
 
 def test_what_is_freed_after_a_trim_that_gave_nothing_is_given_back() -> None:
