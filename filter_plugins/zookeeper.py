@@ -445,6 +445,12 @@ class Ensemble:
         ]
         if step := self._become_standalone(members):
             return step
+        without = [server for server in self.servers.values() if server.id in members and server not in have]
+        too_few = len(have) < majority(members)
+        fills = too_few and len(have) + len(without) >= majority(members)
+        truth = self._truth(have, without) if fills else None
+        if fills and truth is None:
+            return self._refuse_the_lost(have, without, members)
         if stopped := [server for server in have if not server.running]:
             as_wanted = members == self.wanted and not any(server.running for server in self.servers.values())
             return _step(
@@ -453,11 +459,10 @@ class Ensemble:
                 "the servers with the tree come first",
                 self.wanted if as_wanted else frozenset(),
             )
-        if len(have) >= majority(members):
+        if not too_few:
             return _step("wait", have, "they are enough for a quorum")
-        without = [server for server in self.servers.values() if server.id in members and server not in have]
-        if len(have) + len(without) >= majority(members):
-            return self._fill(have, without, members)
+        if truth is not None:
+            return self._fill(truth, have, without, members)
         unseen = ", ".join(self._name(each) for each in sorted(members - set(self.servers)))
         return self._refuse(
             f"no quorum of {sorted(members)}: {unseen} were not seen. Bring their hosts back, and run this again"
@@ -487,25 +492,28 @@ class Ensemble:
             return None
         return _step("restart", [only], "it goes on alone, with as new a tree as any", self.wanted)
 
-    def _fill(self, have: list[Server], without: list[Server], members: Ids) -> dict[str, Any]:
-        """Too few have the tree. Right on the way from one server to several; else disks were lost."""
-        newest = max([*have, *without], key=lambda server: server.position)
+    def _truth(self, have: list[Server], without: list[Server]) -> Server | None:
+        """Whose tree the others may take though too few have one; None where disks were lost, and nobody said whose.
+
+        It has to win their election: who is newer would go on with its own.
+        """
         first = next((server for server in have if server.id == self.trusted), None)
         if first is None and len(have) == 1 and have[0].sole:
             first = have[0]
-        if first is not None and first.position == newest.position:
-            need = majority(members) - len(have)
-            running = [server for server in without if server.running]
-            chosen = [server for server in without if not server.running][: need - len(running)]
-            if len(running) >= need:
-                return _step("wait", [*have, *running], "they are enough for a quorum")
-            return _step("start", chosen, f"it makes a quorum with {first.name}, and takes its tree", members)
-        return self._refuse_the_lost(have, without, members, newest)
+        newest = max(server.position for server in [*have, *without])
+        return first if first is not None and first.position == newest else None
 
-    def _refuse_the_lost(
-        self, have: list[Server], without: list[Server], members: Ids, newest: Server
-    ) -> dict[str, Any]:
-        """`newest` would win their election: whoever goes on, goes on with its tree."""
+    def _fill(self, truth: Server, have: list[Server], without: list[Server], members: Ids) -> dict[str, Any]:
+        """As many that have no tree as make a quorum: on the way from one server to several, or by somebody's word."""
+        need = majority(members) - len(have)
+        running = [server for server in without if server.running]
+        if len(running) >= need:
+            return _step("wait", [*have, *running], "they are enough for a quorum")
+        chosen = [server for server in without if not server.running][: need - len(running)]
+        return _step("start", chosen, f"it makes a quorum with {truth.name}, and takes its tree", members)
+
+    def _refuse_the_lost(self, have: list[Server], without: list[Server], members: Ids) -> dict[str, Any]:
+        newest = max([*have, *without], key=lambda server: server.position)
         empty = ", ".join(server.name for server in without if not server.full)
         bare = ", ".join(f"{server.name}, {_zxid(server)}" for server in without if server.full)
         whole = ", ".join(f"{server.name}, {_zxid(server)}" for server in have) or "none that was seen"

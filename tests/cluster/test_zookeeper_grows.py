@@ -1,4 +1,4 @@
-"""A ZooKeeper ensemble grows and shrinks below brokers, is lost and restored, on five hosts of this module's own.
+"""A ZooKeeper ensemble grows, shrinks, is lost and restored below brokers, on five hosts of this module's own.
 
 Two of the hosts have brokers, and somebody writes all the while. Directories and the address of clients are not the
 default ones, so that these settings are seen to work as well.
@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,7 @@ SETTINGS = {
     "zookeeper_data_log_dir": LOGS,
     "zookeeper_client_address": "{{ ansible_host }}",
 }
+OTHER_PEER_PORT = 2889
 NODES = 50
 TOPIC, PARTITIONS = "kept", 2
 WRITTEN_AT_THE_END = "kept-by-one"
@@ -57,6 +58,7 @@ class Ensemble:
     lab: Lab
     variables: dict
     directory: Path
+    settings: dict = field(default_factory=lambda: dict(SETTINGS))
 
     def play(self, *members, book="deploy.yml", more=("--tags=zookeeper,broker",), fails=False):
         """Runs a playbook with these hosts in the group zookeeper; all five are in the inventory."""
@@ -66,7 +68,7 @@ class Ensemble:
             "brokers": {"hosts": {name: {} for name in BROKERS}},
         }
         inventory = self.directory / "hosts.json"
-        inventory.write_text(json.dumps({"all": {"hosts": hosts, "children": groups, "vars": SETTINGS}}))
+        inventory.write_text(json.dumps({"all": {"hosts": hosts, "children": groups, "vars": self.settings}}))
         program = str(ROOT / ".venv" / "bin" / "ansible-playbook")
         argv = [program, "-i", str(inventory), book, *more]
         done = subprocess.run(
@@ -81,9 +83,16 @@ class Ensemble:
         assert (done.returncode != 0) is fails, done.stdout[-4000:]
         return done
 
-    def ensemble_becomes(self, *members):
+    def ensemble_becomes(self, *members, more=(), fails=False):
         """ZooKeeper alone: brokers roll when the test says so."""
-        return self.play(*members, book="playbooks/zookeeper.yml", more=())
+        return self.play(*members, book="playbooks/zookeeper.yml", more=more, fails=fails)
+
+    def refused(self, *members, more=()):
+        """What the play says, in one line, that must not go on."""
+        return " ".join(self.ensemble_becomes(*members, more=more, fails=True).stdout.split())
+
+    def pids(self, hosts):
+        return [self.says(host, "systemctl show -p MainPID --value zookeeper") for host in hosts]
 
     def connected(self, host):
         address = next(each.address for each in self.lab.hosts if each.name == host)
@@ -218,6 +227,47 @@ def test_a_tree_that_all_servers_lost_is_restored_with_its_acls_and_the_brokers_
     with NumberedLoad(bootstrap, TOPIC, PARTITIONS) as load:
         wait_until(lambda: len(load.acked) > 10, 120)
     assert load.failed == []
+
+
+def test_a_changed_setting_restarts_nobody_where_the_quorum_would_go(ensemble):
+    on = [host for host in STAY if host != LAST]
+    before = ensemble.pids(on)
+    ensemble.lab.faults.power_off(LAST)
+    try:
+        words = ensemble.refused(*STAY, more=("-e", "zookeeper_heap_mb=200"))
+    finally:
+        ensemble.lab.faults.boot(LAST)
+    assert f"Not serving: server {LAST[1:]} ({LAST}, not seen)" in words
+    assert ensemble.pids(on) == before
+
+
+def test_other_ports_of_servers_that_run_are_refused_before_anything_is_touched(ensemble):
+    wait_until(lambda: ensemble.running() == set(STAY), 60, what="the host that was off is back")
+    before = ensemble.pids(STAY), [ensemble.says(host, "cat /etc/zookeeper/landline.cfg") for host in STAY]
+    words = ensemble.refused(*STAY, more=("-e", f"zookeeper_peer_port={OTHER_PEER_PORT}"))
+    for host in STAY:
+        address = ensemble.variables[host]["ansible_host"]
+        assert f"({host}) listens at {address}:2888:3888 and is to be at {address}:2889:3888" in words
+    after = ensemble.pids(STAY), [ensemble.says(host, "cat /etc/zookeeper/landline.cfg") for host in STAY]
+    assert after == before
+
+
+def test_two_lost_disks_of_three_are_refused_until_somebody_names_the_copy_that_counts(ensemble):
+    """All are stopped, as for the other ports, which they get here."""
+    tree = ensemble.tree(LAST)
+    ensemble.settings["zookeeper_peer_port"] = OTHER_PEER_PORT
+    for host in STAY:
+        ensemble.lab.run(host, "systemctl stop zookeeper")
+    for host in set(STAY) - {LAST}:
+        ensemble.lab.run(host, f"rm -rf {DATA}/version-2 {LOGS}/version-2")
+    words = ensemble.refused(*STAY)
+    assert "server 1 (h1), server 5 (h5) lost the tree" in words
+    assert "so nothing was started" in words
+    assert ensemble.running() == set()
+    ensemble.ensemble_becomes(*STAY, more=("-e", f"zookeeper_trusted_id={LAST[1:]}"))
+    for host in STAY:
+        assert f":{OTHER_PEER_PORT}:" in ensemble.says(host, "grep ^server /etc/zookeeper/landline.cfg")
+        assert ensemble.tree(host) == tree, host
 
 
 def test_three_servers_become_one_below_brokers_that_lose_nothing(ensemble, bootstrap):

@@ -344,6 +344,18 @@ def test_two_of_three_servers_without_their_disks_are_not_started():
     assert all(node.running for node in world.nodes.values())
 
 
+def test_where_disks_were_lost_the_server_with_the_tree_is_not_started_either():
+    """The refusal says that nothing was."""
+    world = installed(1, 2, 3)
+    lose_disk(world.nodes[2])
+    lose_disk(world.nodes[3])
+    stop(world.nodes[1])
+    assert world.deploy({1, 2, 3}) == "refuse"
+    assert "nothing was started" in world.log[-1]
+    assert not any(node.running for node in world.nodes.values())
+    assert world.deploy({1, 2, 3}, trusted=1) == "none"
+
+
 def test_one_of_three_servers_without_its_disk_is_filled_by_the_others():
     world = installed(1, 2, 3)
     lose_disk(world.nodes[2])
