@@ -88,8 +88,8 @@ class Visit:
     ) -> str:
         """Creates a topic that is deleted when the workload ends."""
         topic = f"bench-{next(self._numbers)}"
-        self._topics.append(topic)
         self._create(topic, partitions, replicas, config)
+        self._topics.append(topic)  # one that was refused need not be deleted
         return topic
 
     def leaders(self, topic: str) -> dict[int, int]:

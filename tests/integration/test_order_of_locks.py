@@ -68,7 +68,7 @@ HELD = {
     "Leadership._lock",
     "ReplicaFetcherManager._lock",
     "GroupCell._lock",
-    "HttpEndpoint._loading",
+    "SharedPage._rendering",
     "RequestHandlerPool._lock",
     "DelayedOperation._lock",
     "Partition.lock",
