@@ -18,6 +18,9 @@ from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
+# Who answers so may have read too early who is registered: the broker itself anew, or this controller at another
+# address. ZooKeeper's servers are not all told at once.
+_NOT_YET_KNOWN = frozenset({Errors.STALE_BROKER_EPOCH, Errors.CLUSTER_AUTHORIZATION_FAILED})
 
 
 class Responses:
@@ -44,7 +47,7 @@ class Responses:
 
     def receive(self, broker_id: int, api: ApiKey, request: Fields, response: Any) -> None:
         """Takes one response. A request refused whole is logged: its broker, or this controller, has moved
-        on. Or the broker does not know of its own registration yet.
+        on. Or the broker does not know of its own registration yet, or of this controller's.
         """
         if response.error_code:
             _log.warning(
@@ -54,8 +57,8 @@ class Responses:
                 error=Errors(int(response.error_code)).name,
                 controller_epoch=self._context.epoch,
             )
-            if response.error_code == Errors.STALE_BROKER_EPOCH:
-                self._enqueue("stale_broker_epoch", partial(self._on_stale_epoch, broker_id))
+            if response.error_code in _NOT_YET_KNOWN:
+                self._enqueue("broker_refused_orders", partial(self._on_refusal, broker_id))
         elif api is ApiKey.LEADER_AND_ISR:
             self._enqueue("leader_and_isr_response", partial(self._on_leader_and_isr, broker_id, response))
         elif api is ApiKey.STOP_REPLICA and _deletes(request):
@@ -63,7 +66,7 @@ class Responses:
                 "stop_replica_response", partial(self._on_stop_replica, broker_id, request, response)
             )
 
-    def _on_stale_epoch(self, broker_id: int) -> None:
+    def _on_refusal(self, broker_id: int) -> None:
         """Several requests are refused together: they are answered by one that has everything."""
         if broker_id not in self._refused:
             self._refused[broker_id] = self._context.broker_epoch(broker_id)

@@ -258,7 +258,8 @@ class Term:
 
     def _tell_again(self, broker_id: int) -> None:
         """The broker refused what it was told under the epoch that it has registered with, which it may learn after we
-        do. Nothing but this controller knows of it, so it is told until it takes it, or is another.
+        do; or it has yet to read that this controller is a broker. Nobody else knows that it was told nothing, so it is
+        told until it takes it, or is another.
         """
         if self._responses.refused_epoch(broker_id) != self.context.broker_epoch(broker_id):
             return

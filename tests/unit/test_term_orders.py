@@ -21,7 +21,8 @@ KNOWING = {
     ApiKey.STOP_REPLICA: answer_stop_replica,
     ApiKey.UPDATE_METADATA: lambda _message: {"error_code": 0},
 }
-REFUSAL = {"error_code": Errors.STALE_BROKER_EPOCH, "topics": [], "partition_errors": []}
+# Of its own registration it does not know yet, or not of this controller's.
+REFUSALS = (Errors.STALE_BROKER_EPOCH, Errors.CLUSTER_AUTHORIZATION_FAILED)
 
 
 @pytest.fixture
@@ -31,13 +32,14 @@ def world() -> TermWorld:
     return made
 
 
-def refuse_late_ones(world: TermWorld) -> None:
+def refuse_late_ones(world: TermWorld, error: Errors = Errors.STALE_BROKER_EPOCH) -> None:
     """Brokers that register from now on do not know it, and refuse everything."""
+    refusal = {"error_code": error, "topics": [], "partition_errors": []}
     known = max(broker.epoch for broker in world.cluster.brokers().values())
 
     def refusing(api: ApiKey) -> Any:
         def answer(message: Any) -> Mapping[str, Any]:
-            return REFUSAL if message.broker_epoch > known else KNOWING[api](message)
+            return refusal if message.broker_epoch > known else KNOWING[api](message)
 
         return answer
 
@@ -48,11 +50,12 @@ def told(world: TermWorld, api: ApiKey) -> int:
     return len(world.brokers.requests(api, LATE))
 
 
-def test_a_broker_that_learns_of_its_registration_late_is_told_again_until_it_takes_it(
-    world: TermWorld,
+@pytest.mark.parametrize("error", REFUSALS)
+def test_a_broker_that_learns_of_a_registration_late_is_told_again_until_it_takes_it(
+    world: TermWorld, error: Errors
 ) -> None:
     world.create("t", {0: (LATE, 1)})
-    refuse_late_ones(world)
+    refuse_late_ones(world, error)
     world.join(LATE)
     assert told(world, ApiKey.LEADER_AND_ISR) == 1
     for times in (2, 3):
