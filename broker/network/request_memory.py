@@ -16,6 +16,9 @@ from typing import Final, Generic, Protocol, TypeVar
 
 # A frame that is not whole after this is given up while memory is short: who begins and never ends gives it back.
 LONGEST_FRAME_MS: Final = 30_000
+# The same where it is not read on because its connection's requests wait for their answers: a group's member may wait
+# for others for as long as it likes, a fetch for so long.
+LONGEST_OWED_MS: Final = 300_000
 
 
 class RequestMemory:

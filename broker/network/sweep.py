@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from broker.network.connection import Connection
-from broker.network.request_memory import LONGEST_FRAME_MS, RequestMemory
+from broker.network.request_memory import LONGEST_FRAME_MS, LONGEST_OWED_MS, RequestMemory
 from broker.network.shares import DEAR_NS, DearAddresses
 from broker.network.slow_readers import holds_deleted_file
 from broker.utils.refusal_log import log_refusal
@@ -84,9 +84,14 @@ class Sweep:
         return False
 
     def _is_overdue(self, connection: Connection, now_ms: int) -> bool:
-        """Not where we are what it waits for. Who does not read its answers is waited for by us."""
-        owed = (connection.muted and connection.in_flight) or connection.memory.keeps_too_much
-        return 0 < connection.begun_ms < now_ms - LONGEST_FRAME_MS and not owed
+        """Not where we are what it waits for. Who does not read its answers is waited for by us, whatever else it has
+        asked for; and it may have asked for what never comes, so that an answer is waited for no longer than it may
+        take.
+        """
+        if not connection.begun_ms or connection.memory.keeps_too_much:
+            return False
+        owed = connection.muted and connection.in_flight and not connection.out
+        return connection.begun_ms < now_ms - (LONGEST_OWED_MS if owed else LONGEST_FRAME_MS)
 
     def _tell_idle(self) -> None:
         if self._idle_count:

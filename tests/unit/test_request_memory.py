@@ -160,6 +160,47 @@ def test_half_a_frame_of_who_reads_no_answer_is_given_up_too(
             hog.close()
 
 
+def test_half_a_frame_of_who_reads_no_answer_is_given_up_though_another_is_to_come(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = request_frame(0, 3, bytes(FRAME))[: FRAME // 2]
+    hogs = [connect(server) for _ in range(8)]
+    late.clear()
+    try:
+        for hog in hogs:
+            hog.sendall(2 * request_frame(0, 3, bytes(LATE)))
+            hog.setblocking(False)
+            hog.send(half)
+        wait_until(lambda: server.memory.over and len(late) == 2 * len(hogs))
+        for request in late[::2]:  # the second ones wait for what their peers never do
+            answer = struct.pack(">ii", 4 + LATE_ANSWER, request.correlation_id) + bytes(LATE_ANSWER)
+            request.respond((answer,))
+        monkeypatch.setattr("broker.network.sweep.LONGEST_FRAME_MS", 1)
+        wait_until(lambda: not server.memory.over)
+    finally:
+        for hog in hogs:
+            hog.close()
+
+
+def test_half_a_frame_behind_as_many_requests_as_may_wait_is_given_up_too(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = 128 * request_frame(0, 3, bytes(LATE)) + request_frame(0, 3, bytes(FRAME))[: 200 * KIB]
+    hogs = [connect(server) for _ in range(20)]
+    late.clear()
+    try:
+        for hog in hogs:
+            hog.setblocking(False)
+            hog.send(many)
+        wait_until(lambda: server.memory.over)
+        monkeypatch.setattr("broker.network.sweep.LONGEST_FRAME_MS", 1)
+        monkeypatch.setattr("broker.network.sweep.LONGEST_OWED_MS", 1)
+        wait_until(lambda: not server.memory.over)
+    finally:
+        for hog in hogs:
+            hog.close()
+
+
 def test_the_favoured_one_goes_on_and_the_next_follows() -> None:
     memory = RequestMemory(10)
     rations: Rations[Guest] = Rations(memory)
