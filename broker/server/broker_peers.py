@@ -6,8 +6,8 @@ that they speak by one listener, which is this broker's own between brokers, wha
 from one listener to two, and Kafka's brokers, which say nothing of it, so go on by either.
 
 What is registered is read when the brokers that the controller tells of change, and for an address that is not known.
-Addresses are kept for a while after their broker has gone: it may be back before its registration is read. Who asks and
-is refused is asked for again after a second.
+Addresses are kept for a while after their broker has gone: it may be back before its registration is read; and those
+of a registered name while no name server tells any. Who asks and is refused is asked for again after a second.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class BrokerPeers:
         for host in hosts:
             found, at = names.get(host, (frozenset[str](), -_NAMES_MS))
             if self._clock.monotonic_ms() - at >= _NAMES_MS:
-                found = frozenset(_plain(address) for address in self._resolve(host))
+                found = frozenset(_plain(address) for address in self._resolve(host)) or found
                 at = self._clock.monotonic_ms()
             self._names[host] = (found, at)
         return {address for found, _ in self._names.values() for address in found}

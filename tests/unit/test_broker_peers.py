@@ -97,6 +97,22 @@ def test_this_host_is_known_and_never_looked_up(address):
     assert cluster.reads == 0
 
 
+def test_a_registered_broker_stays_known_while_no_name_server_knows_its_name(monkeypatch):
+    clock, cluster = ManualClock(), Cluster("k1.example")
+    found = peers(cluster, clock=clock)
+    found.refresh()
+    monkeypatch.setitem(NAMES, "k1.example", [])
+    for number in range(100, 112):
+        clock.now_ms += 60_000
+        assert look_up(found, f"10.0.0.{number}") is Standing.REFUSED
+    assert found.knows(connection("10.0.0.1"))
+    del cluster.hosts["k1.example"]
+    for number in range(100, 112):
+        clock.now_ms += 60_000
+        assert look_up(found, f"10.0.0.{number}") is Standing.REFUSED
+    assert not found.knows(connection("10.0.0.1"))
+
+
 def test_who_was_refused_is_asked_for_again_after_a_second_and_no_earlier():
     clock, cluster = ManualClock(), Cluster("k1.example")
     found = peers(cluster, clock=clock)
