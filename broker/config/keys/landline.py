@@ -47,9 +47,9 @@ KEYS: Final = (
     Key("landline.group.max.bytes", LONG, 256 << 20, LOW, valid=at_least(1), use=USED,
         doc="Memory that groups, their members' words and assignments, and their committed offsets may take: 80,000 "
             "groups of one offset each, or 600,000 offsets of few groups. Above it a new member, or one that says "
-            "more than before, is refused with GROUP_MAX_SIZE_REACHED, and the offset of a partition that the group "
-            "has none of with INVALID_COMMIT_OFFSET_SIZE. Who is in stays in and commits on; what is loaded counts, "
-            "and is not refused."),
+            "more than before and more than 4 KiB, is refused with GROUP_MAX_SIZE_REACHED, and the offset of a "
+            "partition that the group has none of with INVALID_COMMIT_OFFSET_SIZE. Who is in stays in and commits on; "
+            "what is loaded counts, and is not refused."),
     Key("landline.group.pending.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
         doc="Members of a group that were given an id and did not come back with it yet (KIP-394). The next one is "
             "refused with GROUP_MAX_SIZE_REACHED."),

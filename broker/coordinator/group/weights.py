@@ -18,7 +18,7 @@ _PENDING: Final = 128
 _OFFSET: Final = 320
 # A member's words, and its assignment, weigh so much at least, and metadata is counted in such steps: what grows by
 # little does not grow. A member read from the log has one protocol, and says all of them when it comes back.
-_MEMBER_WORDS: Final = 1_024
+_MEMBER_WORDS: Final = 4_096
 _MEMBER_ASSIGNMENT: Final = 1_024
 _METADATA_STEP: Final = 64
 
