@@ -441,7 +441,8 @@ class Ensemble:
         have = [
             server
             for server in full
-            if server.id in members and (not server.bare or server.id == self.trusted)
+            if server.id in members
+            and (not server.bare or server.id == self.trusted or self._was_just_filled(server))
         ]
         if step := self._become_standalone(members):
             return step
@@ -467,6 +468,11 @@ class Ensemble:
         return self._refuse(
             f"no quorum of {sorted(members)}: {unseen} were not seen. Bring their hosts back, and run this again"
         )
+
+    def _was_just_filled(self, server: Server) -> bool:
+        """It runs, and has as much as one that has its log as well: a follower of which nothing was asked since."""
+        whole = (other for other in self.servers.values() if other.full and not other.bare)
+        return server.running and any(other.position[1] == server.position[1] for other in whole)
 
     def _first_install(self) -> dict[str, Any]:
         if missing := self._missing(self.wanted):
@@ -495,13 +501,19 @@ class Ensemble:
     def _truth(self, have: list[Server], without: list[Server]) -> Server | None:
         """Whose tree the others may take though too few have one; None where disks were lost, and nobody said whose.
 
-        It has to win their election: who is newer would go on with its own.
+        It has to win their election: who is newer would go on with its own. Or have as much as who wins: in an election
+        a follower that was just filled may have noted the new epoch before its leader.
         """
         first = next((server for server in have if server.id == self.trusted), None)
         if first is None and len(have) == 1 and have[0].sole:
             first = have[0]
-        newest = max(server.position for server in [*have, *without])
-        return first if first is not None and first.position == newest else None
+        if first is None:
+            return None
+        alike = (
+            each.position <= first.position or each.position[1] == first.position[1]
+            for each in [*have, *without]
+        )
+        return first if all(alike) else None
 
     def _fill(self, truth: Server, have: list[Server], without: list[Server], members: Ids) -> dict[str, Any]:
         """As many that have no tree as make a quorum: on the way from one server to several, or by somebody's word."""

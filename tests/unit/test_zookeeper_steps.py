@@ -412,6 +412,32 @@ def test_two_of_three_servers_without_their_log_disks_are_not_started_before_som
     assert {node.zxid for node in world.nodes.values()} == {world.committed}
 
 
+def test_a_follower_that_was_just_filled_is_waited_for_while_no_leader_is_seen():
+    """On the way from one server to three, in an election: nothing was written since, and the third is still empty."""
+    world = installed(1, 2, 3)
+    for node in world.nodes.values():
+        node.follows = 0
+    world.nodes[2].bare = True
+    world.nodes[2].zxid = world.nodes[1].zxid
+    lose_disk(world.nodes[3])
+    step = world.next_step({1, 2, 3})
+    assert step["action"] == "wait", step["why"]
+    world.nodes[2].zxid -= 1
+    assert world.next_step({1, 2, 3})["action"] == "refuse"
+
+
+def test_a_leader_that_noted_its_epoch_after_its_follower_is_still_the_truth():
+    world = installed(1, 2, 3)
+    for node in world.nodes.values():
+        node.follows = 0
+    first, second = world.nodes[1], world.nodes[2]
+    first.mark = first.epoch, first.zxid
+    stop(second)
+    second.bare, second.zxid, second.epoch = True, first.zxid, first.epoch + 1
+    lose_disk(world.nodes[3])
+    assert world.next_step({1, 2, 3})["action"] == "start"
+
+
 def test_one_of_three_servers_without_its_log_disk_starts_when_the_others_serve():
     world = installed(1, 2, 3)
     for node in world.nodes.values():
