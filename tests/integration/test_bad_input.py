@@ -252,7 +252,7 @@ def test_half_a_request_does_not_outlive_the_idle_time(tmp_path) -> None:
     ):
         client.send(struct.pack(">ih", 1_000, 3))
         assert client.await_close() == b""
-        assert "idle_connection_closed" in broker.log_text()
+        wait_until(lambda: "idle_connection_closed" in broker.log_text(), what="it is told after the sweep")
 
 
 def test_answers_do_not_pile_up_for_a_peer_that_does_not_read_them(
