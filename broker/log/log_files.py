@@ -31,6 +31,8 @@ _log = structlog.get_logger(__name__)
 # So many producers are written down by who rolls, in half a millisecond; more by the scheduler, once a second.
 _FEW_PRODUCERS = 100
 _SNAPSHOT_DELAY_MS = 1_000
+# A sync that another was under way for is tried again after.
+_FLUSH_AGAIN_MS = 100
 
 
 class LogFiles:
@@ -226,7 +228,7 @@ class LogFiles:
             if self.recovery_point >= base_offset:
                 old.let_go_of_file()
         if scheduler is not None:
-            scheduler.schedule("flush-log", lambda: self._flush_quietly(base_offset))
+            scheduler.schedule("flush-log", lambda: self._flush_by(scheduler, base_offset))
             if snapshot_later:
                 self._write_snapshot_later(scheduler)
         return segment
@@ -377,11 +379,21 @@ class LogFiles:
             if segment.base_offset < end_offset and end >= first_offset
         ]
 
-    def _flush_quietly(self, up_to: int) -> None:
+    def _flush_by(self, scheduler: KafkaScheduler, up_to: int) -> None:
+        """Waits for no other who syncs this log, who may sync as much: a follower that syncs each batch on a slow disk
+        has the lock again before anybody, and those that waited for it would be all of the scheduler's threads.
+        """
+        if not self._flush_lock.acquire(blocking=False):
+            if self.recovery_point < up_to and not self._closed and scheduler.is_started:
+                scheduler.schedule("flush-log", lambda: self._flush_by(scheduler, up_to), _FLUSH_AGAIN_MS)
+            return
         try:
-            self.flush(up_to)
+            while not self._flush(up_to):
+                pass
         except KafkaError:
             return  # it has been logged, and the next flush tries again
+        finally:
+            self._flush_lock.release()
 
     # -- errors ------------------------------------------------------------------------------------
 

@@ -141,6 +141,20 @@ def test_no_thread_of_the_scheduler_waits_for_who_renames(tmp_path: Path) -> Non
     scheduler.shutdown()
 
 
+def test_no_thread_of_the_scheduler_waits_for_who_syncs_a_log(tmp_path: Path) -> None:
+    scheduler = KafkaScheduler(1)
+    scheduler.startup()
+    log = managed(tmp_path, LogConfig(segment_bytes=1000), scheduler).get_or_create(TP, None)
+    ran = threading.Event()
+    with log._flush_lock:
+        fill(log)  # each of its rolls has the scheduler sync
+        scheduler.schedule("another", ran.set, delay_ms=50)
+        assert ran.wait(WAIT_S)
+        assert log.recovery_point == 0
+    wait_until(lambda: log.recovery_point >= log.segments[-1].base_offset, WAIT_S)
+    scheduler.shutdown()
+
+
 # -- compaction --------------------------------------------------------------------------------------------------------
 
 
