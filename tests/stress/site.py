@@ -223,7 +223,12 @@ class Site:
         log_dir = next((d for d in self.logs.dirs if d.partition_path(place.name).is_dir()), None)
         if log_dir is None:
             return
-        lines = read_checkpoint(log_dir.partition_path(place.name) / FILE_NAME)
+        try:
+            lines = read_checkpoint(log_dir.partition_path(place.name) / FILE_NAME)
+        except OSError:
+            if log_dir.path in self.failing:  # it failed since it was looked at
+                return
+            raise
         foreign = [line for line in lines if int(line[0]) // EPOCHS_OF_A_LIFE != mark.life]
         if foreign and place.history.is_still(mark):
             self.watch.problem(
