@@ -95,6 +95,9 @@ class LogFiles:
         self._roll_pace = roll_pace or RollPace()
         self._rolled_for_age_ms = -(1 << 62)
         self._snapshot_due = False  # a roll left it to the scheduler
+        # Up to where rolls have asked the scheduler for a sync, and whether its task is still to begin.
+        self._rolled_to = 0
+        self._rolled_flush_due = False
         # End and generation when its files were as a close leaves them, None after an error of the disk.
         self._closed_at: tuple[int, int] | None = None
         self._set_segments(segments)
@@ -228,7 +231,7 @@ class LogFiles:
             if self.recovery_point >= base_offset:
                 old.let_go_of_file()
         if scheduler is not None:
-            scheduler.schedule("flush-log", lambda: self._flush_by(scheduler, base_offset))
+            self._flush_later(scheduler, base_offset)
             if snapshot_later:
                 self._write_snapshot_later(scheduler)
         return segment
@@ -379,15 +382,32 @@ class LogFiles:
             if segment.base_offset < end_offset and end >= first_offset
         ]
 
-    def _flush_by(self, scheduler: KafkaScheduler, up_to: int) -> None:
+    def _flush_later(self, scheduler: KafkaScheduler, up_to: int) -> None:
+        """Has the scheduler sync what a roll has finished: one task for a log however many rolls ask, or those of one
+        log that rolls fast on a slow disk would stand before whatever else the scheduler does.
+        """
+        with self.lock:
+            self._rolled_to = up_to
+            if not self._rolled_flush_due:
+                scheduler.schedule("flush-log", lambda: self._flush_rolled(scheduler))
+                self._rolled_flush_due = True
+
+    def _flush_rolled(self, scheduler: KafkaScheduler) -> None:
         """Waits for no other who syncs this log, who may sync as much: a follower that syncs each batch on a slow disk
         has the lock again before anybody, and those that waited for it would be all of the scheduler's threads.
         """
         if not self._flush_lock.acquire(blocking=False):
-            if self.recovery_point < up_to and not self._closed and scheduler.is_started:
-                scheduler.schedule("flush-log", lambda: self._flush_by(scheduler, up_to), _FLUSH_AGAIN_MS)
+            with self.lock:
+                self._rolled_flush_due = (
+                    self.recovery_point < self._rolled_to and not self._closed and scheduler.is_started
+                )
+                if self._rolled_flush_due:
+                    scheduler.schedule("flush-log", lambda: self._flush_rolled(scheduler), _FLUSH_AGAIN_MS)
             return
         try:
+            with self.lock:
+                up_to = self._rolled_to
+                self._rolled_flush_due = False  # whoever rolls from here on has a sync of its own made
             while not self._flush(up_to):
                 pass
         except KafkaError:

@@ -12,8 +12,9 @@ from bench.cost.states import STATES, State, repeats
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-# Passes of the reference's loop, of 0.1 ms, and bytes.
-MOST_CPU, MOST_BYTES = 0.5, 256
+# Passes of the reference's loop, of 0.1 ms, and bytes. What is dear once varies by more than that from one try to
+# the next; told again, it would cost the whole once more.
+MOST_CPU, MOST_SHARE, MOST_BYTES = 0.5, 0.05, 256
 
 
 @pytest.fixture(scope="module")
@@ -29,4 +30,4 @@ def test_what_is_named_again_costs_its_own_bytes(client: Asking, state: State) -
     found = repeats(client, state)
     assert found.once.outcome is Outcome.ANSWERED
     assert found.more_bytes <= MOST_BYTES, found
-    assert found.more_cpu <= MOST_CPU, found
+    assert found.more_cpu <= max(MOST_CPU, MOST_SHARE * found.once.cpu), found

@@ -155,6 +155,25 @@ def test_no_thread_of_the_scheduler_waits_for_who_syncs_a_log(tmp_path: Path) ->
     scheduler.shutdown()
 
 
+def test_rolls_that_come_faster_than_syncs_ask_for_one_sync(tmp_path: Path) -> None:
+    scheduler = KafkaScheduler(1)
+    scheduler.startup()
+    log = managed(tmp_path, LogConfig(segment_bytes=1000), scheduler).get_or_create(TP, None)
+    began, on, asked = threading.Event(), threading.Event(), []
+    scheduler.schedule("busy", lambda: (began.set(), on.wait(WAIT_S)))
+    assert began.wait(WAIT_S)
+    schedule = scheduler.schedule
+    scheduler.schedule = lambda name, *rest, **more: (asked.append(name), schedule(name, *rest, **more))[1]
+    fill(log)
+    rolled_to = log.segments[-1].base_offset
+    assert asked.count("flush-log") == 1
+    on.set()
+    wait_until(lambda: log.recovery_point >= rolled_to, WAIT_S)
+    fill(log)  # those that come after it have begun ask for another
+    wait_until(lambda: log.recovery_point >= log.segments[-1].base_offset > rolled_to, WAIT_S)
+    scheduler.shutdown()
+
+
 # -- compaction --------------------------------------------------------------------------------------------------------
 
 
