@@ -286,7 +286,7 @@ class LocalLog(LogFiles):
 
     def _unlink_later(self, segment: Segment, delay_ms: int) -> None:
         if self._scheduler is not None and self._scheduler.is_started:
-            self._scheduler.schedule("delete-file", partial(self._unlink, segment), delay_ms=delay_ms)
+            self._scheduler.schedule("delete-file", partial(self._unlink, segment), delay_ms, bulk=True)
 
     def _unlink(self, segment: Segment) -> None:
         """Waits for nobody: many that waited for one who renames would be all of the scheduler's threads."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -240,7 +241,7 @@ class LogFiles:
         with self.lock:
             if self._snapshot_due:
                 return
-            scheduler.schedule("producer-snapshot", self._snapshot_producers, delay_ms=_SNAPSHOT_DELAY_MS)
+            scheduler.schedule("producer-snapshot", self._snapshot_producers, _SNAPSHOT_DELAY_MS, bulk=True)
             self._snapshot_due = True
 
     def _snapshot_producers(self) -> None:
@@ -389,7 +390,7 @@ class LogFiles:
         with self.lock:
             self._rolled_to = up_to
             if not self._rolled_flush_due:
-                scheduler.schedule("flush-log", lambda: self._flush_rolled(scheduler))
+                scheduler.schedule("flush-log", partial(self._flush_rolled, scheduler), bulk=True)
                 self._rolled_flush_due = True
 
     def _flush_rolled(self, scheduler: KafkaScheduler) -> None:
@@ -402,7 +403,8 @@ class LogFiles:
                     self.recovery_point < self._rolled_to and not self._closed and scheduler.is_started
                 )
                 if self._rolled_flush_due:
-                    scheduler.schedule("flush-log", lambda: self._flush_rolled(scheduler), _FLUSH_AGAIN_MS)
+                    again = partial(self._flush_rolled, scheduler)
+                    scheduler.schedule("flush-log", again, _FLUSH_AGAIN_MS, bulk=True)
             return
         try:
             with self.lock:

@@ -247,7 +247,7 @@ class LogManager(LogMaker):
         if self._scheduler is None or not self._scheduler.is_started:
             _remove_tree(path)
         else:
-            self._scheduler.schedule("kafka-delete-logs", partial(_remove_tree, path), delay_ms=delay_ms)
+            self._scheduler.schedule("kafka-delete-logs", partial(_remove_tree, path), delay_ms, bulk=True)
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
         """Gives the topic's logs their changed config."""

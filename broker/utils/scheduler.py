@@ -1,6 +1,9 @@
 """KafkaScheduler: a pool of named daemon threads that run one-off and periodic background tasks.
 
 A task that raises is logged and, if periodic, runs again at its next time. Periodic tasks stop with the scheduler.
+
+Tasks that come in crowds (a deleted topic's logs, a roll's syncs) are said to be bulk. They wait for all others that
+are due, and have half of the threads at most: however many there are, and however slow the disk, the rest goes on.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ class ScheduledTask:
     name: str = field(compare=False)
     action: Callable[[], None] = field(compare=False)
     period_ms: int = field(compare=False)
+    bulk: bool = field(compare=False)
     cancelled: bool = field(default=False, compare=False)
 
     def cancel(self) -> None:
@@ -40,10 +44,13 @@ class KafkaScheduler:
         self, threads: int, name_prefix: str = "kafka-scheduler", clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._max_threads = threads
+        self._max_bulk = max(threads // 2, 1)
         self._prefix = name_prefix
         self._clock = clock
         self._lock = threading.Condition()  # lock order 80
         self._tasks: list[ScheduledTask] = []
+        self._bulk: list[ScheduledTask] = []
+        self._bulk_running = 0
         self._sequence = itertools.count()
         self._threads: list[threading.Thread] = []
         self._idle = 0
@@ -61,12 +68,19 @@ class KafkaScheduler:
         return self._running
 
     def schedule(
-        self, name: str, action: Callable[[], None], delay_ms: int = 0, period_ms: int = -1
+        self,
+        name: str,
+        action: Callable[[], None],
+        delay_ms: int = 0,
+        period_ms: int = -1,
+        *,
+        bulk: bool = False,
     ) -> ScheduledTask:
-        """Runs ``action`` after ``delay_ms``, then every ``period_ms`` after each end (negative: once)."""
-        task = ScheduledTask(
-            self._clock.monotonic_ms() + delay_ms, next(self._sequence), name, action, period_ms
-        )
+        """Runs ``action`` after ``delay_ms``, then every ``period_ms`` after each end (negative: once). ``bulk``: one
+        of a crowd.
+        """
+        due_ms = self._clock.monotonic_ms() + delay_ms
+        task = ScheduledTask(due_ms, next(self._sequence), name, action, period_ms, bulk)
         with self._lock:
             if not self._running:
                 raise RuntimeError(f"cannot schedule {name!r}: the scheduler is not running")
@@ -80,6 +94,7 @@ class KafkaScheduler:
                 return
             self._running = False
             self._tasks.clear()
+            self._bulk.clear()
             self._lock.notify_all()
             threads, self._threads = self._threads, []
         for thread in threads:
@@ -87,7 +102,7 @@ class KafkaScheduler:
                 thread.join()
 
     def _push(self, task: ScheduledTask) -> None:
-        heapq.heappush(self._tasks, task)
+        heapq.heappush(self._bulk if task.bulk else self._tasks, task)
         if self._idle == 0 and len(self._threads) < self._max_threads:
             thread = threading.Thread(
                 target=self._work, name=f"{self._prefix}-{len(self._threads)}", daemon=True
@@ -102,22 +117,26 @@ class KafkaScheduler:
                 task.action()
             except Exception:
                 _log.exception("scheduled_task_failed", task=task.name)
-            if task.period_ms >= 0 and not task.cancelled:
-                task.due_ms = self._clock.monotonic_ms() + task.period_ms
-                with self._lock:
-                    if self._running:
-                        self._push(task)
+            with self._lock:
+                self._bulk_running -= task.bulk
+                if task.period_ms >= 0 and not task.cancelled and self._running:
+                    task.due_ms = self._clock.monotonic_ms() + task.period_ms
+                    self._push(task)
 
     def _take(self) -> ScheduledTask | None:
         with self._lock:
             while self._running:
-                wait_ms = self._tasks[0].due_ms - self._clock.monotonic_ms() if self._tasks else None
-                if wait_ms is not None and wait_ms <= 0:
-                    task = heapq.heappop(self._tasks)
-                    if not task.cancelled:
-                        return task
-                    continue
+                now_ms = self._clock.monotonic_ms()
+                # Whoever ends a bulk task comes by here and takes the next one: nobody is woken for it.
+                queues = [self._tasks] if self._bulk_running >= self._max_bulk else [self._tasks, self._bulk]
+                for queue in queues:
+                    while queue and queue[0].due_ms <= now_ms:
+                        task = heapq.heappop(queue)
+                        if not task.cancelled:
+                            self._bulk_running += task.bulk
+                            return task
+                due_ms = min((queue[0].due_ms for queue in queues if queue), default=None)
                 self._idle += 1
-                self._lock.wait(None if wait_ms is None else wait_ms / 1000)
+                self._lock.wait(None if due_ms is None else (due_ms - now_ms) / 1000)
                 self._idle -= 1
             return None

@@ -8,7 +8,9 @@ import re
 import shlex
 import socket
 import subprocess
+import tempfile
 import time
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -27,6 +29,7 @@ TIGHT = "TIGHT"
 LOADED, WRITTEN = "loaded", "written"
 INTERNAL_PORT = 9091
 OFF = "h5"
+CHANGED = {"num.partitions": 2}
 REST = ("h1", "h2", "h3", "h4")
 FILES = "readlink /opt/landline/current; cat /etc/landline/*.properties /etc/landline/*.env"
 # With four replicas, of which two have to be there, one host may be off and one more may restart.
@@ -72,6 +75,24 @@ def pids(lab, hosts=REST):
 
 def files(lab):
     return {host: lab.run(host, FILES).stdout for host in REST}
+
+
+@contextmanager
+def beside(verb, lab, argument):
+    """make while the block goes on, and waited for at its end; what it says is put into the list that is given."""
+    environment = {k: v for k, v in os.environ.items() if k not in {"LANDLINE_LAB", "MAKEFLAGS"}}
+    argv = ["make", verb, f"LAB={lab.name}", argument]
+    # A pipe that nobody reads would stop it in the midst of its turn.
+    with tempfile.TemporaryFile("w+") as output:
+        other = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        said = []
+        try:
+            yield said
+        finally:
+            other.wait()
+            output.seek(0)
+            said.append(output.read())
+            print(said[0])
 
 
 def without_broker(lab, host):
@@ -129,8 +150,10 @@ def test_a_refused_turn_leaves_the_host_as_it_was_and_says_for_whom_it_waits(lab
     assert (pids(lab), files(lab)) == before
 
 
-def test_the_rest_rolls_under_load_while_one_is_off_one_crash_loops_and_another_asks_too(lab, bootstrap):
-    """What is deployed mends the one that crash-loops; a restart of everything at the same time takes turns with it."""
+def test_the_rest_rolls_under_load_while_one_is_off_one_crash_loops_and_two_more_ask_too(lab, bootstrap):
+    """What is deployed mends the one that crash-loops; another deploy and a restart of everything at the same time take
+    turns with it.
+    """
     delete_topics(bootstrap, [TIGHT])
     # What listens there already: the broker cannot start.
     lab.run(
@@ -144,22 +167,10 @@ def test_the_rest_rolls_under_load_while_one_is_off_one_crash_loops_and_another_
     before = pids(lab)
     with NumberedLoad(bootstrap, LOADED, 4) as load:
         wait_until(lambda: len(load.acked) > 100, 240)
-        argv = [
-            "make",
-            "restart",
-            f"LAB={lab.name}",
-            f"{arguments({}, broker_dist_dir='/nonexistent')} --limit '!h2'",
-        ]
-        environment = {k: v for k, v in os.environ.items() if k not in {"LANDLINE_LAB", "MAKEFLAGS"}}
-        other = subprocess.Popen(
-            argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        try:
-            done = deploy(lab, {"num.partitions": 2}, check=False)
-        finally:
-            said, _ = other.communicate()
-    print(said)
-    for output in (done.stdout, said):
+        restart = f"{arguments({}, broker_dist_dir='/nonexistent')} --limit '!h2'"
+        with beside("restart", lab, restart) as first, beside("deploy", lab, arguments(CHANGED)) as second:
+            done = deploy(lab, CHANGED, check=False)
+    for output in (done.stdout, *first, *second):
         assert re.findall(r"^(h\d).*failed=[1-9]", output, re.MULTILINE) == []
         assert re.findall(r"^(h\d).*unreachable=[1-9]", output, re.MULTILINE) == [OFF]
     after = pids(lab)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 from broker.log.log_manager import LogManager
@@ -45,7 +46,12 @@ def _run(site: Site, seconds: float, watch: Watch, graph: LockGraph, disk: Faili
     until = time.monotonic() + seconds
     while time.monotonic() < until and not graph.problems and not watch.stop.wait(0.2):
         if stalled := watch.stalled():
-            watch.give_up(f"{', '.join(stalled)} stood still for {watch.stall_s} s")
+            queued = Counter(
+                task.name for queue in (site.scheduler._tasks, site.scheduler._bulk) for task in list(queue)
+            ).most_common(5)
+            watch.give_up(
+                f"{', '.join(stalled)} stood still for {watch.stall_s} s; the scheduler has to do: {queued}"
+            )
     watch.stop.set()
     deadline = time.monotonic() + watch.stall_s
     for thread in threads:

@@ -12,6 +12,8 @@ from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
 from tests.support.wait import wait_until
 
+WAIT_S = 10
+
 
 @pytest.fixture
 def timer():
@@ -157,6 +159,44 @@ def test_periodic_tasks_stop_with_the_scheduler() -> None:
     assert len(runs) == count
     with pytest.raises(RuntimeError, match="not running"):
         scheduler.schedule("late", lambda: None)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_a_crowd_of_tasks_leaves_threads_to_the_others(threads: int) -> None:
+    scheduler = KafkaScheduler(threads)
+    scheduler.startup()
+    go_on, running, most = threading.Event(), [], max(threads // 2, 1)
+
+    def of_the_crowd() -> None:
+        running.append(1)
+        go_on.wait(WAIT_S)
+
+    for _ in range(20):
+        scheduler.schedule("crowd", of_the_crowd, bulk=True)
+    wait_until(lambda: len(running) == most, WAIT_S)
+    ran: list[str] = []
+    scheduler.schedule("another", lambda: ran.append("another"), delay_ms=5)
+    if threads > 1:
+        wait_until(lambda: ran == ["another"], WAIT_S)
+    assert len(running) == most
+    go_on.set()
+    wait_until(lambda: len(running) == 20 and ran == ["another"], WAIT_S)
+    scheduler.shutdown()
+
+
+def test_what_is_due_goes_before_a_crowd_that_was_there_first() -> None:
+    scheduler = KafkaScheduler(1)
+    scheduler.startup()
+    began, go_on, ran = threading.Event(), threading.Event(), []
+    scheduler.schedule("first", lambda: (began.set(), go_on.wait(WAIT_S)))
+    assert began.wait(WAIT_S)
+    for _ in range(3):
+        scheduler.schedule("crowd", lambda: ran.append("crowd"), bulk=True)
+    scheduler.schedule("another", lambda: ran.append("another"))
+    go_on.set()
+    wait_until(lambda: len(ran) == 4, WAIT_S)
+    assert ran == ["another", "crowd", "crowd", "crowd"]
+    scheduler.shutdown()
 
 
 def test_cancelled_task_does_not_run(scheduler: KafkaScheduler) -> None:

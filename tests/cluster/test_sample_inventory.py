@@ -1,0 +1,79 @@
+"""The sample inventory, copied and with the hosts' addresses put in, deploys: as the user it names, who becomes root.
+
+In a lab of this test's own, whose hosts have nothing but what the sample asks of a host.
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.deploying import ROOT, make
+from tests.support.lab_cluster import BROKER_PORT
+from tests.support.labs import lab_session
+from tests.support.numbered_load import NumberedLoad, numbers_in
+from tests.support.wait import wait_until
+from tests.support.wire import cluster_view
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+USER = "debian"
+# An account as Debian's own images for clouds have it, with the key that root has here.
+ACCOUNT = f"""
+useradd --create-home --shell /bin/bash {USER}
+install --directory --owner={USER} --group={USER} --mode=700 /home/{USER}/.ssh
+install --owner={USER} --group={USER} --mode=600 /root/.ssh/authorized_keys /home/{USER}/.ssh/
+echo '{USER} ALL=(ALL) NOPASSWD:ALL' >/etc/sudoers.d/{USER}
+"""
+EXAMPLE_ADDRESS = re.compile(r"192\.0\.2\.\d+")
+
+
+@pytest.fixture(scope="module")
+def lab():
+    make("wheelhouse")  # for which the network in here is no use
+    with lab_session("sample", hosts=3) as lab:
+        for host in lab.hosts:
+            lab.run(host.name, ACCOUNT)
+        with lab.inside():
+            yield lab
+
+
+@pytest.fixture
+def inventory(lab, tmp_path, monkeypatch):
+    """What an operator does with an editor, and what stands in an operator's ~/.ssh/config."""
+    copy = tmp_path / "mine"
+    shutil.copytree(ROOT / "inventory/sample", copy)
+    hosts = copy / "hosts.yml"
+    put_in = {
+        example: host.address
+        for example, host in zip(
+            dict.fromkeys(EXAMPLE_ADDRESS.findall(hosts.read_text())), lab.hosts, strict=True
+        )
+    }
+    hosts.write_text(EXAMPLE_ADDRESS.sub(lambda found: put_in[found[0]], hosts.read_text()))
+    monkeypatch.setenv("ANSIBLE_PRIVATE_KEY_FILE", str(lab.files.key))
+    monkeypatch.setenv("ANSIBLE_SSH_COMMON_ARGS", f"-F {lab.files.ssh_config}")
+    return hosts
+
+
+def test_the_sample_with_hosts_put_in_makes_a_cluster_by_a_user_who_becomes_root(lab, inventory: Path):
+    make("deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}")
+    first = lab.hosts[0].address
+    view = wait_until(
+        lambda: (found := cluster_view(first, BROKER_PORT)) and len(found.ports) == 3 and found, 60
+    )
+    assert view.controller_id in view.ports
+    bootstrap = ",".join(f"{host.address}:{BROKER_PORT}" for host in lab.hosts)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("orders", 3)], operation_timeout=30)["orders"].result(60)
+    with NumberedLoad(bootstrap, "orders", 3) as load:
+        wait_until(lambda: len(load.acked) > 100, 120)
+    assert load.failed == []
+    assert load.acked <= numbers_in(bootstrap, "orders", 3)
+    for number, host in enumerate(lab.hosts, start=1):
+        assert f"broker.rack=rack-{number}\n" in lab.run(host.name, "cat /etc/landline/*.properties").stdout
+    again = make("deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}", "ANSIBLE_ARGS=--check")
+    assert re.findall(r"^kafka-.*changed=(\d+)", again.stdout, re.MULTILINE) == ["0"] * 3
