@@ -2,8 +2,9 @@
 
 A task that raises is logged and, if periodic, runs again at its next time. Periodic tasks stop with the scheduler.
 
-Tasks that come in crowds (a deleted topic's logs, a roll's syncs) are said to be bulk. They wait for all others that
-are due, and have half of the threads at most: however many there are, and however slow the disk, the rest goes on.
+Tasks run in the order in which they are due. Those that come in crowds (a deleted topic's logs, a roll's syncs) are
+said to be bulk and have half of the threads at most: however many there are, and however slow the disk, the rest goes
+on.
 """
 
 from __future__ import annotations
@@ -118,7 +119,9 @@ class KafkaScheduler:
             except Exception:
                 _log.exception("scheduled_task_failed", task=task.name)
             with self._lock:
-                self._bulk_running -= task.bulk
+                if task.bulk:
+                    self._bulk_running -= 1
+                    self._lock.notify()  # who waits may not have looked at the next one
                 if task.period_ms >= 0 and not task.cancelled and self._running:
                     task.due_ms = self._clock.monotonic_ms() + task.period_ms
                     self._push(task)
@@ -126,17 +129,17 @@ class KafkaScheduler:
     def _take(self) -> ScheduledTask | None:
         with self._lock:
             while self._running:
-                now_ms = self._clock.monotonic_ms()
-                # Whoever ends a bulk task comes by here and takes the next one: nobody is woken for it.
-                queues = [self._tasks] if self._bulk_running >= self._max_bulk else [self._tasks, self._bulk]
-                for queue in queues:
-                    while queue and queue[0].due_ms <= now_ms:
-                        task = heapq.heappop(queue)
-                        if not task.cancelled:
-                            self._bulk_running += task.bulk
-                            return task
-                due_ms = min((queue[0].due_ms for queue in queues if queue), default=None)
+                open_to_bulk = self._bulk_running < self._max_bulk
+                queues = [queue for queue in (self._tasks, self._bulk if open_to_bulk else None) if queue]
+                queue = min(queues, key=lambda queue: queue[0], default=None)
+                wait_ms = queue[0].due_ms - self._clock.monotonic_ms() if queue else None
+                if queue and wait_ms is not None and wait_ms <= 0:
+                    task = heapq.heappop(queue)
+                    if not task.cancelled:
+                        self._bulk_running += task.bulk
+                        return task
+                    continue
                 self._idle += 1
-                self._lock.wait(None if due_ms is None else (due_ms - now_ms) / 1000)
+                self._lock.wait(None if wait_ms is None else wait_ms / 1000)
                 self._idle -= 1
             return None

@@ -132,13 +132,15 @@ def _check_recovery_points(site: Site) -> None:
 
 
 def housekeeper(site: Site, name: str) -> Step:
-    """What the scheduler does too, at any moment, and at once with it."""
+    """What the scheduler does too, at any moment, and at once with it. Cleaning is the scheduler's alone: it goes on for
+    as long as logs want it.
+    """
     chance, logs, replicas = site.chance(name), site.logs, site.replicas
 
     def keep_house() -> None:
         place = chance.choice(site.places)
         partition = None if place.quiet else site.partition(place)
-        task = chance.randrange(9)
+        task = chance.randrange(8)
         if task == 0:
             logs.checkpoint_recovery_points()
         elif task == 1:
@@ -148,15 +150,13 @@ def housekeeper(site: Site, name: str) -> Step:
         elif task == 3:
             logs.apply_retention()
         elif task == 4:
-            logs.cleaner.run()
-        elif task == 5:
             logs.flush_due_logs()
-        elif task == 6:
+        elif task == 5:
             replicas.shrink_isrs()
             replicas.on_brokers_changed()
         elif partition is not None:
             try:
-                partition.log.flush() if task == 7 else partition.log.roll()
+                partition.log.flush() if task == 6 else partition.log.roll()
             except KafkaError as error:
                 if place.kind == "passes" or site.is_gone(place):
                     return  # it was deleted meanwhile, or its disk has failed
