@@ -132,8 +132,8 @@ def _check_recovery_points(site: Site) -> None:
 
 
 def housekeeper(site: Site, name: str) -> Step:
-    """What the scheduler does too, at any moment, and at once with it. Cleaning is the scheduler's alone: it goes on for
-    as long as logs want it.
+    """What the scheduler does too, at any moment and at once with it; but to one log at a time, for a pass over all of
+    them may take as long on a busy machine as a thread may stand still.
     """
     chance, logs, replicas = site.chance(name), site.logs, site.replicas
 
@@ -148,19 +148,16 @@ def housekeeper(site: Site, name: str) -> Step:
         elif task == 2:
             replicas.checkpoint_high_watermarks()
         elif task == 3:
-            logs.apply_retention()
-        elif task == 4:
-            logs.flush_due_logs()
-        elif task == 5:
             replicas.shrink_isrs()
             replicas.on_brokers_changed()
         elif partition is not None:
+            log = partition.log
             try:
-                partition.log.flush() if task == 6 else partition.log.roll()
+                (log.flush, log.roll, log.delete_old_segments, log.expire_producers)[task - 4]()
             except KafkaError as error:
                 if place.kind == "passes" or site.is_gone(place):
                     return  # it was deleted meanwhile, or its disk has failed
-                site.watch.problem(f"{partition.log}: {error}")
+                site.watch.problem(f"{log}: {error}")
         last_for(chance.random() * 0.01)
 
     return keep_house

@@ -53,11 +53,10 @@ def _run(site: Site, seconds: float, watch: Watch, graph: LockGraph, disk: Faili
                 f"{', '.join(stalled)} stood still for {watch.stall_s} s; the scheduler has to do: {queued}"
             )
     watch.stop.set()
-    deadline = time.monotonic() + watch.stall_s
-    for thread in threads:
-        thread.join(max(deadline - time.monotonic(), 0))
-    if hanging := [thread.name for thread in threads if thread.is_alive()]:
-        watch.give_up(f"{', '.join(hanging)} did not end within {watch.stall_s} s")
+    while (alive := [thread for thread in threads if thread.is_alive()]) and not watch.stalled():
+        alive[0].join(0.05)
+    if alive:
+        watch.give_up(f"{', '.join(watch.stalled())} did not end within {watch.stall_s} s")
         return "hung"
     try:
         wait_until(lambda: not producers.waiting and not pair_load.waiting, watch.stall_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
@@ -28,6 +29,8 @@ class Listener(Protocol):
 
 
 _mine = threading.local()
+# When each thread last took a lock, by its ident: one that takes locks gets on, however long what it does lasts.
+last_taken: dict[int, float] = {}
 
 
 def _held_now() -> list[Held]:
@@ -60,6 +63,7 @@ class TracedLock:
             return False
         self._where = held
         held.append(self._held)
+        last_taken[_thread.get_ident()] = time.monotonic()
         return True
 
     def release(self) -> None:
@@ -94,6 +98,7 @@ class TracedRLock:
         if not self._inner.acquire(blocking, timeout):
             return False
         held.append(self._held)
+        last_taken[_thread.get_ident()] = time.monotonic()
         return True
 
     def release(self) -> None:

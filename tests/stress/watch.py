@@ -12,9 +12,11 @@ from typing import Any
 
 import structlog
 
-from tests.stress.traced import held_here
+from tests.stress.traced import held_here, last_taken
 
 _MOST_PROBLEMS = 20
+# A disk that is slow and shared makes one sync of many segments last for longer than nothing at all may.
+_LONGEST_STEP = 10
 # What the broker itself reports, and nothing here provokes.
 _BAD_METHODS = ("error", "exception", "critical")
 _BAD_EVENTS = frozenset({"checkpoint_write_failed", "leader_epochs_write_failed", "log_task_failed"})
@@ -28,6 +30,7 @@ class Watch:
         self.stop = threading.Event()
         self.problems: list[str] = []
         self._beats: dict[str, float] = {}
+        self._idents: dict[str, int] = {}
         self._expected: tuple[str, ...] = ()
 
     def problem(self, what: str) -> None:
@@ -57,6 +60,7 @@ class Watch:
         """A thread that repeats ``step`` to the end; any error of it is a problem."""
 
         def body() -> None:
+            self._idents[name] = threading.get_ident()
             try:
                 while not self.stop.is_set():
                     self.beat(name)
@@ -71,9 +75,14 @@ class Watch:
         return thread
 
     def stalled(self) -> list[str]:
-        """Threads that did not get on for ``stall_s``."""
+        """Who neither began anything nor took a lock for ``stall_s``; or did one thing for ten times that."""
         now = time.monotonic()
-        return [name for name, beat in list(self._beats.items()) if now - beat > self.stall_s]
+        return [
+            name
+            for name, beat in list(self._beats.items())
+            if now - max(beat, last_taken.get(self._idents.get(name, 0), 0)) > self.stall_s
+            or now - beat > _LONGEST_STEP * self.stall_s
+        ]
 
     def give_up(self, what: str) -> None:
         """For a problem that leaves threads hanging: all stacks on standard error."""
