@@ -306,18 +306,30 @@ class LogFiles:
         closed; the recovery point then stays, for after a failed sync nothing is known of the pages.
         """
         with self._flush_lock:
-            while not self._flush(up_to):
-                pass
+            self._flush_to(self.log_end_offset if up_to is None else up_to)
 
-    def _flush(self, up_to: int | None) -> bool:
-        """False, with no more known to be durable than before, when segments were taken away meanwhile."""
+    def _flush_to(self, up_to: int) -> None:
+        settled: set[Segment] = set()
+        while not self._flush(up_to, settled):
+            pass
+
+    def _flush(self, up_to: int, settled: set[Segment]) -> bool:
+        """Syncs a segment; False while there is more to do. Where segments are taken away all the while, this one is
+        begun anew, and what was durable before it stays known. ``settled`` are those that nothing is written to any
+        more since they were synced.
+        """
         with self.lock:
             self._require_open()
             generation = self._generation
-            target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
+            target = min(up_to, self.log_end_offset)
             if target <= self.recovery_point:
                 return True
             segments = self._segments_between(self.recovery_point, target)
+            if segments and segments[0] in settled and segments[0].limit <= self.recovery_point:
+                del segments[0]
+            while len(segments) > 1 and segments[-1].base_offset > self.recovery_point:
+                target = segments.pop().base_offset
+            inactive = [segment for segment in segments if segment is not self._active]
         syncing = True
         try:
             self._sync_names()
@@ -346,7 +358,8 @@ class LogFiles:
             for segment in segments:
                 if segment.limit <= target:  # and so is another one active
                     segment.let_go_of_file()
-            return True
+            settled.update(inactive)
+            return target >= min(up_to, self.log_end_offset)
 
     def _sync_names(self) -> None:
         if self._names_changed:
@@ -410,8 +423,7 @@ class LogFiles:
             with self.lock:
                 up_to = self._rolled_to
                 self._rolled_flush_due = False  # whoever rolls from here on has a sync of its own made
-            while not self._flush(up_to):
-                pass
+            self._flush_to(up_to)
         except KafkaError:
             return  # it has been logged, and the next flush tries again
         finally:

@@ -144,6 +144,31 @@ def test_a_failed_sync_is_an_error_whatever_was_truncated_meanwhile(
     assert log.health.failure is not None
 
 
+def test_a_flush_gets_on_though_segments_are_taken_away_all_the_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Begun anew from where it began, it would end no sooner than they do."""
+    log = open_log(tmp_path, LogConfig(segment_bytes=1000, retention_bytes=1))
+    for _ in range(60):
+        log.append_as_leader(batch(bytes(300)), 0)
+    bases = [segment.base_offset for segment in log.segments]
+    synced: list[int] = []
+    real = Segment.sync
+
+    def sync(segment: Segment) -> None:
+        real(segment)
+        synced.append(segment.base_offset)
+        if len(synced) % 3 == 0 and len(synced) < len(bases):
+            log.high_watermark = bases[len(synced) // 3]
+            assert log.delete_old_segments() == 1
+
+    monkeypatch.setattr(Segment, "sync", sync)
+    log.flush()
+    assert log.recovery_point == log.log_end_offset
+    assert len(bases) <= len(synced) < 1.5 * len(bases)
+    assert synced == sorted(synced)
+
+
 def test_names_that_could_not_be_synced_are_synced_by_the_next_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
