@@ -34,6 +34,7 @@ def test_cancelled_entry_is_gone_at_once_and_never_runs(timer: Timer) -> None:
     ran: list[str] = []
     entry = timer.add(30, lambda: ran.append("cancelled"))
     entry.cancel()
+    assert not any(timer._buckets.values())
     timer.add(90, lambda: ran.append("kept"))
     wait_until(lambda: ran)
     assert ran == ["kept"]

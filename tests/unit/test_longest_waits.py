@@ -1,0 +1,78 @@
+"""However long a client says that it will wait, its time-out ends soon: what is cancelled keeps a slot until then."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.network.processor import Verdict
+from broker.network.request_channel import ConnectionInfo, Request
+from broker.protocol import codec
+from broker.protocol.api_keys import ApiKey
+from broker.replication.delayed_fetch import FetchParams
+from broker.server.apis import fetch, produce
+from broker.server.fetch_sessions import FetchContext
+
+INT32_MAX = (1 << 31) - 1
+# The timer keeps some 300 bytes for every 10 ms in which a cancelled entry was to end: 9 MB at most.
+FIVE_MINUTES_MS = 300_000
+
+
+class Broker:
+    """What Produce and Fetch ask of the context; it notes for how long each would wait."""
+
+    def __init__(self) -> None:
+        self.waits: list[int] = []
+        self.replica_manager = self
+        self.config = SimpleNamespace(int=lambda _key: 1 << 20)
+        self.metadata_cache = SimpleNamespace(contains_partition=lambda _partition: False)
+        self.fetch_sessions = SimpleNamespace(begin=lambda asked: FetchContext(asked.wanted))
+
+    def partition(self, _topic_partition: object) -> None:
+        return None
+
+    local_log = is_offline = partition
+
+    def append_records(self, *, timeout_ms: int, **_more: object) -> None:
+        self.waits.append(timeout_ms)
+
+    def fetch(self, params: FetchParams, *_more: object) -> None:
+        self.waits.append(params.max_wait_ms)
+
+
+def produced(wait_ms: int) -> dict[str, Any]:
+    return {"transactional_id": None, "acks": -1, "timeout": wait_ms, "topic_data": []}
+
+
+def fetched(wait_ms: int) -> dict[str, Any]:
+    return {
+        "replica_id": -1,
+        "max_wait": wait_ms,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+
+
+@pytest.mark.parametrize(("wait_ms", "waits_ms"), [(1000, 1000), (INT32_MAX, FIVE_MINUTES_MS)])
+@pytest.mark.parametrize(
+    ("handle", "key", "version", "asked"),
+    [(produce.handle, ApiKey.PRODUCE, 7, produced), (fetch.handle, ApiKey.FETCH, 11, fetched)],
+    ids=["produce", "fetch"],
+)
+def test_no_request_waits_longer_than_five_minutes(
+    handle: Any, key: ApiKey, version: int, asked: Any, wait_ms: int, waits_ms: int
+) -> None:
+    body = memoryview(codec.encode(key, version, "request", asked(wait_ms)))
+    info = ConnectionInfo("1", "10.0.0.1", "CLIENT")
+    broker = Broker()
+    request = Request(key, version, 7, "c", body, info, 0, lambda _request: None)
+    assert handle(request, broker) is Verdict.SERVED
+    assert broker.waits == [waits_ms]
