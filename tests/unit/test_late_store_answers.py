@@ -125,6 +125,22 @@ def test_answers_that_fail_one_after_the_other_lose_nothing() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("fault", Fault)
+def test_who_is_no_longer_registered_leaves_the_office_whichever_answer_fails(fault: Fault) -> None:
+    nth, met = 0, True
+    while met:
+        nth += 1
+        world = ControllersWorld()
+        mine = world.active
+        (other,) = [node for node in world.nodes if node is not mine]
+        faults = mine.session._faults = Faults(nth, fault)
+        world.leave(mine.broker_id)
+        met = bool(faults.met)
+        assert world.observer.controller_id() == other.broker_id, faults.met
+        assert world.active is other, faults.met
+    assert nth > 1
+
+
 def test_a_claim_given_up_late_is_not_the_next_controllers() -> None:
     world = ControllersWorld()
     mine = world.active
