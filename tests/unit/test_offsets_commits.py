@@ -202,17 +202,20 @@ def test_commit_under_way_keeps_the_offset_from_expiring():
     assert offsets.expired(START_WALL_MS + 100, 100) == [TP]
 
 
-def test_commit_under_way_when_its_topic_is_deleted_does_not_come_back(h):
-    assert h.commit({OTHER: 1, TP: 4}).result == {OTHER: Errors.NONE, TP: Errors.NONE}
+@pytest.mark.parametrize("others", [{}, {TopicPartition("kept", 0): 7}], ids=["dies", "lives on"])
+def test_commit_under_way_when_its_topic_is_deleted_does_not_come_back(h, others):
+    """Neither where the group ends with its last offset, nor where it has others."""
+    h.commit({OTHER: 1, TP: 4, **others})
+    assert h.offsets() == {OTHER: 1, TP: 4, **others}
     h.appender.hold = True
     answers = h.commit({TP: 5})
     h.coordinator.on_topic_deleted(TP.topic)
     h.scheduler.run()
     h.appender.release()
     assert answers.result == {TP: Errors.NONE}
-    assert h.offsets() == {}
+    assert h.offsets() == others
     h.restart()
-    assert h.offsets() == {}
+    assert h.offsets() == others
 
 
 def test_commit_after_the_deletion_of_its_topic_is_kept_though_one_before_it_ends_later(h):
