@@ -81,3 +81,18 @@ def test_commands_in_the_text_do_not_need_an_activated_environment() -> None:
             line for line in path.read_text().splitlines() if bare.search(line) and "lab enter" not in line
         ]
         assert not found, f"{path}: say .venv/bin/python: {found}"
+
+
+def test_each_test_that_is_said_to_hold_a_defect_is_there():
+    """``file.py``: ``test_one``, ``test_other``; ... A file without its directory is of the unit tests."""
+    section = (ROOT / "docs/reliability.md").read_text().split("## When threads meet")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ") and ".py`" in line]
+    assert len(rows) > 20
+    for row in rows:
+        held = row.split(" | ")[1]
+        for part in held.split("; "):
+            file, *tests = re.findall(r"`([^`]+)`", part)
+            path = ROOT / file if "/" in file else ROOT / "tests/unit" / file
+            defined = re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+            assert tests, row
+            assert set(tests) <= set(defined), f"{file}: {set(tests) - set(defined)}"
