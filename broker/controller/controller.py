@@ -21,8 +21,9 @@ from broker.controller.controlled_shutdown import controlled_shutdown
 from broker.controller.elections import ElectionResult, ElectionType
 from broker.controller.event_queue import EventQueue
 from broker.controller.metrics import ControllerMetrics
-from broker.controller.reassignment_requests import altered, listed
+from broker.controller.reassignment_requests import Refused, Wishes, listed
 from broker.controller.settings import ControllerSettings
+from broker.controller.slices import Slices, in_one
 from broker.controller.term import OwnBrokerGoneError, Term
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors, KafkaError
@@ -166,13 +167,18 @@ class KafkaController:
 
         self._ask("allocate_producer_ids", allocate, refuse, callback)
 
-    def alter_partition_reassignments(self, message: Any, callback: Answer) -> None:
-        """The same for AlterPartitionReassignments."""
+    def alter_partition_reassignments(
+        self, message: Any, callback: Callable[[Refused | Errors], None]
+    ) -> None:
+        """Begins, overrides and cancels moves. ``callback`` gets what is refused, or the error of the whole request, on
+        the controller's thread.
+        """
+        wishes = Wishes(message)
 
-        def refuse(error: Errors) -> Fields:
-            return altered(message, error, None, {})
+        def alter(term: Term) -> Slices[Refused | Errors]:
+            return term.reassignment_requests.alter_in_slices(wishes)
 
-        self._ask("reassign", lambda term: term.reassignment_requests.alter(message), refuse, callback)
+        self._ask_in_slices("reassign", alter, lambda error: error, callback)
 
     def list_partition_reassignments(self, message: Any, callback: Answer) -> None:
         """The same for ListPartitionReassignments."""
@@ -209,13 +215,31 @@ class KafkaController:
         callback: Callable[[T], None],
     ) -> None:
         """Has ``work`` done by the present term; every way it may end answers exactly once."""
+        self._ask_in_slices(name, partial(in_one, work), refuse, callback)
 
-        def serve() -> None:
+    def _ask_in_slices(
+        self,
+        name: str,
+        work: Callable[[Term], Slices[T]],
+        refuse: Callable[[Errors], T],
+        callback: Callable[[T], None],
+    ) -> None:
+        """The same for work of which each slice is an event. Should the term end in between, so does the work."""
+
+        def begin() -> None:
             if self._term is None:
+                callback(refuse(Errors.NOT_CONTROLLER))
+            else:
+                go_on(self._term, work(self._term))
+
+        def go_on(term: Term, slices: Slices[T]) -> None:
+            if self._term is not term:
                 callback(refuse(Errors.NOT_CONTROLLER))
                 return
             try:
-                fields = work(self._term)
+                next(slices)
+            except StopIteration as done:
+                callback(done.value)
             except KafkaError as error:
                 _log.warning("request_to_controller_refused", request=name, reason=error.message)
                 callback(refuse(error.error_code))
@@ -226,10 +250,16 @@ class KafkaController:
                 callback(refuse(Errors.UNKNOWN_SERVER_ERROR))
                 raise
             else:
-                callback(fields)
+                put(partial(go_on, term, slices))
 
-        if self._term is None or not self._events.put(name, serve):
+        def put(action: Callable[[], None]) -> None:
+            if not self._events.put(name, action):
+                callback(refuse(Errors.NOT_CONTROLLER))
+
+        if self._term is None:
             callback(refuse(Errors.NOT_CONTROLLER))
+        else:
+            put(begin)
 
     # -- the controller's thread -----------------------------------------------------------------------------
 

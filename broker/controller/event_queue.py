@@ -89,6 +89,7 @@ class EventQueue:
                 event.action()
             except Exception as error:
                 self._on_error(event.key, error)
+            event = None  # what it was made of is not kept until the next one comes
 
     def _next(self) -> Event | None:
         with self._lock:

@@ -8,13 +8,20 @@ came.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 import structlog
 
 from broker.controller.context import ControllerContext
 from broker.controller.reassignment import Reassignments
-from broker.controller.replica_assignment import ReplicaAssignment, check_move, check_target
+from broker.controller.replica_assignment import (
+    ReplicaAssignment,
+    check_alive,
+    check_move,
+    check_target,
+)
+from broker.controller.slices import Slices, at_once
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
@@ -24,7 +31,32 @@ from broker.zookeeper.znodes import BadZnodeError
 _log = structlog.get_logger(__name__)
 _NOBODY = ReplicaAssignment(())
 
+_SLICE: Final = 1_000  # partitions, of 3 µs each
+_LINES: Final = 20
+
 Fields = Mapping[str, Any]
+Refused = Mapping[TopicPartition, KafkaError]
+
+
+class Wishes:
+    """What an AlterPartitionReassignments request asks for, as far as it can be told without knowing the cluster: of
+    each partition the latest wish, None for a cancellation, or why it is ``refused``. Any thread.
+    """
+
+    def __init__(self, message: Any) -> None:
+        self.targets: dict[TopicPartition, Sequence[int] | None] = {}
+        self.refused: dict[TopicPartition, KafkaError] = {}
+        for topic in message.topics:
+            for row in topic.partitions:
+                self.targets[TopicPartition(topic.name, row.partition_index)] = row.replicas
+        for partition, target in self.targets.items():
+            if target is not None:
+                try:
+                    check_target(target)
+                except KafkaError as error:
+                    self.refused[partition] = error
+        for partition in self.refused:
+            del self.targets[partition]
 
 
 class ReassignmentRequests:
@@ -44,22 +76,44 @@ class ReassignmentRequests:
 
     def alter(self, message: Any) -> Fields:
         """The fields of an AlterPartitionReassignments response: it is answered when the moves have begun."""
+        return altered(message, Errors.NONE, None, at_once(self.alter_in_slices(Wishes(message))))
+
+    def alter_in_slices(self, wishes: Wishes) -> Slices[Refused]:
+        """The same; what is refused. Nothing is begun before the last slice."""
+        refused = dict(wishes.refused)
+        moves: list[TopicPartition] = []
+        for number, (partition, target) in enumerate(wishes.targets.items(), 1):
+            try:
+                self._judge(partition, target)
+                moves.append(partition)
+            except KafkaError as error:
+                refused[partition] = error
+            if number % _SLICE == 0:
+                yield
+        refused |= self._begin({partition: wishes.targets[partition] for partition in moves})
+        for told, refusal in islice(refused.items(), _LINES):
+            _log.warning("reassignment_refused", partition=str(told), reason=str(refusal))
+        if len(refused) > _LINES:
+            _log.warning("reassignments_refused", partitions=len(refused), told=_LINES)
+        return refused
+
+    def _begin(
+        self, wishes: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> dict[TopicPartition, KafkaError]:
+        """Judges once more, for the slices before may be of the past, and begins what may be begun. There are no more
+        of them than partitions.
+        """
         refused: dict[TopicPartition, KafkaError] = {}
         moves: dict[TopicPartition, ReplicaAssignment] = {}
-        for topic in message.topics:
-            for row in topic.partitions:
-                partition = TopicPartition(topic.name, row.partition_index)
-                try:
-                    moves[partition] = self._judge(partition, row.replicas)
-                except KafkaError as error:
-                    refused[partition] = error
-                    moves.pop(partition, None)
+        for partition, target in wishes.items():
+            try:
+                moves[partition] = self._judge(partition, target)
+            except KafkaError as error:
+                refused[partition] = error
         self._forget(lambda partition, _replicas: partition in moves)
         for partition in self._reassignments.start(moves):
             refused[partition] = _unknown()
-        for partition, refusal in refused.items():
-            _log.warning("reassignment_refused", partition=str(partition), reason=str(refusal))
-        return altered(message, Errors.NONE, None, refused)
+        return refused
 
     def list(self, message: Any) -> Fields:
         """The fields of a ListPartitionReassignments response: what is being moved, of all or of the named."""
@@ -79,7 +133,9 @@ class ReassignmentRequests:
         return listed(Errors.NONE, None, topics)
 
     def _judge(self, partition: TopicPartition, target: Sequence[int] | None) -> ReplicaAssignment:
-        """The move to ``target``, None for a cancellation. Raises KafkaError with Kafka's code."""
+        """The move to ``target``, None for a cancellation; it has been checked by itself. Raises KafkaError with
+        Kafka's code.
+        """
         context = self._context
         present = context.assignment(partition)
         before = present or _NOBODY
@@ -90,14 +146,8 @@ class ReassignmentRequests:
                 )
             after = before.cancelled()
         else:
-            check_target(target)
+            check_alive(target, before, context.live_ids)
             after = before.reassign_to(target)
-            dead = sorted(set(after.adding) - context.live_ids)
-            if dead:
-                raise KafkaError(
-                    Errors.INVALID_REPLICA_ASSIGNMENT,
-                    f"brokers {dead} are not alive (or stop just now): live are {sorted(context.live_ids)}",
-                )
         if present is None or context.is_being_deleted(partition.topic):
             raise _unknown()
         check_move(after, context.leaders.get(partition), context.online_replicas(partition))
@@ -155,9 +205,7 @@ class ReassignmentRequests:
             return None
 
 
-def altered(
-    message: Any, error: Errors, text: str | None, refused: Mapping[TopicPartition, KafkaError]
-) -> Fields:
+def altered(message: Any, error: Errors, text: str | None, refused: Refused) -> Fields:
     """The fields of an AlterPartitionReassignments response; with an error of the whole request no rows."""
 
     def row(topic: str, index: int) -> Fields:

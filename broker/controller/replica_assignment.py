@@ -7,13 +7,15 @@ takes away. So the target is ``replicas`` without ``removing``, and where it all
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from broker.protocol.errors import Errors, KafkaError
 from broker.zookeeper.znodes import LeaderAndIsr
 
 Ids = tuple[int, ...]
+_TOLD: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class ReplicaAssignment:
     @property
     def unneeded(self) -> Ids:
         """Neither of the origin nor of the target."""
-        return tuple(replica for replica in self.adding if replica in self.removing)
+        removing = set(self.removing)
+        return tuple(replica for replica in self.adding if replica in removing)
 
     def reassign_to(self, target: Sequence[int]) -> ReplicaAssignment:
         """The move to ``target``, in place of the one under way if there is one: it begins at the same origin."""
@@ -72,9 +75,18 @@ def check_target(target: Sequence[int]) -> None:
     if not target:
         raise _invalid("the list of replicas is empty: name at least one broker, or null to cancel")
     if len(set(target)) != len(target):
-        raise _invalid(f"the list of replicas {list(target)} names a broker more than once")
+        raise _invalid(f"the list of replicas {few(target)} names a broker more than once")
     if any(broker_id < 0 for broker_id in target):
-        raise _invalid(f"the list of replicas {list(target)} has a negative broker id")
+        raise _invalid(f"the list of replicas {few(target)} has a negative broker id")
+
+
+def check_alive(target: Sequence[int], before: ReplicaAssignment, live: Collection[int]) -> None:
+    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT where a dead broker would be added: what passes is no longer than
+    the cluster has brokers.
+    """
+    dead = sorted(set(target).difference(before.origin, live))
+    if dead:
+        raise _invalid(f"brokers {few(dead)} are not alive (or stop just now): live are {few(sorted(live))}")
 
 
 def check_move(move: ReplicaAssignment, state: LeaderAndIsr | None, online: Collection[int]) -> None:
@@ -91,17 +103,25 @@ def may_drop_unneeded(move: ReplicaAssignment, state: LeaderAndIsr | None, onlin
 
     ``online`` has the partition's replicas that are alive. (Kafka does not ask.)
     """
-    if state is None or not move.unneeded:
+    unneeded = set(move.unneeded)
+    if state is None or not unneeded:
         return True
-    kept = [member for member in state.isr if member not in move.unneeded]
+    kept = [member for member in state.isr if member not in unneeded]
     if any(member in online for member in kept):
         return True
     return bool(kept) and not any(member in online for member in state.isr)
+
+
+def few(ids: Sequence[int]) -> str:
+    """Ids for a person to read; a stranger may name a hundred thousand."""
+    told = ", ".join(map(str, ids[:_TOLD]))
+    return f"[{told}]" if len(ids) <= _TOLD else f"[{told}, ... {len(ids)} in all]"
 
 
 def _invalid(message: str) -> KafkaError:
     return KafkaError(Errors.INVALID_REPLICA_ASSIGNMENT, message)
 
 
-def _without(replicas: Sequence[int], gone: Collection[int]) -> Ids:
-    return tuple(replica for replica in replicas if replica not in gone)
+def _without(replicas: Sequence[int], gone: Iterable[int]) -> Ids:
+    away = set(gone)
+    return tuple(replica for replica in replicas if replica not in away)

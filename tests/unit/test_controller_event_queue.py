@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import pytest
 
@@ -81,3 +82,14 @@ def test_after_the_last_event_nothing_is_taken(events):
     events.put_later(1, "late", lambda: seen.append("late"))
     events.stop(lambda: seen.append("twice"))
     assert seen == ["last"]
+
+
+def test_what_an_event_was_made_of_is_let_go_of_when_it_is_over(events):
+    class Large:
+        def work(self) -> None: ...
+
+    large = Large()
+    gone = weakref.ref(large)
+    events.put("large", large.work)
+    del large
+    wait_until(lambda: gone() is None)

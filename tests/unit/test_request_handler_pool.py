@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import pytest
 
@@ -61,3 +62,14 @@ def test_work_that_fails_does_not_end_its_handler(make_pool) -> None:
     pool.submit(lambda: 1 / 0)
     pool.submit(done.set)
     assert done.wait(30)
+
+
+def test_what_work_was_made_of_is_let_go_of_when_it_is_over(make_pool) -> None:
+    class Large:
+        def work(self) -> None: ...
+
+    large = Large()
+    gone = weakref.ref(large)
+    assert make_pool(1).submit(large.work)
+    del large
+    wait_until(lambda: gone() is None)

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from broker.controller.reassignment_requests import altered
+from broker.controller.reassignment_requests import Refused, altered
 from broker.network.request_channel import Request
-from broker.protocol.errors import KafkaError
+from broker.protocol.errors import Errors, KafkaError
 from broker.server.apis.context import ApiContext
+
+_MOST_HERE: Final = 512  # partitions that are told of on the controller's thread
 
 
 def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
-    ctx.controller.alter_partition_reassignments(message, partial(ctx.respond, request))
+    many = sum(len(topic.partitions) for topic in message.topics) > _MOST_HERE
+
+    def answer(outcome: Refused | Errors) -> None:
+        def tell() -> None:
+            if isinstance(outcome, Errors):
+                ctx.respond(request, altered(message, outcome, None, {}))
+            else:
+                ctx.respond(request, altered(message, Errors.NONE, None, outcome))
+
+        if not (many and ctx.submit_for(request, tell, dear=True)):
+            tell()
+
+    ctx.controller.alter_partition_reassignments(message, answer)
     return None
 
 
