@@ -186,7 +186,11 @@ class BrokerConfig(ConfigValues):
 
     def topic_log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """A topic's settings; raises :class:`ConfigError` for a name or value that is none."""
-        return build_log_config(self._topic_defaults, overrides)
+        return build_log_config(self._topic_defaults, overrides) if overrides else self._default_log_config
+
+    @cached_property
+    def _default_log_config(self) -> LogConfig:
+        return build_log_config(self._topic_defaults, {})
 
 
 def check_dynamic(overrides: Mapping[str, str]) -> tuple[dict[str, Value], list[Problem]]:

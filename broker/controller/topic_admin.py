@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -54,8 +54,18 @@ class CreatedTopic:
     configs: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The cluster at a moment: its topics, and its live brokers with their racks."""
+
+    topics: topic_validation.TopicNames
+    racks: Mapping[int, str | None]
+
+
 class TopicAdmin:
-    """Thread-safe: one change at a time. Every refusal is a :class:`KafkaError` with Kafka's code."""
+    """Thread-safe: one change at a time, validations beside it. Every refusal is a :class:`KafkaError` with Kafka's
+    code.
+    """
 
     def __init__(self, config: BrokerConfig, store: ClusterStore) -> None:
         self._config = config
@@ -70,17 +80,36 @@ class TopicAdmin:
         """Raises INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
         INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST.
         """
-        with self._one_at_a_time():
-            existing = self._store.topics()
-            topic_validation.check_name(topic.name, existing)
-            if topic.name in existing:
-                raise KafkaError(Errors.TOPIC_ALREADY_EXISTS, self._why_it_exists(topic.name))
-            assignment = self._assignment_of(topic)
-            configs = self._checked_configs(topic.name, topic.configs)
-            topic_id = None
-            if not validate_only:
-                topic_id = self._write(topic.name, assignment, configs)
-        return CreatedTopic(topic_id, len(assignment), len(assignment[0]), configs)
+        with self._store_answers():
+            if validate_only:
+                return self._validated(topic, self._look())[0]
+            with self._lock:
+                created, assignment = self._validated(topic, self._look())
+                topic_id = self._write(topic.name, assignment, created.configs)
+        return replace(created, topic_id=topic_id)
+
+    def look(self) -> Seen:
+        """The cluster as :meth:`validate` needs it; good for many topics. Raises REQUEST_TIMED_OUT."""
+        with self._store_answers():
+            return self._look()
+
+    def validate(self, topic: NewTopic, seen: Seen) -> CreatedTopic:
+        """What :meth:`create_topic` would raise or return, told without asking the store again, and without waiting
+        for who changes something.
+        """
+        with self._store_answers():
+            return self._validated(topic, seen)[0]
+
+    def _look(self) -> Seen:
+        return Seen(topic_validation.TopicNames(self._store.topics()), self._racks())
+
+    def _validated(self, topic: NewTopic, seen: Seen) -> tuple[CreatedTopic, Mapping[int, tuple[int, ...]]]:
+        topic_validation.check_name(topic.name, seen.topics)
+        if topic.name in seen.topics:
+            raise KafkaError(Errors.TOPIC_ALREADY_EXISTS, self._why_it_exists(topic.name))
+        assignment = self._assignment_of(topic, seen.racks)
+        configs = self._checked_configs(topic.name, topic.configs)
+        return CreatedTopic(None, len(assignment), len(assignment[0]), configs), assignment
 
     def delete_topic(self, topic: str) -> None:
         """Marks it; the controller deletes. Raises UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED."""
@@ -88,7 +117,7 @@ class TopicAdmin:
             raise KafkaError(
                 Errors.TOPIC_DELETION_DISABLED, "topics cannot be deleted here: delete.topic.enable is false"
             )
-        with self._one_at_a_time():
+        with self._store_answers(), self._lock:
             if not self._store.topic_exists(topic):
                 raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}' does not exist")
             self._store.mark_topic_for_deletion(topic)
@@ -107,7 +136,7 @@ class TopicAdmin:
         Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (it is being deleted), INVALID_PARTITIONS,
         INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, REASSIGNMENT_IN_PROGRESS.
         """
-        with self._one_at_a_time():
+        with self._store_answers(), nullcontext() if validate_only else self._lock:
             present = self._store.topic_assignment(topic)
             if present is None:
                 raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}' does not exist")
@@ -132,14 +161,13 @@ class TopicAdmin:
         _log.info("partitions_added_to_topic", topic=topic, partitions=sorted(added), total=count)
 
     @contextmanager
-    def _one_at_a_time(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                yield
-            except (ConnectionLossError, SessionExpiredError) as error:
-                raise KafkaError(
-                    Errors.REQUEST_TIMED_OUT, f"ZooKeeper did not answer, try again: {error}"
-                ) from error
+    def _store_answers(self) -> Iterator[None]:
+        try:
+            yield
+        except (ConnectionLossError, SessionExpiredError) as error:
+            raise KafkaError(
+                Errors.REQUEST_TIMED_OUT, f"ZooKeeper did not answer, try again: {error}"
+            ) from error
 
     def _why_it_exists(self, topic: str) -> str:
         if self._store.is_marked_for_deletion(topic):
@@ -149,8 +177,7 @@ class TopicAdmin:
     def _racks(self) -> dict[int, str | None]:
         return {broker_id: live.registration.rack for broker_id, live in self._store.brokers().items()}
 
-    def _assignment_of(self, topic: NewTopic) -> dict[int, tuple[int, ...]]:
-        racks = self._racks()
+    def _assignment_of(self, topic: NewTopic, racks: Mapping[int, str | None]) -> dict[int, tuple[int, ...]]:
         if topic.assignment:
             if (topic.partitions, topic.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
                 raise KafkaError(

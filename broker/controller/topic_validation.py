@@ -5,6 +5,7 @@ KafkaErrors.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 
 from broker.config.topic_name import topic_name_problem
 from broker.protocol.errors import Errors, KafkaError
@@ -15,7 +16,32 @@ Assignment = Mapping[int, tuple[int, ...]]
 MAX_NEW_PARTITIONS = 10_000
 
 
-def check_name(topic: str, existing: Collection[str]) -> None:
+class TopicNames:
+    """The topics that there are at a moment. Looked up by name, and by what a metric's name makes of it."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(names)
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._names
+
+    def alike(self, topic: str) -> list[str]:
+        """Others that differ from it in nothing but '.' and '_'."""
+        return sorted(other for other in self._by_plain.get(_plain(topic), ()) if other != topic)
+
+    @cached_property
+    def _by_plain(self) -> Mapping[str, Sequence[str]]:
+        found: dict[str, list[str]] = {}
+        for name in self._names:
+            found.setdefault(_plain(name), []).append(name)
+        return found
+
+
+def _plain(topic: str) -> str:
+    return topic.replace(".", "_")
+
+
+def check_name(topic: str, existing: TopicNames) -> None:
     """Raises INVALID_TOPIC_EXCEPTION, also for a name that differs from another only in '.' and '_'.
 
     Metric names hold '_' for '.', so such two would be one there.
@@ -25,8 +51,7 @@ def check_name(topic: str, existing: Collection[str]) -> None:
         raise KafkaError(Errors.INVALID_TOPIC_EXCEPTION, f"topic {topic[:300]!r}: {problem}")
     if "." not in topic and "_" not in topic:
         return
-    plain = topic.replace(".", "_")
-    collisions = sorted(other for other in existing if other != topic and other.replace(".", "_") == plain)
+    collisions = existing.alike(topic)
     if collisions:
         raise KafkaError(
             Errors.INVALID_TOPIC_EXCEPTION,

@@ -116,6 +116,34 @@ def encode_element(api_key: int, version: int, name: str, values: Fields) -> byt
     return buffer.getvalue()
 
 
+def encode_end(api_key: int, version: int, name: str, values: Fields, last: str) -> bytes | None:
+    """With what an element of the array ``name`` of a response ends: its array ``last`` and what is behind. None where
+    the version has no such array. The same for all elements in which ``values[last]`` is.
+    """
+    if last not in _field_names(api_key, version, name):
+        return None
+    whole = encode_element(api_key, version, name, values)
+    return whole[len(_without_end(api_key, version, name, values, last)) :]
+
+
+def encode_element_with(
+    api_key: int, version: int, name: str, values: Fields, last: str, end: bytes | None
+) -> bytes:
+    """As :func:`encode_element`, with an ``end`` by :func:`encode_end`; what ``values`` have there does not count."""
+    if end is None:
+        return encode_element(api_key, version, name, values)
+    return _without_end(api_key, version, name, values, last) + end
+
+
+def _without_end(api_key: int, version: int, name: str, values: Fields, last: str) -> bytes:
+    entity_type = _element_entity(api_key, version, name)
+    if [field.name for field in fields(entity_type) if "tag" not in field.metadata][-1] != last:
+        raise ValueError(f"{name} in {APIS[api_key].name} v{version} do not end with {last}")
+    empty = encode_element(api_key, version, name, {**values, last: ()})
+    # No elements, in one byte, and no tags.
+    return empty[: -2 if entity_type.__flexible__ else -INT32.size]
+
+
 def encode_around(api_key: int, version: int, values: Fields, name: str, elements: Sequence[bytes]) -> bytes:
     """A response of which the elements of the array ``name``, empty in ``values``, are encoded already. The fields
     behind the array must be of fixed size. Raises ValueError where they are not.
@@ -183,6 +211,11 @@ def _fixed_position(api_key: int, version: int, kind: Kind, name: str) -> int:
 def _element_entity(api_key: int, version: int, name: str) -> Any:
     entity_type = _entity_type(api_key, version, "response")
     return next(element_type(field.type)[0] for field in fields(entity_type) if field.name == name)
+
+
+@cache
+def _field_names(api_key: int, version: int, name: str) -> frozenset[str]:
+    return frozenset(field.name for field in fields(_element_entity(api_key, version, name)))
 
 
 @cache

@@ -57,8 +57,8 @@ _UNBOUNDED: Final = (1 << 31) - 1
 _ASKS: Final = Rule(asks_only=True)
 _ASKS_HANDLERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, asks_only=True)
 _COMPUTES: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0)
-# 2 KiB are 20 topics with configs, or 700 names of a letter, and 40 ms. All configs of a broker take 35 ms to tell,
-# those of a topic 4 ms, and are asked for by 8 bytes.
+# 2 KiB are 20 topics with configs, or 700 names of a letter, and 40 ms. All configs of a broker take 35 ms to tell for
+# the first time, those of a topic 4 ms, and are asked for by 8 bytes.
 _ADMIN: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, blocks=2 * 1024)
 _ASKS_ADMIN: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, blocks=64, asks_only=True)
 # What brokers tell of all their partitions: each names up to five replicas twice (assigned, in sync), so this is enough

@@ -14,6 +14,7 @@ from broker.server.apis import describe_configs, incremental_alter_configs
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
+from tests.support.wait import wait_until
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -267,3 +268,68 @@ def test_configs_that_do_not_fit_into_an_answer_are_refused_and_not_read(ctx, ve
     assert (broker.error_code, broker.configs) == (Errors.INVALID_REQUEST, ())
     assert "landline.answer.max.bytes" in broker.error_message
     assert absent.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def answer(ctx, version, *resources, synonyms=True):
+    """The bytes of an answer; a resource is its kind, name and keys."""
+    fields = {
+        "resources": [
+            {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+            for kind, name, keys in resources
+        ],
+        "include_synonyms": synonyms,
+        "include_documentation": True,
+    }
+    api = ApiKey.DESCRIBE_CONFIGS
+    body = codec.encode(api, version, "request", fields)
+    connection = ConnectionInfo("c", "10.0.0.9", "PLAINTEXT")
+    request = Request(api, version, 1, "tester", memoryview(body), connection, 0, lambda *_: None)
+    told = describe_configs.handle(request, codec.decode(api, version, "request", body), ctx)
+    return codec.encode(api, version, "response", told)
+
+
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("synonyms", [True, False])
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t1"), (BROKER, "1"), (BROKER, "")])
+def test_what_is_told_from_memory_is_what_was_told_first(ctx, version, synonyms, kind, name):
+    alter(ctx, BROKER, "", ("log.retention.ms", SET, "1000"))
+    alter(ctx, TOPIC, "t1", ("segment.ms", SET, "7000"))
+    ctx.dynamic_config.startup()
+    every = [config.name for config in describe(ctx, kind, name).configs]
+    assert every
+    asked_by_name = answer(ctx, version, (kind, name, every), synonyms=synonyms)  # never from memory
+    for _ in range(3):
+        assert answer(ctx, version, (kind, name, None), synonyms=synonyms) == asked_by_name
+
+
+def test_configs_of_a_broker_are_told_from_memory_until_one_changes(ctx, monkeypatch):
+    made = []
+
+    def counted(config, names):
+        made.append(config)
+        return plain(config, names)
+
+    plain = describe_configs.broker_entries
+    monkeypatch.setattr(describe_configs, "broker_entries", counted)
+    first = answer(ctx, 4, (BROKER, "1", None))
+    assert all(answer(ctx, 4, (BROKER, "1", None)) == first for _ in range(5))
+    assert len(made) == 1
+    ctx.dynamic_config.startup()
+    alter(ctx, BROKER, "1", ("log.retention.ms", SET, "1234"))
+    wait_until(lambda: value_of(describe(ctx, BROKER, "1"), "log.retention.ms") == "1234")
+    assert answer(ctx, 4, (BROKER, "1", None)) != first
+    assert answer(ctx, 4, (BROKER, "1", None), synonyms=False) != answer(ctx, 4, (BROKER, "1", None))
+
+
+def test_each_topic_is_told_its_own_overrides(ctx):
+    plain = answer(ctx, 4, (TOPIC, "t1", None))
+    alter(ctx, TOPIC, "t1", ("segment.ms", SET, "7000"))
+    assert value_of(describe(ctx, TOPIC, "t1"), "segment.ms") == "7000"
+    alter(ctx, TOPIC, "t1", ("segment.ms", DELETE, None))
+    assert answer(ctx, 4, (TOPIC, "t1", None)) == plain
+
+
+def value_of(result, name):
+    """Of one config."""
+    (value,) = [config.value for config in result.configs if config.name == name]
+    return value

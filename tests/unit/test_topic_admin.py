@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from broker.config.broker_config import BrokerConfig
@@ -228,3 +230,27 @@ def test_offsets_segments_are_as_small_as_the_operator_has_them(store):
         refusal(admin.create_topic, NewTopic("t", 1, 1, configs=configs)).error_code is Errors.INVALID_CONFIG
     )
     assert admin.create_topic(NewTopic("__consumer_offsets", 1, 1, configs=configs)).configs == configs
+
+
+def test_validation_does_not_wait_for_who_creates(store, admin):
+    admin.create_topic(NewTopic("t", 1, 1))
+    validated = []
+
+    def validate():
+        validated.append(admin.create_topic(NewTopic("new", 1, 1), validate_only=True).partitions)
+        admin.create_partitions("t", 2, None, validate_only=True)
+        validated.append("extended")
+
+    with admin._lock:
+        beside = threading.Thread(target=validate, daemon=True)
+        beside.start()
+        beside.join(30)
+        assert validated == [1, "extended"]
+    assert len(store.topic_assignment("t").partitions) == 1
+
+
+def test_topic_that_is_there_when_it_is_written_is_refused_whatever_was_seen_before(store, admin):
+    seen = admin.look()
+    admin.create_topic(NewTopic("t", 1, 1))
+    assert admin.validate(NewTopic("t", 1, 1), seen).topic_id is None
+    assert refusal(admin.create_topic, NewTopic("t", 1, 1)).error_code is Errors.TOPIC_ALREADY_EXISTS

@@ -311,3 +311,49 @@ def test_an_unforeseen_error_is_told_for_every_topic(cluster, api):
     codec.encode(api, version, "response", fields)
     rows = next(fields[name] for name in ("topics", "responses", "results") if name in fields)
     assert [row["error_code"] for row in rows] == [Errors.UNKNOWN_SERVER_ERROR]
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_many_topics_are_validated_by_one_look_and_their_configs_told_once(cluster, monkeypatch, version):
+    told, looks = [], []
+
+    def entries(config, overrides, names):
+        told.append(dict(overrides))
+        return topic_entries(config, overrides, names)
+
+    def topics():
+        looks.append(1)
+        return store_topics()
+
+    topic_entries, store_topics = create_topics.topic_entries, cluster.store.topics
+    monkeypatch.setattr(create_topics, "topic_entries", entries)
+    monkeypatch.setattr(cluster.store, "topics", topics)
+    own = {"configs": [{"name": "retention.ms", "value": "77"}]}
+    wanted = [topic(f"t{number}", **(own if number % 2 else {})) for number in range(400)]
+    rows = cluster.send(ApiKey.CREATE_TOPICS, version, create(*wanted, validate_only=True)).topics
+    assert [row.name for row in rows] == [f"t{number}" for number in range(400)]
+    assert set(codes(rows)) == {Errors.NONE}
+    assert len(looks) == 1
+    assert len(told) <= 2
+    if version >= 5:
+        retention = [{c.name: c.value for c in row.configs}["retention.ms"] for row in rows]
+        assert retention == ["604800000", "77"] * 200
+    assert cluster.store.topics() == []
+
+
+def test_of_many_topics_those_that_are_refused_ask_the_store_for_nothing(cluster, monkeypatch):
+    looks = []
+
+    def topics():
+        looks.append(1)
+        return store_topics()
+
+    store_topics = cluster.store.topics
+    monkeypatch.setattr(cluster.store, "topics", topics)
+    wanted = [topic("good"), *(topic(f"t{number}", replicas=9) for number in range(300))]
+    assert cluster.send(ApiKey.CREATE_TOPICS, 5, create(*wanted)) is None
+    cluster.lead("good")
+    good, *bad = cluster.answer().topics
+    assert (good.name, good.error_code) == ("good", 0)
+    assert set(codes(bad)) == {Errors.INVALID_REPLICATION_FACTOR}
+    assert len(looks) == 2, "one look for all, and one before the topic is written"

@@ -6,19 +6,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from broker.config.broker_config import BrokerConfig
 from broker.config.describe import topic_entries
-from broker.controller.topic_admin import CreatedTopic, NewTopic
+from broker.controller.topic_admin import CreatedTopic, NewTopic, Seen
 from broker.controller.topic_validation import check_request
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.listed import Listed
 from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_wait import await_led
+from broker.server.apis.told_configs import ToldConfigs
+
+_A_LOOK: Final = 500  # topics, of 0.05 ms each
 
 Result = dict[str, Any]
+_told = ToldConfigs("topics")
 
 
 def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
@@ -29,25 +35,36 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     check_request(_partitions_of(topic, usual) for topic in message.topics)
     names = Counter(topic.name for topic in message.topics)
     validate_only = bool(codec.get(message, "validate_only", False))
-    results: dict[str, Result] = {}
+    # Of one topic nothing is to be saved; of many those that are refused wait for nobody, and ask for nothing anew.
+    seen: Seen | None = None
+    looks = validate_only or len(message.topics) > 1
+    results: dict[str, bytes] = {}
     created: dict[str, int] = {}
-    for topic in message.topics:
+    for number, topic in enumerate(message.topics):
+        if topic.name in results:
+            continue  # named more than once, and told so
         try:
             if names[topic.name] > 1:
                 raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
-            outcome = ctx.topic_admin.create_topic(_new_topic(topic), validate_only=validate_only)
-            results[topic.name] = _created(topic.name, outcome, ctx)
+            new = _new_topic(topic)
+            if looks:
+                if number % _A_LOOK == 0 or seen is None:
+                    seen = ctx.topic_admin.look()
+                outcome = ctx.topic_admin.validate(new, seen)
+            if not validate_only:
+                outcome = ctx.topic_admin.create_topic(new)
+            results[topic.name] = _created(request, topic.name, outcome, ctx)
             created[topic.name] = outcome.partitions
         except KafkaError as error:
-            results[topic.name] = _refused(topic.name, error)
+            results[topic.name] = _encoded(request, _refused(topic.name, error))
     if validate_only or not created:
-        return _response(results)
+        return _listed(results)
 
     def finish(late: set[str]) -> None:
         for name in late:
             error = KafkaError(Errors.REQUEST_TIMED_OUT, "the topic was created, but has no leaders yet")
-            results[name] = _refused(name, error)
-        ctx.respond(request, _response(results))
+            results[name] = _encoded(request, _refused(name, error))
+        ctx.respond(request, _listed(results))
 
     await_led(ctx, created, codec.to_ms(message.timeout), finish)
     return None
@@ -55,7 +72,8 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
 
 def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
     """The same error for every topic."""
-    return _response({topic.name: _refused(topic.name, error) for topic in message.topics})
+    topics = {topic.name: _refused(topic.name, error) for topic in message.topics}
+    return {"throttle_time": 0, "topics": list(topics.values())}
 
 
 def _new_topic(topic: Any) -> NewTopic:
@@ -70,27 +88,32 @@ def _partitions_of(topic: Any, usual: int) -> int:
     return len(topic.assignments) or (usual if topic.num_partitions < 0 else topic.num_partitions)
 
 
-def _created(name: str, topic: CreatedTopic, ctx: ApiContext) -> Result:
+def _created(request: Request, name: str, topic: CreatedTopic, ctx: ApiContext) -> bytes:
     """From version 5 on the answer tells the topic's configs (KIP-525), from 7 on its id."""
-    entries = topic_entries(ctx.dynamic_config.config, topic.configs, None)
-    return {
+    config = ctx.dynamic_config.config
+    values = {
         "name": name,
         "topic_id": topic.topic_id or ZERO_UUID,
         "error_code": Errors.NONE,
         "error_message": None,
         "num_partitions": topic.partitions,
         "replication_factor": topic.replication_factor,
-        "configs": [
-            {
-                "name": entry.key.name,
-                "value": entry.value,
-                "read_only": entry.read_only,
-                "config_source": entry.source,
-                "is_sensitive": entry.key.sensitive,
-            }
-            for entry in entries
-        ],
     }
+    key = tuple(sorted(topic.configs.items()))
+    return _told.element(request, values, config, key, lambda: _configs(config, topic.configs)).element
+
+
+def _configs(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Result]:
+    return [
+        {
+            "name": entry.key.name,
+            "value": entry.value,
+            "read_only": entry.read_only,
+            "config_source": entry.source,
+            "is_sensitive": entry.key.sensitive,
+        }
+        for entry in topic_entries(config, overrides, None)
+    ]
 
 
 def _refused(name: str, error: KafkaError) -> Result:
@@ -105,5 +128,9 @@ def _refused(name: str, error: KafkaError) -> Result:
     }
 
 
-def _response(results: Mapping[str, Result]) -> Mapping[str, Any]:
-    return {"throttle_time": 0, "topics": list(results.values())}
+def _encoded(request: Request, result: Result) -> bytes:
+    return codec.encode_element(request.api_key, request.api_version, "topics", result)
+
+
+def _listed(results: Mapping[str, bytes]) -> Mapping[str, Any]:
+    return Listed({"throttle_time": 0}, "topics", list(results.values()))

@@ -5,9 +5,10 @@ loggers.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from broker.config.broker_config import BrokerConfig
 from broker.config.describe import Entry, Source, broker_entries, default_broker_entries, topic_entries
 from broker.config.topic_name import topic_name_problem
 from broker.network.request_channel import Request
@@ -16,6 +17,7 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.listed import Listed
 from broker.server.apis.answer_budget import SETTING, AnswerBudget
 from broker.server.apis.context import ApiContext
+from broker.server.apis.told_configs import Told, ToldConfigs
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -23,6 +25,8 @@ BROKER_LOGGER: Final = 8
 _STRING_TYPE: Final = 2
 
 _TOO_LARGE: Final = f"more than one answer may have ({SETTING}): ask for fewer resources or keys at once"
+
+_told = ToldConfigs("results")
 
 Configs = list[Mapping[str, Any]]
 Names = Collection[str] | None
@@ -42,24 +46,25 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     budget = AnswerBudget(request, ctx.config.int(SETTING))
     elements = []
     for resource, names in _asked(message).items():
-        error, text, configs = Errors.NONE, None, []
-        if not budget.full:  # what comes then is not even read
-            try:
-                configs = _describe(resource, names, ctx, with_synonyms, with_documentation)
-            except KafkaError as refusal:
-                error, text = refusal.error_code, refusal.message
-        element = _encoded(request, _result(resource, error, text, configs))
-        if configs or budget.full:
-            refused = budget.refusal(len(element), f"{len(configs)} configs of {resource.name!r}")
+        try:
+            if budget.full:  # what comes then is not even read
+                told = Told(_encoded(request, _result(resource, Errors.NONE, None)), 0)
+            else:
+                told = _described(request, resource, names, ctx, with_synonyms, with_documentation)
+        except KafkaError as refusal:
+            told = Told(_encoded(request, _result(resource, refusal.error_code, refusal.message)), 0)
+        element = told.element
+        if told.number or budget.full:
+            refused = budget.refusal(len(element), f"{told.number} configs of {resource.name!r}")
             if refused is not Errors.NONE:
-                element = _encoded(request, _result(resource, refused, _TOO_LARGE, []))
+                element = _encoded(request, _result(resource, refused, _TOO_LARGE))
         elements.append(element)
     return Listed({"throttle_time": 0}, "results", elements)
 
 
 def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
     """The same error for every resource."""
-    results = [_result(resource, error.error_code, error.message, []) for resource in _asked(message)]
+    results = [_result(resource, error.error_code, error.message) for resource in _asked(message)]
     return {"throttle_time": 0, "results": results}
 
 
@@ -81,25 +86,42 @@ def _encoded(request: Request, result: Mapping[str, Any]) -> bytes:
     return codec.encode_element(request.api_key, request.api_version, "results", result)
 
 
-def _describe(
-    resource: Resource, names: Names, ctx: ApiContext, with_synonyms: bool, with_documentation: bool
-) -> Configs:
+def _described(
+    request: Request,
+    resource: Resource,
+    names: Names,
+    ctx: ApiContext,
+    with_synonyms: bool,
+    with_documentation: bool,
+) -> Told:
+    config = ctx.dynamic_config.config
     if resource.kind == BROKER_LOGGER:
         check_broker_name(resource.name, ctx.broker_id, default_allowed=False)
-        return _loggers(names)
-    entries = _entries(resource, names, ctx)
-    return [_config(entry, with_synonyms, with_documentation) for entry in entries]
+        values = _result(resource, Errors.NONE, None)
+        return _told.element(request, values, config, None, lambda: _loggers(names))
+    source, entries = _entries(resource, names, ctx, config)
+    values = _result(resource, Errors.NONE, None)
+
+    def configs() -> Configs:
+        return [_config(entry, with_synonyms, with_documentation) for entry in entries()]
+
+    # What somebody chose to be told is not asked for again and again.
+    key = (source, with_synonyms, with_documentation) if names is None else None
+    return _told.element(request, values, config, key, configs)
 
 
-def _entries(resource: Resource, names: Names, ctx: ApiContext) -> Iterable[Entry]:
-    config = ctx.dynamic_config.config
+def _entries(
+    resource: Resource, names: Names, ctx: ApiContext, config: BrokerConfig
+) -> tuple[Hashable, Callable[[], Iterable[Entry]]]:
+    """What the entries depend on beside ``config``, and the entries."""
     if resource.kind == TOPIC:
         check_topic(resource.name, ctx)
-        return topic_entries(config, ctx.store.topic_configs(resource.name), names)
+        overrides = ctx.store.topic_configs(resource.name)
+        return tuple(sorted(overrides.items())), lambda: topic_entries(config, overrides, names)
     if resource.kind == BROKER:
         if check_broker_name(resource.name, ctx.broker_id, default_allowed=True):
-            return broker_entries(config, names)
-        return default_broker_entries(config, names)
+            return "broker", lambda: broker_entries(config, names)
+        return "default", lambda: default_broker_entries(config, names)
     raise KafkaError(
         Errors.INVALID_REQUEST,
         f"resource type {resource.kind} has no configs here: topics and brokers do",
@@ -162,11 +184,11 @@ def _loggers(names: Names) -> Configs:
     ]
 
 
-def _result(resource: Resource, error: Errors, text: str | None, configs: Configs) -> Mapping[str, Any]:
+def _result(resource: Resource, error: Errors, text: str | None) -> Mapping[str, Any]:
     return {
         "error_code": error,
         "error_message": text,
         "resource_type": resource.kind,
         "resource_name": resource.name,
-        "configs": configs,
+        "configs": [],
     }
