@@ -28,7 +28,7 @@ from broker.log.results import AbortedTransaction
 from broker.log.segment import Segment
 from broker.log.txn_index import ENTRY_BYTES
 from broker.protocol.errors import KafkaError
-from broker.record.batch import iter_records
+from broker.record.batch import each_record
 from broker.record.header import NO_TIMESTAMP, BatchHeader, read_header
 
 _log = structlog.get_logger(__name__)
@@ -172,7 +172,7 @@ def _fill(
                 return end_offset
             if not offsets.has_room_for(header.record_count):
                 return header.base_offset
-            for record in iter_records(_batch(segment, position, header, stopped), header):
+            for record in each_record(_batch(segment, position, header, stopped), header):
                 if record.key is not None and record.offset >= first_offset:
                     offsets.put(record.key, record.offset)
     return end_offset

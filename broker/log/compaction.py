@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from broker.log.offset_map import OffsetMap
 from broker.log.results import AbortedTransaction
-from broker.record.batch import Record, assemble, iter_records
+from broker.record.batch import Record, assemble, each_record
 from broker.record.header import (
     CODEC_MASK,
     DELETE_HORIZON_FLAG,
@@ -60,7 +60,7 @@ def compact_batch(view: memoryview, header: BatchHeader, rules: CompactionRules)
     """
     if header.is_control:
         return view
-    records = [] if header in rules.aborted else iter_records(view, header)
+    records = () if header in rules.aborted else each_record(view, header)
     kept = [record for record in records if _stays(record, header, rules)]
     if not kept:
         return _empty(header) if _is_last_of_producer(header, rules) else None

@@ -6,7 +6,7 @@ Who only needs headers, as the hot paths do, needs nothing from here but :func:`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from crc32c import crc32c
 
@@ -132,11 +132,18 @@ def records_body(
 
 def iter_records(view: memoryview, header: BatchHeader, position: int = 0) -> list[Record]:
     """The records of one batch, offsets and timestamps absolute. Raises KafkaError(CORRUPT_MESSAGE)."""
+    return list(each_record(view, header, position))
+
+
+def each_record(view: memoryview, header: BatchHeader, position: int = 0) -> Iterator[Record]:
+    """The same one by one, for whoever does not keep them: a million of a batch are 200 MB. What is wrong is raised
+    when it is come to.
+    """
     append_time = header.max_timestamp if header.is_log_append_time else None
     body = records_body(view, header, position)
     try:
-        return list(
-            decode_records(body, header.record_count, header.base_offset, header.base_timestamp, append_time)
+        yield from decode_records(
+            body, header.record_count, header.base_offset, header.base_timestamp, append_time
         )
     except RecordFormatError as error:
         raise KafkaError(Errors.CORRUPT_MESSAGE, f"batch at offset {header.base_offset}: {error}") from error

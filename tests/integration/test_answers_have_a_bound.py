@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from broker.protocol.errors import Errors
 from tests.support.brokers import HOST
 from tests.support.landline_broker import LandlineStandalone
 from tests.support.raw_client import RawClient, request_frame, stranger
-from tests.support.valid_requests import some_records
+from tests.support.victim import VICTIM, Victim
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -26,7 +25,6 @@ MOST = 8 * MIB
 FAT_GROUPS = 20  # a MiB each: more than twice what an answer may have
 PARTITIONS = 1_000
 MENTIONS = 100_000
-VICTIM = "victim"
 # A victim's request on a busy machine; unbounded, an answer took minutes, or the broker.
 LATE_S = 5.0
 # An answer while it is made, twice, and the requests themselves.
@@ -90,35 +88,6 @@ def make_fat(client: RawClient, group: str) -> None:
     assert client.ask(ApiKey.SYNC_GROUP, 3, fields).error_code == Errors.NONE
 
 
-class Victim:
-    """A client that writes and reads a small record, again and again, and how long the longest took."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.longest_s = 0.0
-        self.trips = 0
-
-    def _run(self) -> None:
-        with RawClient(HOST, self._port, from_host=stranger()) as client:
-            while not self._over.is_set():
-                began = time.monotonic()
-                assert client.produce(VICTIM, 0, some_records(b"small")).error_code == Errors.NONE
-                assert client.fetch(VICTIM, 0, 0).error_code == Errors.NONE
-                self.longest_s = max(self.longest_s, time.monotonic() - began)
-                self.trips += 1
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        wait_until(lambda: self.trips > 0, what="the victim is served")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(30)
-
-
 def asked(broker: LandlineStandalone, key: ApiKey, version: int, fields: dict[str, Any]) -> tuple[Any, int]:
     """The answer to a hostile peer, and its size; the broker keeps its memory and serves a victim meanwhile."""
     frame = request_frame(key, version, codec.encode(key, version, "request", fields))
@@ -133,10 +102,9 @@ def asked(broker: LandlineStandalone, key: ApiKey, version: int, fields: dict[st
     watcher = threading.Thread(target=watch, daemon=True)
     with Victim(broker.port) as victim, RawClient(HOST, broker.port, from_host=stranger()) as hostile:
         watcher.start()
-        served = victim.trips
         hostile.send(frame)
         answer = hostile.receive_frame()
-        wait_until(lambda: victim.trips > served, what="the victim is served after that too")
+        victim.is_served_again()
         over.set()
         watcher.join()
     assert victim.longest_s < LATE_S

@@ -33,6 +33,8 @@ NONSENSE = (
     + (b"\1" + bytes(18) + b"\0" + bytes(6) + b"\1\0") * ELEMENTS
     + b"\0"
 )
+# Twelve bytes that announce 2^32 - 2 topics: the decoder asked for 32 GiB for them, and the process ended.
+LIE = bytes(4) + b"\xff\xff\xff\xff\x0f"
 # The answer as it is received, with room to spare, and a buffer before that.
 GROWN_MIB = 250
 
@@ -113,7 +115,7 @@ def test_a_broker_survives_its_controllers_answers(broker: LandlineStandalone) -
     sense = codec.encode(ApiKey.CREATE_TOPICS, 7, "response", {"topics": [row]})
     with (
         RawClient(HOST, broker.port, from_host=stranger()) as client,
-        Controller(NONSENSE, NONSENSE, sense) as controller,
+        Controller(LIE, NONSENSE, NONSENSE, sense) as controller,
     ):
         assert client.create_topic(TOPIC).error_code == Errors.NONE
         before, most = broker.rss_mb(), 0.0
@@ -124,12 +126,14 @@ def test_a_broker_survives_its_controllers_answers(broker: LandlineStandalone) -
             assert ask_for(client, "wanted") == Errors.LEADER_NOT_AVAILABLE
             assert client.produce(TOPIC, 0, some_records(b"small")).error_code == Errors.NONE
             most = max(most, broker.rss_mb())
-            return controller.answered >= 3
+            return controller.answered >= 4
 
         wait_until(answered, 120, what="the controller is asked until its answer makes sense")
-        wait_until(lambda: controller.closed_by_broker >= 2)
+        wait_until(lambda: controller.closed_by_broker >= 3)
     assert most - before < GROWN_MIB, f"{before:.0f} MiB grew to {most:.0f}"
     told = [line for line in broker.log_text().splitlines() if "auto_create_not_sent" in line]
-    assert len(told) == 2
-    assert f"broker at {HOST}:{controller.port} answered nonsense: a create_topics v" in told[0]
+    assert len(told) == 3
+    nonsense = f"broker at {HOST}:{controller.port} answered nonsense: "
+    assert f"{nonsense}not a create_topics v7 response: topics of 4294967294 elements announced" in told[0]
+    assert f"{nonsense}a create_topics v" in told[1]
     assert broker.is_ready()
