@@ -143,7 +143,14 @@ def _part_zookeepers_leader_from_the_controller(cluster: ClusterUnderTest) -> No
     """
     controller = cluster.coordination.controller()
     if cluster.zookeeper_leader() == controller:
-        cluster.on_host(controller, "systemctl", "restart", ZOOKEEPER_UNIT)
+        # It stays away until another leads: the one with the greatest number would be elected again at once.
+        cluster.on_host(controller, "systemctl", "stop", ZOOKEEPER_UNIT)
+        wait_until(
+            lambda: cluster.zookeeper_leader() != controller,
+            timeout=RETURN_TIMEOUT_S,
+            what="another server leads the ensemble",
+        )
+        cluster.on_host(controller, "systemctl", "start", ZOOKEEPER_UNIT)
         wait_until(
             lambda: cluster.zookeeper_leader() != cluster.coordination.controller(),
             timeout=RETURN_TIMEOUT_S,
