@@ -1,18 +1,23 @@
 #!/usr/bin/python
-"""Asks all servers of a ZooKeeper ensemble at once whether they serve, and tells what runs on this host."""
+"""Asks all servers of a ZooKeeper ensemble at once whether they serve, one of them which brokers are registered, and
+tells what runs on this host.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.zookeeper_words import ask_state, servers_in
+from ansible.module_utils.zookeeper_tree import TreeError, registered_brokers
+from ansible.module_utils.zookeeper_words import ask_state, chroot_in, servers_in
 
 DOCUMENTATION = """
 module: zookeeper_quorum_info
-short_description: Whether a ZooKeeper ensemble serves, as seen from this host
+short_description: Whether a ZooKeeper ensemble serves, and which brokers are registered, as seen from this host
 options:
   connect:
     description: Kafka's zookeeper.connect.
@@ -47,6 +52,12 @@ servers:
     - C(unclear) - it answers what says nothing of this, as one that speaks TLS.
   type: dict
   returned: always
+registered:
+  description:
+    - By id, the brokers that are registered in it, each with its C(endpoints), as NAME://host:port.
+    - Null where no server would say.
+  type: dict
+  returned: always
 broker_runs:
   description: Whether a broker of this host runs.
   type: bool
@@ -74,6 +85,19 @@ def ask_all(connect: str, within_s: float) -> dict[str, str]:
             time.sleep(PAUSE_S)
 
 
+def ask_for_brokers(connect: str, states: Mapping[str, str]) -> dict[str, dict[str, Any]] | None:
+    """Returns the registered brokers by id, of the first server that says so; None when none does."""
+    servers, chroot = servers_in(connect), chroot_in(connect)
+    # Who is unclear may have no more than its four-letter commands closed.
+    for wanted in ("serves", "unclear"):
+        for server in (each for each, state in states.items() if state == wanted):
+            try:
+                return registered_brokers(*servers[server], chroot)
+            except (OSError, TreeError, ValueError):
+                continue
+    return None
+
+
 def active(pattern: str) -> bool:
     """Returns whether a unit runs that has such a name; raises `subprocess.CalledProcessError`."""
     argv = ["systemctl", "list-units", "--state=active", "--plain", "--no-legend", pattern]
@@ -92,11 +116,13 @@ def main() -> None:
     )
     params = module.params
     try:
+        states = ask_all(params["connect"], params["within_s"])
         module.exit_json(
             changed=False,
             broker_runs=active(params["broker_units"]),
             server_stopped=bool(params["server_unit"]) and not active(params["server_unit"]),
-            servers=ask_all(params["connect"], params["within_s"]),
+            servers=states,
+            registered=ask_for_brokers(params["connect"], states),
         )
     except subprocess.CalledProcessError as error:
         module.fail_json(msg=f"systemctl: {error.stderr.strip()}")

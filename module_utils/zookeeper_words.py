@@ -51,6 +51,12 @@ def servers_in(connect: str) -> dict[str, tuple[str, int]]:
     return found
 
 
+def chroot_in(connect: str) -> str:
+    """Returns the chroot of a zookeeper.connect, with its slash; empty without one."""
+    _, slash, path = connect.partition("/")
+    return (slash + path).strip().rstrip("/")
+
+
 def mode_in(srvr: str) -> str:
     """Returns the mode in the answer to srvr."""
     lines = [line for line in srvr.splitlines() if line.startswith("Mode: ")]
