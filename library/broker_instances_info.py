@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.listening import who_is_in_the_way
 from ansible.module_utils.unit_state import state_of
 
 DOCUMENTATION = """
@@ -31,6 +32,11 @@ options:
     description: File that is there when the wanted release is installed.
     type: path
     required: true
+  ports:
+    description: All that the brokers are to listen on, each with host, port, unit, what it is for, and set_by.
+    type: list
+    elements: dict
+    default: []
   http_host:
     description:
       - Address that the brokers' HTTP endpoints are to listen on.
@@ -74,6 +80,10 @@ unknown:
   description: Properties files of brokers that the inventory does not have here.
   type: list
   returned: always
+taken:
+  description: In words, the ports on which units that are to be started or rolled could not listen.
+  type: list
+  returned: always
 installed:
   description: Whether the wanted release is complete.
   type: bool
@@ -84,6 +94,8 @@ configured:
   returned: always
 """
 
+# Of all releases: the k-th broker of a host may get the port that another one has so far.
+UNITS = "landline-broker@"
 PLACES = ("broken", "others", "controller")
 
 
@@ -128,6 +140,19 @@ def why_not_own(host: str) -> str | None:
     return None
 
 
+def taken_ports(ports: Iterable[dict[str, Any]], units: Iterable[str]) -> list[str]:
+    """Returns, in words, which of these units' ports somebody else has."""
+    wanted = set(units)
+    found = []
+    for each in ports:
+        if each["unit"] in wanted:
+            process = who_is_in_the_way(each["host"], int(each["port"]), UNITS)
+            if process is not None:
+                place = f"port {each['port']} for {each['for']}"
+                found.append(f"{place} is in use by {process}: another one is set by {each['set_by']}")
+    return found
+
+
 def look(params: dict[str, Any]) -> dict[str, Any]:
     """Returns the module's answer."""
     brokers, config_dir = params["brokers"], Path(params["config_dir"])
@@ -135,6 +160,7 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
     running = [broker for broker in brokers if states[broker["unit"]] != "stopped"]
     places = {broker["unit"]: place_in_roll(broker["url"], params["timeout"]) for broker in running}
     in_order = sorted(places, key=lambda unit: PLACES.index(places[unit]))
+    to_start = [unit for unit, state in states.items() if state != "current"]
     files = (path.name for path in config_dir.glob("broker-*.properties"))
     return {
         "stopped": [unit for unit, state in states.items() if state == "stopped"],
@@ -142,6 +168,7 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "running": in_order,
         "place": place_of_host(places.values()),
         "unknown": unknown_brokers(files, (int(broker["id"]) for broker in brokers)),
+        "taken": taken_ports(params["ports"], to_start),
         "installed": Path(params["release_done"]).is_file(),
         "configured": config_dir.is_dir(),
     }
@@ -153,6 +180,7 @@ def main() -> None:
             "brokers": {"type": "list", "elements": "dict", "required": True},
             "config_dir": {"type": "path", "required": True},
             "release_done": {"type": "path", "required": True},
+            "ports": {"type": "list", "elements": "dict", "default": []},
             "http_host": {"type": "str", "default": ""},
             "timeout": {"type": "float", "default": 3.0},
         },

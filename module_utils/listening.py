@@ -1,0 +1,61 @@
+"""Whether something on this host may listen on a port, and who stands in its way. For the modules."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from pathlib import Path
+
+_LISTENS = "0A"  # of /proc/net/tcp
+_ANY = "0.0.0.0"  # noqa: S104 (bound for a moment, never listened on)
+
+
+def who_is_in_the_way(host: str, port: int, own_units: str, proc: Path = Path("/proc")) -> str | None:
+    """Returns, in words, the process for which nothing could listen there; None when nobody is in the way, or one of a
+    unit whose name begins with `own_units`. What else is wrong with the address is for others to say.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does
+        try:
+            probe.bind((host or _ANY, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                return None
+        else:
+            return None
+    found = _listeners(port, proc)
+    if any(own_units in _text(each / "cgroup") for each in found):
+        return None
+    named = [f"{_text(each / 'comm').strip()}, process {each.name}" for each in found]
+    return " and ".join(named) or "a process that is not to be seen from here"
+
+
+def _listeners(port: int, proc: Path) -> list[Path]:
+    """The directories, below /proc, of the processes that listen on a port, at whichever address."""
+    sockets = {
+        f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _inodes(proc / "net" / table, port)
+    }
+    return [each for each in proc.glob("[0-9]*") if _holds(each, sockets)]
+
+
+def _inodes(table: Path, port: int) -> list[str]:
+    """Of the sockets in /proc/net/tcp that listen: local address (hex, port behind the colon) is the second column, the
+    state the fourth, the inode the tenth.
+    """
+    rows = [line.split() for line in _text(table).splitlines()[1:]]
+    return [row[9] for row in rows if row[3] == _LISTENS and int(row[1].rpartition(":")[2], 16) == port]
+
+
+def _holds(process: Path, sockets: set[str]) -> bool:
+    try:
+        return any(str(each.readlink()) in sockets for each in (process / "fd").iterdir())
+    except OSError:  # it ended meanwhile
+        return False
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
