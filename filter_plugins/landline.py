@@ -16,7 +16,8 @@ def broker_instances(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     Each carries its unit, files, ports, its `properties` (by Kafka's key; the user's, in
     `settings["properties"]`, win) and a `fingerprint` that changes with anything the running process would
-    have to be restarted for.
+    have to be restarted for. With `internal_port` it has a listener for brokers alone, and speaks by the listener
+    `between`.
     """
     return [_instance(settings, k) for k in range(int(settings["count"]))]
 
@@ -56,35 +57,6 @@ def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
     return {**instance, "properties": dict(sorted(properties.items())), "fingerprint": digest}
 
 
-def broker_between(hosts: Iterable[Mapping[str, Any]], own: str) -> str:
-    """Returns the inter.broker.listener.name for the brokers of the host `own`, where each has two listeners.
-
-    Takes the variables of all hosts of the cluster; `broker_listeners.stdout` has the lines of advertised.listeners and
-    inter.broker.listener.name in a host's properties files, and is missing where nobody looked. A broker that speaks by
-    a listener which another does not have cannot reach it: so all have both first, and speak by the old one. Who has
-    changed stays; who is new goes with those that have, or, in a new cluster, begins with the new one.
-    """
-    looks = {
-        str(host["inventory_hostname"]): host.get("broker_listeners", {}).get("stdout") for host in hosts
-    }
-    mine = looks[own]
-    if mine is not None and _speaks_between(mine):
-        return BETWEEN
-    if not mine and any(_speaks_between(text) for text in looks.values() if text):
-        return BETWEEN
-    everywhere = all(text is not None and _listens_between(text) for text in looks.values())
-    return BETWEEN if everywhere else CLIENTS
-
-
-def _speaks_between(text: str) -> bool:
-    return f"inter.broker.listener.name={BETWEEN}" in text.splitlines()
-
-
-def _listens_between(text: str) -> bool:
-    advertised = [line for line in text.splitlines() if line.startswith("advertised.listeners=")]
-    return all(f"{BETWEEN}://" in line for line in advertised)
-
-
 def broker_urls(hosts: Iterable[Mapping[str, Any]], http_port: int, port_step: int) -> list[str]:
     """Returns the HTTP addresses of all brokers of all hosts; takes the hosts' inventory variables."""
     return [
@@ -106,8 +78,8 @@ def address_or_nothing(host: object) -> str:
     return "" if found.is_unspecified else str(host)
 
 
-def broker_id_clashes(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns, in words, the ids that more than one broker would have; takes the hosts' inventory variables.
+def broker_ids(hosts: Iterable[Mapping[str, Any]]) -> dict[int, list[str]]:
+    """Returns the hosts of each broker id, of which there should be one; takes the hosts' inventory variables.
 
     Where `broker_first_id` is not set it is the role's default: the host's place in the group, times its brokers.
     """
@@ -117,9 +89,14 @@ def broker_id_clashes(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
         first = int(host.get("broker_first_id", place * count + 1))
         for broker_id in range(first, first + count):
             owners.setdefault(broker_id, []).append(str(host["inventory_hostname"]))
+    return owners
+
+
+def broker_id_clashes(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns, in words, the ids that more than one broker would have; takes the hosts' inventory variables."""
     return [
         f"broker {broker_id} on {' and '.join(names)}"
-        for broker_id, names in sorted(owners.items())
+        for broker_id, names in sorted(broker_ids(hosts).items())
         if len(names) > 1
     ]
 
@@ -149,9 +126,9 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "broker_instances": broker_instances,
-            "broker_between": broker_between,
             "broker_urls": broker_urls,
             "address_or_nothing": address_or_nothing,
+            "broker_ids": broker_ids,
             "broker_id_clashes": broker_id_clashes,
             "zookeeper_connect": zookeeper_connect,
         }

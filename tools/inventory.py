@@ -25,6 +25,8 @@ class Broker:
     address: str
     port: int
     http_port: int
+    internal_port: int
+    """Of the listener between brokers; 0 where there is none."""
 
     @property
     def unit(self) -> str:
@@ -92,6 +94,7 @@ class Inventory:
             count = int(variables.get("broker_count", variables.get("brokers_per_host", 1)))
             first = int(variables.get("broker_first_id", index * count + 1))
             step = int(variables.get("broker_port_step", 10))
+            internal = int(variables.get("broker_internal_port", 9091))
             for k in range(count):
                 yield Broker(
                     host=host,
@@ -99,4 +102,5 @@ class Inventory:
                     address=str(variables.get("broker_advertised_host", self.address(host))),
                     port=int(variables.get("broker_kafka_port", 9092)) + step * k,
                     http_port=int(variables.get("broker_http_port", 8092)) + step * k,
+                    internal_port=internal + step * k if internal else 0,
                 )

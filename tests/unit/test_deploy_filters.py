@@ -229,32 +229,3 @@ def test_brokers_have_a_listener_of_their_own_where_it_has_a_port():
     assert properties["advertised.listeners"] == "PLAINTEXT://192.0.2.1:9102,BROKER://192.0.2.1:9101"
     assert properties["inter.broker.listener.name"] == "BROKER"
     assert "inter.broker.listener.name" not in filters.broker_instances(SETTINGS)[1]["properties"]
-
-
-ONE = "advertised.listeners=PLAINTEXT://a:9092"
-BOTH = ONE + ",BROKER://a:9091\ninter.broker.listener.name=PLAINTEXT"
-OVER = BOTH.replace("name=PLAINTEXT", "name=BROKER")
-
-
-@pytest.mark.parametrize(
-    ("own", "others", "listener"),
-    [
-        ("", ["", ""], "BROKER"),  # a new cluster
-        ("", ["", None], "PLAINTEXT"),  # or not: nobody looked at one of the hosts
-        (ONE, [ONE, ONE], "PLAINTEXT"),
-        (BOTH, [BOTH, ONE], "PLAINTEXT"),
-        (BOTH, [BOTH, None], "PLAINTEXT"),
-        (BOTH, [BOTH, BOTH], "BROKER"),
-        (BOTH, [BOTH, OVER], "BROKER"),  # a run that died on its way
-        (OVER, [None, ONE], "BROKER"),  # never back
-        ("", [OVER, None], "BROKER"),  # a new host
-        ("", [ONE, ONE], "PLAINTEXT"),
-        (BOTH, [BOTH, BOTH + "\n" + ONE], "PLAINTEXT"),  # two brokers, of which one was not rolled
-    ],
-)
-def test_brokers_speak_by_their_own_listener_when_all_have_it(own, others, listener):
-    hosts = [{"inventory_hostname": "own", "broker_listeners": {"stdout": own}}]
-    for place, text in enumerate(others):
-        look = {} if text is None else {"broker_listeners": {"stdout": text}}
-        hosts.append({"inventory_hostname": f"h{place}", **look})
-    assert filters.broker_between(hosts, "own") == listener

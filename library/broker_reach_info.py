@@ -1,0 +1,75 @@
+#!/usr/bin/python
+"""Tells to which addresses this host cannot connect. Sends nothing, changes nothing."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: broker_reach_info
+short_description: Which addresses a host cannot connect to
+options:
+  addresses:
+    description: What to connect to, each as host:port.
+    type: list
+    elements: str
+    required: true
+  timeout_s:
+    description: Seconds until who does not answer counts as not reached; what was lost is sent again after one.
+    type: float
+    default: 4
+"""
+EXAMPLES = """
+- name: Look whether the other brokers are reached from here
+  broker_reach_info:
+    addresses: ["192.0.2.12:9091", "192.0.2.13:9091"]
+"""
+RETURN = """
+unreached:
+  description: By address, why there was no connection.
+  type: dict
+  returned: always
+"""
+
+AT_ONCE = 64
+
+
+def why_unreached(address: str, timeout_s: float) -> str:
+    """Returns why there is no connection, empty when there is one."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
+    except TimeoutError:
+        return f"no answer within {timeout_s:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def unreached(addresses: Iterable[str], timeout_s: float) -> dict[str, str]:
+    """Returns why there is no connection, by address, for those where there is none."""
+    wanted = list(dict.fromkeys(addresses))
+    with ThreadPoolExecutor(min(len(wanted), AT_ONCE) or 1) as pool:
+        reasons = pool.map(lambda address: why_unreached(address, timeout_s), wanted)
+        return {address: reason for address, reason in zip(wanted, reasons, strict=True) if reason}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        {
+            "addresses": {"type": "list", "elements": "str", "required": True},
+            "timeout_s": {"type": "float", "default": 4.0},
+        },
+        supports_check_mode=True,
+    )
+    module.exit_json(
+        changed=False, unreached=unreached(module.params["addresses"], module.params["timeout_s"])
+    )
+
+
+if __name__ == "__main__":
+    main()
