@@ -51,10 +51,10 @@ def test_one_host_runs_three_brokers(lab):
         check=True,
     ).stdout
     brokers = Inventory(json.loads(listing)).brokers()
-    assert [(b.broker_id, b.port, b.http_port) for b in brokers] == [
-        (1, 9092, 8092),
-        (2, 9102, 8102),
-        (3, 9112, 8112),
+    assert [(b.broker_id, b.port, b.internal_port, b.http_port) for b in brokers] == [
+        (1, 9092, 9091, 8092),
+        (2, 9102, 9101, 8102),
+        (3, 9112, 9111, 8112),
     ]
     assert all(f"│ {broker.broker_id} " in status for broker in brokers)
 

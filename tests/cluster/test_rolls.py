@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
 
 from tests.support.deploying import ROOT, make
 from tests.support.lab_cluster import BROKER_PORT, LAB_ENV
@@ -119,7 +120,10 @@ def test_brokers_with_one_listener_get_one_of_their_own_under_load_by_one_deploy
     assert not any("inter.broker.listener.name" in text for text in before.values())
     with NumberedLoad(bootstrap, WRITTEN, 4) as load:
         wait_until(lambda: len(load.acked) > 100, 240)
-        deploy(lab, {})
+        done = deploy(lab, {})
+    # Between the two it looked whether all hosts connect to all brokers; test_sample_inventory has one that does not.
+    look = done.stdout.split("TASK [broker : Look whether the brokers' own listeners are reached from here]")
+    assert [text.count("Restart it] ***") for text in look] == [5, 5]
     for host in hosts:
         assert len(without_broker(lab, host)) == 2
         told = lab.run(host, f"curl -fsS http://{address(lab, host)}:8092/status").stdout
@@ -129,6 +133,27 @@ def test_brokers_with_one_listener_get_one_of_their_own_under_load_by_one_deploy
     assert all("inter.broker.listener.name=BROKER" in text for text in files(lab).values())
     assert load.failed == []
     assert load.acked <= numbers_in(bootstrap, WRITTEN, 4)
+
+
+def test_brokers_beside_the_inventorys_that_lack_the_listener_are_told_of_and_nothing_is_touched(lab):
+    """As Apache Kafka's in a mixed cluster."""
+    before = pids(lab), files(lab)
+    endpoint = "PLAINTEXT://192.0.2.77:9092"
+    registration = {"version": 5, "host": "192.0.2.77", "port": 9092, "endpoints": [endpoint]}
+    client = KazooClient(f"{address(lab, 'h1')}:2181", timeout=10)
+    client.start(30)
+    try:
+        client.create("/brokers/ids/77", json.dumps(registration).encode(), ephemeral=True)
+        code, words, _ = play(lab, "deploy.yml")
+    finally:
+        client.stop()
+        client.close()
+    assert code != 0
+    assert "ZooKeeper has brokers that are not in the inventory and have no listener BROKER" in words
+    assert f"(broker_internal_port): broker 77 at {endpoint}. They" in words
+    assert "set broker_internal_port: 0" in words
+    assert "PLAY [Install" not in words
+    assert (pids(lab), files(lab)) == before
 
 
 def test_a_refused_turn_leaves_the_host_as_it_was_and_says_for_whom_it_waits(lab, bootstrap):
@@ -289,13 +314,16 @@ def test_a_play_that_is_killed_while_it_waits_for_its_turn_leaves_nobody_waiting
 
 
 def test_what_one_host_has_wrong_keeps_the_roll_from_beginning(lab):
+    """A setting on one, a port that another process has on another."""
     before = pids(lab), files(lab)
     wrong = "{{ {'num.partitoins': 2} if inventory_hostname == 'h4' else {'num.partitions': 3} }}"
-    done = deploy(lab, wrong, check=False)
+    taken = f"{{{{ 2181 if inventory_hostname == 'h1' else {INTERNAL_PORT} }}}}"
+    done = deploy(lab, wrong, check=False, broker_internal_port=taken)
     assert done.returncode != 0
     words = re.sub(r"\s+", " ", done.stdout)
     assert "num.partitoins" in words
-    assert "Nothing is restarted, for h4 failed above" in words
+    assert "h1: port 2181 for the listener BROKER of broker 1 is in use by java, process " in words
+    assert "Nothing is restarted, for h1, h4 failed above" in words
     assert (pids(lab), files(lab)) == before
 
 

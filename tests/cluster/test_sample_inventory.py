@@ -59,8 +59,24 @@ def inventory(lab, tmp_path, monkeypatch):
     return hosts
 
 
+def test_a_firewall_between_brokers_is_told_of(lab, inventory: Path):
+    """A new cluster: nobody listened before the start."""
+    third = lab.hosts[2]
+    close = "add table inet wall; add chain inet wall in { type filter hook input priority 0; }"
+    lab.run(third.name, f"nft '{close}; add rule inet wall in iifname != lo tcp dport 9091 drop'")
+    done = make("deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}", check=False)
+    lab.run(third.name, "nft delete table inet wall")
+    assert done.returncode != 0
+    words = re.sub(r"\s+", " ", done.stdout)
+    for name in ("kafka-a", "kafka-b"):
+        assert (
+            f"{name} cannot connect to broker 3 on kafka-c at {third.address}:9091 (no answer within" in words
+        )
+    assert "Open these ports" in words
+
+
 def test_the_sample_with_hosts_put_in_makes_a_cluster_by_a_user_who_becomes_root(lab, inventory: Path):
-    make("deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}")
+    make("deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}")  # again: the wall is gone
     first = lab.hosts[0].address
     view = wait_until(
         lambda: (found := cluster_view(first, BROKER_PORT)) and len(found.ports) == 3 and found, 60
