@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,6 +23,10 @@ options:
     description: Seconds until who does not answer counts as not reached; what was lost is sent again after one.
     type: float
     default: 4
+  within_s:
+    description: Seconds in which it is tried again; a broker may be restarted at this moment.
+    type: float
+    default: 15
 """
 EXAMPLES = """
 - name: Look whether the other brokers are reached from here
@@ -36,9 +41,10 @@ unreached:
 """
 
 AT_ONCE = 64
+PAUSE_S = 0.5
 
 
-def why_unreached(address: str, timeout_s: float) -> str:
+def attempt(address: str, timeout_s: float) -> str:
     """Returns why there is no connection, empty when there is one."""
     host, _, port = address.rpartition(":")
     try:
@@ -50,11 +56,19 @@ def why_unreached(address: str, timeout_s: float) -> str:
     return ""
 
 
-def unreached(addresses: Iterable[str], timeout_s: float) -> dict[str, str]:
+def why_unreached(address: str, timeout_s: float, within_s: float) -> str:
+    """Returns why there was none for so long, empty when there is one."""
+    deadline = time.monotonic() + within_s
+    while (reason := attempt(address, timeout_s)) and time.monotonic() < deadline:
+        time.sleep(PAUSE_S)
+    return reason
+
+
+def unreached(addresses: Iterable[str], timeout_s: float, within_s: float) -> dict[str, str]:
     """Returns why there is no connection, by address, for those where there is none."""
     wanted = list(dict.fromkeys(addresses))
     with ThreadPoolExecutor(min(len(wanted), AT_ONCE) or 1) as pool:
-        reasons = pool.map(lambda address: why_unreached(address, timeout_s), wanted)
+        reasons = pool.map(lambda address: why_unreached(address, timeout_s, within_s), wanted)
         return {address: reason for address, reason in zip(wanted, reasons, strict=True) if reason}
 
 
@@ -63,11 +77,13 @@ def main() -> None:
         {
             "addresses": {"type": "list", "elements": "str", "required": True},
             "timeout_s": {"type": "float", "default": 4.0},
+            "within_s": {"type": "float", "default": 15.0},
         },
         supports_check_mode=True,
     )
+    params = module.params
     module.exit_json(
-        changed=False, unreached=unreached(module.params["addresses"], module.params["timeout_s"])
+        changed=False, unreached=unreached(params["addresses"], params["timeout_s"], params["within_s"])
     )
 
 

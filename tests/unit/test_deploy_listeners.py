@@ -196,9 +196,17 @@ def test_a_broker_that_is_down_is_no_firewalls_doing_but_nobody_goes_over_withou
 def test_what_is_not_reached_is_told_with_its_reason():
     with socket.create_server(("127.0.0.1", 0)) as other:
         there = f"127.0.0.1:{other.getsockname()[1]}"
-        assert reach.unreached([there, there], 2) == {}
-    assert reach.unreached([there], 2) == {there: "Connection refused"}
-    assert reach.unreached([], 2) == {}
+        assert reach.unreached([there, there], 2, 0) == {}
+    assert reach.unreached([there], 2, 0) == {there: "Connection refused"}
+    assert reach.unreached([], 2, 0) == {}
+
+
+def test_who_is_restarted_meanwhile_is_reached(monkeypatch):
+    reasons = ["Connection refused", "Connection refused", ""]
+    monkeypatch.setattr(reach, "PAUSE_S", 0)
+    monkeypatch.setattr(reach, "attempt", lambda *_: reasons.pop(0))
+    assert reach.unreached([A], 2, 60) == {}
+    assert reasons == []
 
 
 def test_the_chroot_is_what_follows_the_servers():
