@@ -309,14 +309,14 @@ class LogFiles:
             self._flush_to(self.log_end_offset if up_to is None else up_to)
 
     def _flush_to(self, up_to: int) -> None:
-        settled: set[Segment] = set()
+        settled: set[tuple[Segment, int]] = set()
         while not self._flush(up_to, settled):
             pass
 
-    def _flush(self, up_to: int, settled: set[Segment]) -> bool:
+    def _flush(self, up_to: int, settled: set[tuple[Segment, int]]) -> bool:
         """Syncs a segment; False while there is more to do. Where segments are taken away all the while, this one is
-        begun anew, and what was durable before it stays known. ``settled`` are those that nothing is written to any
-        more since they were synced.
+        begun anew, and what was durable before it stays known. ``settled`` are those that nothing was written to any
+        more when they were synced, each with its limit: one that is cut later, and rolled anew, has another.
         """
         with self.lock:
             self._require_open()
@@ -325,11 +325,15 @@ class LogFiles:
             if target <= self.recovery_point:
                 return True
             segments = self._segments_between(self.recovery_point, target)
-            if segments and segments[0] in settled and segments[0].limit <= self.recovery_point:
+            if (
+                segments
+                and segments[0].limit <= self.recovery_point
+                and (segments[0], segments[0].limit) in settled
+            ):
                 del segments[0]
             while len(segments) > 1 and segments[-1].base_offset > self.recovery_point:
                 target = segments.pop().base_offset
-            inactive = [segment for segment in segments if segment is not self._active]
+            inactive = [(segment, segment.limit) for segment in segments if segment is not self._active]
         syncing = True
         try:
             self._sync_names()

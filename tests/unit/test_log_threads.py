@@ -169,6 +169,38 @@ def test_a_flush_gets_on_though_segments_are_taken_away_all_the_while(
     assert synced == sorted(synced)
 
 
+def test_a_segment_that_is_cut_after_a_flush_has_synced_it_is_synced_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power loss might undo the cut, below a recovery point that says that all is as it should be."""
+    log = open_log(tmp_path, LogConfig(segment_bytes=1000))
+    for _ in range(12):
+        log.append_as_leader(batch(bytes(300)), 0)
+    first, second, *_ = log.segments
+    synced: list[int] = []
+    real_sync, real_flush = Segment.sync, log._flush
+
+    def sync(segment: Segment) -> None:
+        real_sync(segment)
+        synced.append(segment.base_offset)
+
+    def flush_one(up_to: int, settled: set[object]) -> bool:
+        done = real_flush(up_to, settled)
+        if log.log_end_offset == 12:
+            assert synced == [first.base_offset]
+            synced.clear()
+            log.truncate_to(second.base_offset - 1)
+            log.append_as_leader(batch(bytes(700)), 0)  # for which it has to roll
+        return done
+
+    monkeypatch.setattr(Segment, "sync", sync)
+    monkeypatch.setattr(log, "_flush", flush_one)
+    log.flush()
+    assert first.limit == log.segments[-1].base_offset == second.base_offset - 1
+    assert log.recovery_point == log.log_end_offset
+    assert first.base_offset in synced
+
+
 def test_names_that_could_not_be_synced_are_synced_by_the_next_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
