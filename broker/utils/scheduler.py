@@ -104,13 +104,16 @@ class KafkaScheduler:
 
     def _push(self, task: ScheduledTask) -> None:
         heapq.heappush(self._bulk if task.bulk else self._tasks, task)
+        self._have_one_wait()
+        self._lock.notify()
+
+    def _have_one_wait(self) -> None:
         if self._idle == 0 and len(self._threads) < self._max_threads:
             thread = threading.Thread(
                 target=self._work, name=f"{self._prefix}-{len(self._threads)}", daemon=True
             )
             self._threads.append(thread)
             thread.start()
-        self._lock.notify()
 
     def _work(self) -> None:
         while (task := self._take()) is not None:
@@ -137,6 +140,8 @@ class KafkaScheduler:
                     task = heapq.heappop(queue)
                     if not task.cancelled:
                         self._bulk_running += task.bulk
+                        if self._tasks or self._bulk:  # who was woken for another may have come for this one
+                            self._have_one_wait()
                         return task
                     continue
                 self._idle += 1

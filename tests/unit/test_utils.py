@@ -195,6 +195,23 @@ def test_a_crowd_has_its_turn_though_others_are_always_due() -> None:
     scheduler.shutdown()
 
 
+def test_tasks_that_come_together_do_not_wait_for_each_other() -> None:
+    """One thread waits when they come: the first takes it, and the next gets another."""
+    scheduler = KafkaScheduler(4)
+    scheduler.startup()
+    scheduler.schedule("first", lambda: None)
+    wait_until(lambda: scheduler._idle == 1, WAIT_S)
+    go_on, ran = threading.Event(), []
+    with scheduler._lock:
+        scheduler.schedule("slow", lambda: go_on.wait(WAIT_S))
+        scheduler.schedule("quick", lambda: ran.append("quick"))
+    try:
+        wait_until(lambda: ran, WAIT_S / 2)
+    finally:
+        go_on.set()
+        scheduler.shutdown()
+
+
 def test_cancelled_task_does_not_run(scheduler: KafkaScheduler) -> None:
     runs: list[str] = []
     scheduler.schedule("cancelled", lambda: runs.append("cancelled"), delay_ms=20).cancel()
