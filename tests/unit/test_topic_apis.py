@@ -12,14 +12,16 @@ import pytest
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.endpoint import Endpoint
-from broker.controller.topic_admin import TopicAdmin
+from broker.controller.topic_admin import NewTopic, TopicAdmin
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, KafkaError
 from broker.server.apis import create_partitions, create_topics, delete_topics
+from broker.server.apis.told_configs import ToldConfigs
 from broker.server.metadata_cache import BrokerInfo, MetadataCache, MetadataUpdate, PartitionInfo
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
+from broker.zookeeper import znodes
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
 from broker.zookeeper.znodes import BrokerRegistration
@@ -356,4 +358,43 @@ def test_of_many_topics_those_that_are_refused_ask_the_store_for_nothing(cluster
     good, *bad = cluster.answer().topics
     assert (good.name, good.error_code) == ("good", 0)
     assert set(codes(bad)) == {Errors.INVALID_REPLICATION_FACTOR}
-    assert len(looks) == 2, "one look for all, and one before the topic is written"
+    assert len(looks) == 3, "one look for all, one before the topic is written, and one since"
+
+
+@pytest.mark.parametrize("version", [2, 5, 7])
+def test_what_somebody_made_long_is_not_kept(cluster, version, monkeypatch):
+    """A number may stand between as many spaces as a request has room for."""
+    told = ToldConfigs("topics")
+    monkeypatch.setattr(create_topics, "_told", told)
+    names = ["retention.ms", "segment.ms", "flush.ms", "max.message.bytes", "retention.bytes"]
+    for number in range(3):
+        spaces = " " * (32_000 if version < 5 else 1_000_000)
+        configs = [{"name": name, "value": f"{spaces}{number + 7}"} for name in names]
+        (row,) = cluster.send(
+            ApiKey.CREATE_TOPICS, version, create(topic("t", configs=configs), validate_only=True)
+        ).topics
+        assert row.error_code == Errors.NONE
+    assert len(repr(told._kept)) < 1_000_000
+
+
+def test_a_topic_that_goes_while_others_are_created_is_not_said_to_exist(cluster, monkeypatch):
+    cluster.ctx.topic_admin.create_topic(NewTopic("old", 1, 1))
+    cluster.ctx.topic_admin.create_topic(NewTopic("kept", 1, 1))
+    create_topic = cluster.ctx.topic_admin.create_topic
+
+    def create_and_delete(new):
+        created = create_topic(new)
+        if new.name == "first":
+            for path in (
+                znodes.topic_path("old"),
+                znodes.entity_config_path(znodes.entity_path("topics", "old")),
+            ):
+                cluster.store.store.delete(path)
+        return created
+
+    monkeypatch.setattr(cluster.ctx.topic_admin, "create_topic", create_and_delete)
+    wanted = create(topic("first"), topic("old"), topic("kept"))
+    assert cluster.send(ApiKey.CREATE_TOPICS, 5, wanted) is None
+    cluster.lead("first", "old")
+    rows = {row.name: Errors(row.error_code) for row in cluster.answer().topics}
+    assert rows == {"first": Errors.NONE, "old": Errors.NONE, "kept": Errors.TOPIC_ALREADY_EXISTS}

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.describe import topic_entries
-from broker.controller.topic_admin import CreatedTopic, NewTopic, Seen
+from broker.controller.topic_admin import CreatedTopic, NewTopic, Seen, TopicAdmin
 from broker.controller.topic_validation import check_request
 from broker.network.request_channel import Request
 from broker.protocol import codec
@@ -36,11 +36,10 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     names = Counter(topic.name for topic in message.topics)
     validate_only = bool(codec.get(message, "validate_only", False))
     # Of one topic nothing is to be saved; of many those that are refused wait for nobody, and ask for nothing anew.
-    seen: Seen | None = None
-    looks = validate_only or len(message.topics) > 1
+    looks = _Looks(ctx.topic_admin) if validate_only or len(message.topics) > 1 else None
     results: dict[str, bytes] = {}
     created: dict[str, int] = {}
-    for number, topic in enumerate(message.topics):
+    for topic in message.topics:
         if topic.name in results:
             continue  # named more than once, and told so
         try:
@@ -48,9 +47,7 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
                 raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
             new = _new_topic(topic)
             if looks:
-                if number % _A_LOOK == 0 or seen is None:
-                    seen = ctx.topic_admin.look()
-                outcome = ctx.topic_admin.validate(new, seen)
+                outcome = looks.validate(new, aged=len(created))
             if not validate_only:
                 outcome = ctx.topic_admin.create_topic(new)
             results[topic.name] = _created(request, topic.name, outcome, ctx)
@@ -74,6 +71,33 @@ def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
     """The same error for every topic."""
     topics = {topic.name: _refused(topic.name, error) for topic in message.topics}
     return {"throttle_time": 0, "topics": list(topics.values())}
+
+
+class _Looks:
+    """The cluster as it was last looked at, for many topics."""
+
+    def __init__(self, admin: TopicAdmin) -> None:
+        self._admin = admin
+        self._seen: Seen | None = None
+        self._left = 0
+        self._aged = 0
+
+    def validate(self, new: NewTopic, aged: int) -> CreatedTopic:
+        """As ``TopicAdmin.validate``. ``aged`` rises with what takes its time: what was seen before that refuses no
+        topic, for another may have been deleted, or a broker have come, since.
+        """
+        seen = self._seen if self._seen and self._left else self._look(aged)
+        self._left -= 1
+        try:
+            return self._admin.validate(new, seen)
+        except KafkaError:
+            if aged == self._aged:
+                raise
+        return self._admin.validate(new, self._look(aged))
+
+    def _look(self, aged: int) -> Seen:
+        self._seen, self._left, self._aged = self._admin.look(), _A_LOOK, aged
+        return self._seen
 
 
 def _new_topic(topic: Any) -> NewTopic:

@@ -7,6 +7,7 @@ takes half a millisecond for a topic and seven for a broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from sys import getsizeof
 from typing import Any, Final, NamedTuple
 
 from broker.config.broker_config import BrokerConfig
@@ -14,7 +15,9 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 
 _MOST: Final = 64
-_MOST_BYTES: Final = 256 * 1024  # of one: a topic's overrides may be long
+_MOST_BYTES: Final = (
+    256 * 1024
+)  # of one and its key: a topic's overrides may be long, and longer than what is told
 _LAST: Final = "configs"
 
 Fields = Mapping[str, Any]
@@ -77,9 +80,13 @@ class ToldConfigs:
             request.api_key, request.api_version, self._name, {**values, _LAST: configs}, _LAST
         )
         made = _Kept(end, len(configs))
-        if key is not None and len(end or b"") <= _MOST_BYTES:
+        if key is not None and len(end or b"") + _bytes_of(key) <= _MOST_BYTES:
             if of is not config or len(kept) >= _MOST:
                 kept = {}
                 self._kept = (config, kept)
             kept[request.api_version, key] = made
         return made
+
+
+def _bytes_of(key: object) -> int:
+    return sum(map(_bytes_of, key)) if isinstance(key, tuple) else getsizeof(key)
