@@ -15,6 +15,8 @@ _BY_HAND = (
     "security.inter.broker.protocol",
 )
 _LISTENER = re.compile(r"\s*(?P<name>[\w.-]+)://\[?(?P<host>[^,]*?)\]?:(?P<port>\d+)\s*")
+# The listener itself, and none whose name has this in it.
+_NAMED = re.compile(rf"(?<![\w.-]){BETWEEN}(?![\w.-])", re.IGNORECASE)
 _SET_BY = {CLIENTS: "broker_kafka_port", BETWEEN: "broker_internal_port"}
 
 
@@ -24,7 +26,7 @@ def broker_own_port(port: int | str, properties: Mapping[str, Any]) -> int:
     Listeners that the user's `properties` name are all that there are, unless they name this one too.
     """
     by_hand = [_text(properties[key]) for key in _BY_HAND if key in properties]
-    return int(port) if all(BETWEEN in text.upper() for text in by_hand) else 0
+    return int(port) if all(_NAMED.search(text) for text in by_hand) else 0
 
 
 def broker_between(hosts: Iterable[Mapping[str, Any]], own: str, may_change: bool) -> str:
@@ -55,7 +57,7 @@ def _speaks_between(text: str) -> bool:
 
 def _listens_between(text: str) -> bool:
     advertised = [line for line in text.splitlines() if line.startswith("advertised.listeners=")]
-    return all(f"{BETWEEN}://" in line for line in advertised)
+    return all(_NAMED.search(line) for line in advertised)
 
 
 def broker_strangers(

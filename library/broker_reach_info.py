@@ -53,6 +53,8 @@ def attempt(address: str, timeout_s: float) -> str:
         return f"no answer within {timeout_s:g} s"
     except OSError as error:
         return error.strerror or str(error)
+    except UnicodeError as error:  # a name that can be none
+        return str(error)
     return ""
 
 

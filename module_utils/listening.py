@@ -22,6 +22,8 @@ def who_is_in_the_way(host: str, port: int, own_units: str, proc: Path = Path("/
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 return None
+        except (OverflowError, UnicodeError):
+            return None
         else:
             return None
     found = _listeners(port, proc)

@@ -11,6 +11,7 @@ import itertools
 import json
 import socket
 import struct
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,6 +23,7 @@ _CONNECT = struct.Struct(">iqiqi16sb")
 _ANSWER = struct.Struct(">iqi")
 _INT = struct.Struct(">i")
 _MOST_BYTES = 2**26
+_MOST_S = 30.0  # of a session, however little of an answer comes at a time
 
 
 class TreeError(Exception):
@@ -35,11 +37,11 @@ class Tree:
         """Raises OSError, or TreeError where it is no server of ZooKeeper's."""
         self._chroot = chroot.rstrip("/")
         self._numbers = itertools.count(1)
+        self._until = time.monotonic() + _MOST_S
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         try:
             self._send(_CONNECT.pack(0, 0, _SESSION_MS, 0, 16, bytes(16), 0))
-            _, granted_ms = struct.unpack_from(">ii", self._receive())
-            if granted_ms <= 0:
+            if _int_at(self._receive(), _INT.size) <= 0:
                 raise TreeError("no session was granted")
         except BaseException:
             self._socket.close()
@@ -59,17 +61,16 @@ class Tree:
         """Returns names, none where there is no such node. Raises OSError, TreeError."""
         answer = self._ask(_GET_CHILDREN, path)
         names, at = [], _INT.size
-        for _ in range(_INT.unpack_from(answer)[0] if answer else 0):
-            (length,) = _INT.unpack_from(answer, at)
-            names.append(answer[at + _INT.size : at + _INT.size + length].decode())
-            at += _INT.size + length
+        for _ in range(_int_at(answer, 0) if answer else 0):
+            name = _text_at(answer, at)
+            names.append(name.decode())
+            at += _INT.size + len(name)
         return names
 
     def data(self, path: str) -> bytes:
         """Returns what a node holds, nothing where there is no such node. Raises OSError, TreeError."""
         answer = self._ask(_GET_DATA, path)
-        length = _INT.unpack_from(answer)[0] if answer else 0
-        return answer[_INT.size : _INT.size + max(length, 0)]
+        return _text_at(answer, 0) if answer else b""
 
     def _ask(self, kind: int, path: str) -> bytes:
         number, text = next(self._numbers), f"{self._chroot}{path}".encode()
@@ -92,13 +93,30 @@ class Tree:
         return self._exactly(length)
 
     def _exactly(self, count: int) -> bytes:
-        found = b""
+        found = bytearray()
         while len(found) < count:
+            if time.monotonic() > self._until:
+                raise TreeError("the answers take too long")
             more = self._socket.recv(min(count - len(found), 65536))
             if not more:
                 raise TreeError("the server hung up")
             found += more
-        return found
+        return bytes(found)
+
+
+def _int_at(answer: bytes, at: int) -> int:
+    try:
+        return int(_INT.unpack_from(answer, at)[0])
+    except struct.error:
+        raise TreeError("the answer is too short") from None
+
+
+def _text_at(answer: bytes, at: int) -> bytes:
+    """What has its length before it; -1 is none."""
+    length, begin = _int_at(answer, at), at + _INT.size
+    if not -1 <= length <= len(answer) - begin:
+        raise TreeError("the answer is too short")
+    return answer[begin : begin + max(length, 0)]
 
 
 def registered_brokers(host: str, port: int, chroot: str) -> dict[str, dict[str, Any]]:
@@ -108,7 +126,18 @@ def registered_brokers(host: str, port: int, chroot: str) -> dict[str, dict[str,
     with Tree(host, port, chroot) as tree:
         found = {each: tree.data(f"/brokers/ids/{each}") for each in tree.children("/brokers/ids")}
     return {
-        broker_id: {"endpoints": list(map(str, json.loads(data).get("endpoints") or []))}
+        str(int(broker_id)): {"endpoints": _endpoints(data)}
         for broker_id, data in found.items()
         if data  # it went meanwhile
     }
+
+
+def _endpoints(registration: bytes) -> list[str]:
+    try:
+        told = json.loads(registration)
+    except RecursionError:
+        told = None
+    endpoints = told.get("endpoints") or [] if isinstance(told, dict) else None
+    if not isinstance(endpoints, list):
+        raise TreeError("a broker's registration is none of Kafka's")
+    return list(map(str, endpoints))

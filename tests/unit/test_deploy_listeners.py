@@ -16,6 +16,7 @@ tree = load(ROOT / "module_utils" / "zookeeper_tree.py")
 zookeeper_words = load(ROOT / "module_utils" / "zookeeper_words.py")
 instances = load(ROOT / "library" / "broker_instances_info.py")
 reach = load(ROOT / "library" / "broker_reach_info.py")
+quorum_info = load(ROOT / "library" / "zookeeper_quorum_info.py")
 
 ONE = "advertised.listeners=PLAINTEXT://a:9092"
 BOTH = ONE + ",BROKER://a:9091\ninter.broker.listener.name=PLAINTEXT"
@@ -37,6 +38,7 @@ OVER = BOTH.replace("name=PLAINTEXT", "name=BROKER")
         ("", [BOTH, BOTH], "PLAINTEXT", "BROKER"),
         ("", [ONE, ONE], "PLAINTEXT", "PLAINTEXT"),
         (BOTH, [BOTH, BOTH + "\n" + ONE], "PLAINTEXT", "PLAINTEXT"),  # two brokers, one of them not rolled
+        (BOTH, [BOTH, ONE + ",ADMIN_BROKER://a:7001"], "PLAINTEXT", "PLAINTEXT"),
     ],
 )
 def test_brokers_speak_by_their_own_listener_when_all_have_it(own, others, at_first, then):
@@ -58,6 +60,10 @@ def test_brokers_speak_by_their_own_listener_when_all_have_it(own, others, at_fi
         ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}, 0),
         ({"security.inter.broker.protocol": "PLAINTEXT"}, 0),
         ({"listeners": "PLAINTEXT://:7000,BROKER://:7001"}, 9091),
+        ({"listeners": ["PLAINTEXT://:7000", "broker://:7001"]}, 9091),
+        ({"listeners": "PLAINTEXT://:7000,ADMIN_BROKER://:7001"}, 0),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT"}, 0),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT, BROKER:PLAINTEXT"}, 9091),
     ],
 )
 def test_who_names_listeners_has_those_and_no_other(properties, port):
@@ -237,3 +243,76 @@ def test_what_is_no_zookeeper_is_an_error(answer):
         with pytest.raises(tree.TreeError):
             tree.registered_brokers(*other.getsockname(), "")
         thread.join()
+
+
+def answers(*bodies):
+    """What a server of ZooKeeper's sends when a session is begun, and to each question then."""
+    begun = struct.pack(">iiqi16s", 0, 6000, 1, 16, bytes(16))
+    told = (struct.pack(">iqi", number, 1, 0) + body for number, body in enumerate(bodies, 1))
+    return b"".join(struct.pack(">i", len(each)) + each for each in (begun, *told))
+
+
+def node(text):
+    return struct.pack(">i", len(text)) + text + bytes(68)
+
+
+ONE_BROKER = struct.pack(">ii", 1, 1) + b"7"
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        [b"\0\0"],  # shorter than a number of children
+        [struct.pack(">ii", 2, 1) + b"7"],  # of whom one is missing
+        [struct.pack(">ii", 2**31 - 1, -4)],  # for ever at one place
+        [struct.pack(">ii", 1, 2**30) + b"7"],
+        [ONE_BROKER, b"\0"],
+        [ONE_BROKER, node(b"[1]")],
+        [ONE_BROKER, node(b'{"endpoints": 9}')],
+        [ONE_BROKER, node(b'{"endpoints": {"a": 1}}')],
+        [ONE_BROKER, node(b"[" * 200_000)],
+        [struct.pack(">ii", 1, 1) + b"x", node(b"{}")],  # an id that is none
+    ],
+)
+def test_a_zookeeper_that_answers_nonsense_says_nothing_of_brokers(bodies):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def serve():
+            connection, _ = other.accept()
+            with connection:
+                connection.sendall(answers(*bodies))
+                while connection.recv(4096):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        connect = f"127.0.0.1:{other.getsockname()[1]}"
+        assert quorum_info.ask_for_brokers(connect, {connect: "serves"}) is None
+        thread.join()
+
+
+def test_a_zookeeper_that_tells_its_brokers_is_read():
+    bodies = [ONE_BROKER, node(b'{"endpoints": ["PLAINTEXT://a:9092"]}')]
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def serve():
+            connection, _ = other.accept()
+            with connection:
+                connection.sendall(answers(*bodies))
+                while connection.recv(4096):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        connect = f"127.0.0.1:{other.getsockname()[1]}"
+        told = quorum_info.ask_for_brokers(connect, {connect: "serves"})
+        thread.join()
+    assert told == {"7": {"endpoints": ["PLAINTEXT://a:9092"]}}
+
+
+def test_an_address_that_is_none_is_told_of():
+    name = "a" * 70  # longer than a part of a name may be
+    assert reach.unreached([f"{name}.b:9091"], 1, 0).keys() == {f"{name}.b:9091"}
+    assert (
+        listening.who_is_in_the_way("", 99999, "landline-broker@") is None
+    )  # the configuration is judged elsewhere
