@@ -112,8 +112,14 @@ class KafkaScheduler:
             thread = threading.Thread(
                 target=self._work, name=f"{self._prefix}-{len(self._threads)}", daemon=True
             )
-            self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # no memory, or as many as there may be: the others do it, later
+                if not self._threads:
+                    raise
+                _log.warning("scheduler_thread_not_started", threads=len(self._threads))
+            else:
+                self._threads.append(thread)
 
     def _work(self) -> None:
         while (task := self._take()) is not None:

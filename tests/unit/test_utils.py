@@ -212,6 +212,24 @@ def test_tasks_that_come_together_do_not_wait_for_each_other() -> None:
         scheduler.shutdown()
 
 
+def test_a_thread_that_cannot_be_started_costs_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = KafkaScheduler(4)
+    scheduler.startup()
+    scheduler.schedule("first", lambda: None)
+    wait_until(lambda: scheduler._idle == 1, WAIT_S)
+
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    ran: list[int] = []
+    with scheduler._lock:
+        for number in range(3):
+            scheduler.schedule("task", lambda number=number: ran.append(number))  # type: ignore[misc]
+    wait_until(lambda: ran == [0, 1, 2], WAIT_S)
+    scheduler.shutdown()
+
+
 def test_cancelled_task_does_not_run(scheduler: KafkaScheduler) -> None:
     runs: list[str] = []
     scheduler.schedule("cancelled", lambda: runs.append("cancelled"), delay_ms=20).cancel()
