@@ -57,6 +57,7 @@ def ctx():
         local_topics=list,
     )
     yield Context(store, manager, KnownTopics())
+    manager.shutdown()
     embedded.close()
 
 
