@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -20,6 +20,7 @@ from broker.config.client_floors import below_floors
 from broker.config.log_config import LogConfig
 from broker.config.problems import ConfigError, Problem
 from broker.config.topic_config import check_topic_configs
+from broker.config.types import Value
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import SessionEvent, StoreError, Watch
 from broker.zookeeper.znodes import BadZnodeError
@@ -221,6 +222,9 @@ class DynamicConfigManager:
             return
         before = self.config
         if before.set_values == changed.set_values:
+            self.config = (
+                changed if _layers(before) != _layers(changed) else before
+            )  # what is told of where it is from
             return
         # All that may fail comes first: an announcement that is followed up again must not find half of it done.
         follows = before.log_config() != changed.log_config()
@@ -245,6 +249,10 @@ class DynamicConfigManager:
                 listener(config)
             except Exception:  # one part that cannot follow must not keep the others from it
                 _log.exception("config_listener_failed", listener=repr(listener))
+
+
+def _layers(config: BrokerConfig) -> Sequence[Mapping[str, Value]]:
+    return config.dynamic_broker_values, config.dynamic_default_values
 
 
 def _log_unusable(entity: str, problems: Iterable[Problem]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from broker.config.broker_config import BrokerConfig
+from broker.config.describe import Source
 from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
@@ -320,6 +321,21 @@ def test_configs_of_a_broker_are_told_from_memory_until_one_changes(ctx, monkeyp
     wait_until(lambda: value_of(describe(ctx, BROKER, "1"), "log.retention.ms") == "1234")
     assert answer(ctx, 4, (BROKER, "1", None)) != first
     assert answer(ctx, 4, (BROKER, "1", None), synonyms=False) != answer(ctx, 4, (BROKER, "1", None))
+
+
+def test_a_config_that_is_set_twice_alike_is_told_with_where_it_is_from(ctx):
+    ctx.dynamic_config.startup()
+
+    def is_from(source):
+        alike = [config for config in describe(ctx, BROKER, "1").configs if config.name == "log.retention.ms"]
+        return [(config.value, config.config_source) for config in alike] == [("1000", source)]
+
+    alter(ctx, BROKER, "", ("log.retention.ms", SET, "1000"))
+    wait_until(lambda: is_from(Source.DYNAMIC_DEFAULT_BROKER))
+    alter(ctx, BROKER, "1", ("log.retention.ms", SET, "1000"))
+    wait_until(lambda: is_from(Source.DYNAMIC_BROKER))
+    alter(ctx, BROKER, "1", ("log.retention.ms", DELETE, None))
+    wait_until(lambda: is_from(Source.DYNAMIC_DEFAULT_BROKER))
 
 
 def test_each_topic_is_told_its_own_overrides(ctx):
