@@ -222,9 +222,8 @@ class DynamicConfigManager:
             return
         before = self.config
         if before.set_values == changed.set_values:
-            self.config = (
-                changed if _layers(before) != _layers(changed) else before
-            )  # what is told of where it is from
+            if _layers(before) != _layers(changed):
+                self.config = changed  # it is told from where a value is
             return
         # All that may fail comes first: an announcement that is followed up again must not find half of it done.
         follows = before.log_config() != changed.log_config()

@@ -15,9 +15,7 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 
 _MOST: Final = 64
-_MOST_BYTES: Final = (
-    256 * 1024
-)  # of one and its key: a topic's overrides may be long, and longer than what is told
+_MOST_BYTES: Final = 256 * 1024  # of one and its key: a topic's overrides may be long
 _LAST: Final = "configs"
 
 Fields = Mapping[str, Any]
