@@ -82,6 +82,15 @@ def test_hosts_run_systemd_with_nothing_failed(lab):
         assert lab.run(host.name, "hostname").stdout == f"{host.name}\n"
 
 
+def test_hosts_count_for_more_than_one_process_beside_others(lab):
+    places = [
+        Path("/sys/fs/cgroup/cpu/landline-lab/cpu.shares"),
+        Path("/sys/fs/cgroup/landline-lab/cpu.weight"),
+    ]
+    found = [int(place.read_text()) for place in places if place.exists()]
+    assert found in ([16 * 1024], [16 * 100])
+
+
 def test_no_two_hosts_share_a_machine_id_or_an_ssh_key(lab):
     for file in ("/etc/machine-id", "/etc/ssh/ssh_host_ed25519_key.pub"):
         contents = {lab.run(host.name, ["cat", file]).stdout for host in lab.hosts}
