@@ -59,7 +59,11 @@ class HostCgroup:
         for directory in directories:
             directory.mkdir(parents=True, exist_ok=True)
             for name, value in _SHARES.items():
-                _write_if_there(directory.parents[1] / name, str(value))
+                share = directory.parents[1] / name
+                if (
+                    share.exists()
+                ):  # a hierarchy has one of them or none; to open another would be to make a file
+                    share.write_text(str(value))
         return directories
 
     def all_processes(self) -> list[int]:
