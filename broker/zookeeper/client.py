@@ -1,4 +1,4 @@
-"""The :class:`~broker.zookeeper.store.Store` that is ZooKeeper, through kazoo: the only importer of kazoo.
+"""The :class:`~broker.zookeeper.store.Store` that is ZooKeeper, through kazoo.
 
 Importing this module costs about 0.1 s of start-up, so whoever may do without ZooKeeper imports it late.
 kazoo's threads only enqueue: watches are set again by asynchronous calls, and every callback of ours runs on
@@ -18,20 +18,19 @@ from typing import Any
 import structlog
 from kazoo import exceptions as zk_errors
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.serialization import Create as CreateRequest
-from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
+from kazoo.protocol.states import KazooState, ZnodeStat
 from kazoo.retry import KazooRetry
-from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id
+from kazoo.security import OPEN_ACL_UNSAFE
 
-from broker.zookeeper.acl import PERMISSIONS, Acl
+from broker.zookeeper.acl import Acl
 from broker.zookeeper.connect_string import parse_connect_string
-from broker.zookeeper.select_ready import select_ready
+from broker.zookeeper.kazoo_handler import Handler, LastWarning
+from broker.zookeeper.kazoo_values import to_acl, to_kazoo_acl, to_stat, to_store_error
 from broker.zookeeper.session_end import Session
 from broker.zookeeper.store import (
     ANY_VERSION,
-    BadVersionError,
     Cancelled,
     Check,
     ConnectionLossError,
@@ -40,7 +39,6 @@ from broker.zookeeper.store import (
     Delete,
     NodeExistsError,
     NoNodeError,
-    NotEmptyError,
     Op,
     OpResult,
     SessionEvent,
@@ -51,19 +49,13 @@ from broker.zookeeper.store import (
     Watch,
     parent_of,
 )
+from broker.zookeeper.watches import ChildrenWatch, DataWatch, ZooKeeperWatch
 
 _log = structlog.get_logger(__name__)
 
 CANCEL_POLL_S = 0.05
 CLOSE_TIMEOUT_S = 2.0
 RETRY_PAUSE_S = 0.02
-REARM_PAUSE_S = 1.0
-# With these the connection has gone, and every watch is set again once there is the next.
-_GONE_WITH_THE_CONNECTION = (
-    zk_errors.ConnectionLoss,
-    zk_errors.SessionExpiredError,
-    zk_errors.ConnectionClosedError,
-)
 # kazoo wakes its connection with one byte per request through a socket pair, which holds some 270 of them.
 PIPELINE_DEPTH = 100
 EPHEMERAL_FLAG, SEQUENCE_FLAG = 1, 2
@@ -73,20 +65,6 @@ _STATE_NAMES = {
     KazooState.SUSPENDED: "CONNECTING",
     KazooState.LOST: "EXPIRED",
 }
-_ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
-    (zk_errors.NoNodeError, NoNodeError),
-    (zk_errors.NodeExistsError, NodeExistsError),
-    (zk_errors.BadVersionError, BadVersionError),
-    (zk_errors.NotEmptyError, NotEmptyError),
-    (zk_errors.ConnectionClosedError, ConnectionLossError),  # kazoo counts it among the expired sessions
-    (zk_errors.SessionExpiredError, SessionExpiredError),
-    (zk_errors.ConnectionLoss, ConnectionLossError),
-    (zk_errors.SessionMovedError, ConnectionLossError),  # asked on a connection that the session has left
-    (zk_errors.OperationTimeoutError, ConnectionLossError),
-    (zk_errors.RequestTimeoutError, ConnectionLossError),
-    (zk_errors.ThrottledOpError, ConnectionLossError),
-    (KazooTimeoutError, ConnectionLossError),
-)
 
 
 class ZooKeeperStore:
@@ -101,10 +79,10 @@ class ZooKeeperStore:
         self._hosts, self._chroot = parse_connect_string(connect)
         self._session_timeout_ms = session_timeout_ms
         self._operation_timeout_s = session_timeout_ms / 1000
-        self._last_warning = _LastWarning()
+        self._last_warning = LastWarning()
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._listeners: list[Callable[[SessionEvent], None]] = []
-        self._watches: dict[_ZooKeeperWatch, None] = {}
+        self._watches: dict[ZooKeeperWatch, None] = {}
         self._lock = threading.Lock()  # lock order 30
         self._closed = False
         self._connected_before = False
@@ -195,7 +173,7 @@ class ZooKeeperStore:
                 include_data=True,
             ),
         )
-        return self._relative(created), _stat(stat)
+        return self._relative(created), to_stat(stat)
 
     def ensure_path(self, path: str) -> None:
         if self.exists(path) is None:
@@ -203,17 +181,17 @@ class ZooKeeperStore:
 
     def get(self, path: str) -> tuple[bytes, Stat]:
         data, stat = self._call(path, lambda: self._client.get_async(self._absolute(path)))
-        return data or b"", _stat(stat)
+        return data or b"", to_stat(stat)
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        return _stat(self._call(path, lambda: self._client.set_async(self._absolute(path), data, version)))
+        return to_stat(self._call(path, lambda: self._client.set_async(self._absolute(path), data, version)))
 
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
         self._call(path, lambda: self._client.delete_async(self._absolute(path), version))
 
     def exists(self, path: str) -> Stat | None:
         stat = self._call(path, lambda: self._client.exists_async(self._absolute(path)))
-        return None if stat is None else _stat(stat)
+        return None if stat is None else to_stat(stat)
 
     def children(self, path: str) -> list[str]:
         names: list[str] = self._call(path, lambda: self._client.get_children_async(self._absolute(path)))
@@ -234,7 +212,7 @@ class ZooKeeperStore:
             [(path, partial(self._client.get_async, self._absolute(path))) for path in paths]
         )
         return [
-            None if isinstance(found, NoNodeError) else (found[0] or b"", _stat(found[1])) for found in raw
+            None if isinstance(found, NoNodeError) else (found[0] or b"", to_stat(found[1])) for found in raw
         ]
 
     def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
@@ -249,14 +227,16 @@ class ZooKeeperStore:
         for found in raw:
             if isinstance(found, StoreError) and not isinstance(found, NoNodeError):
                 raise found
-            acls.append(None if isinstance(found, NoNodeError) else tuple(map(_acl, found[0])))
+            acls.append(None if isinstance(found, NoNodeError) else tuple(map(to_acl, found[0])))
         return acls
 
     def set_acls_many(self, acls: Sequence[tuple[str, Sequence[Acl]]]) -> None:
         starts = [
             (
                 path,
-                partial(self._client.set_acls_async, self._absolute(path), [_kazoo_acl(a) for a in entries]),
+                partial(
+                    self._client.set_acls_async, self._absolute(path), [to_kazoo_acl(a) for a in entries]
+                ),
             )
             for path, entries in acls
         ]
@@ -265,35 +245,35 @@ class ZooKeeperStore:
                 raise done
 
     def create_with_acls(self, path: str, data: bytes, acls: Sequence[Acl]) -> None:
-        entries = [_kazoo_acl(acl) for acl in acls]
+        entries = [to_kazoo_acl(acl) for acl in acls]
         self._call(path, lambda: self._client.create_async(self._absolute(path), data or None, acl=entries))
 
     # -- watches ----------------------------------------------------------------------------------------
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        return self._add_watch(_ChildrenWatch(self, self._absolute(path), callback))
+        return self._add_watch(ChildrenWatch(self, self._absolute(path), callback))
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        return self._add_watch(_DataWatch(self, self._absolute(path), callback))
+        return self._add_watch(DataWatch(self, self._absolute(path), callback))
 
-    def _add_watch(self, watch: _ZooKeeperWatch) -> Watch:
+    def _add_watch(self, watch: ZooKeeperWatch) -> Watch:
         with self._lock:
             self._watches[watch] = None
         watch.arm()
         return watch
 
-    def forget_watch(self, watch: _ZooKeeperWatch) -> None:
+    def forget_watch(self, watch: ZooKeeperWatch) -> None:
         """For the watch itself, when it is cancelled."""
         with self._lock:
             self._watches.pop(watch, None)
 
     @property
     def kazoo(self) -> KazooClient:
-        """For the watches of this module."""
+        """For its watches."""
         return self._client
 
     def enqueue(self, event: Callable[[], None]) -> None:
-        """Runs ``event`` on the events thread. For the watches of this module."""
+        """Runs ``event`` on the events thread. For its watches."""
         self._events.put(event)
 
     # -- within -----------------------------------------------------------------------------------------
@@ -302,7 +282,7 @@ class ZooKeeperStore:
         logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - kept out of the tree of loggers
         logger.addHandler(self._last_warning)
         session_s = self._session_timeout_ms / 1000
-        self._handler = _Handler(session_s / (self._hosts.count(",") + 1))
+        self._handler = Handler(session_s / (self._hosts.count(",") + 1))
         client = KazooClient(
             hosts=self._hosts,
             timeout=session_s,
@@ -370,7 +350,7 @@ class ZooKeeperStore:
         try:
             return result.get(timeout=max(deadline - time.monotonic(), 0.001))
         except Exception as error:
-            return _translated(error, path)
+            return to_store_error(error, path)
 
     def _start_multi(self, ops: Sequence[Op]) -> IAsyncResult:
         transaction = self._client.transaction()
@@ -398,14 +378,14 @@ class ZooKeeperStore:
             if isinstance(result, zk_errors.RolledBackError):
                 continue  # a later one failed and says why
             if isinstance(result, Exception):
-                return _translated(result, op.path, index)
+                return to_store_error(result, op.path, index)
             converted.append(self._op_result(result))
         return converted
 
     def _op_result(self, result: Any) -> OpResult:
         if isinstance(result, str):
             return self._relative(result)
-        return _stat(result) if isinstance(result, ZnodeStat) else None
+        return to_stat(result) if isinstance(result, ZnodeStat) else None
 
     def _dispatch(self) -> None:
         while (event := self._events.get()) is not None:
@@ -444,146 +424,3 @@ class ZooKeeperStore:
         for watch in watches:
             watch.arm()
             watch.fire()
-
-
-class _ZooKeeperWatch:
-    """Sets itself again whenever ZooKeeper's one-shot watch has fired."""
-
-    def __init__(self, store: ZooKeeperStore, path: str, callback: Callable[[], None]) -> None:
-        self._store = store
-        self._path = path
-        self._callback = callback
-        self._cancelled = False
-
-    def cancel(self) -> None:
-        self._cancelled = True
-        self._store.forget_watch(self)
-
-    def arm(self) -> None:
-        raise AssertionError("each kind of watch arms itself")
-
-    def fire(self) -> None:
-        if not self._cancelled:
-            self._callback()
-
-    def _refused(self, error: Exception) -> None:
-        """ZooKeeper did not set it, as a server does that has too much to do. While the connection lives nothing else
-        would, and what it was to tell of would be seen by nobody: it is set later, and counts as fired then.
-        """
-        if self._cancelled or isinstance(error, _GONE_WITH_THE_CONNECTION):
-            return
-        _log.warning("watch_not_set", path=self._path, reason=repr(error), retry_s=REARM_PAUSE_S)
-        timer = threading.Timer(REARM_PAUSE_S, self._arm_late)
-        timer.daemon = True
-        timer.start()
-
-    def _arm_late(self) -> None:
-        if not self._cancelled:
-            self.arm()
-            self._store.enqueue(self.fire)
-
-    def _on_event(self, event: WatchedEvent) -> None:
-        # NONE: kazoo drops its watches with the connection; all are armed again when it is back.
-        if self._cancelled or event.type == EventType.NONE:
-            return
-        self.arm()
-        self._store.enqueue(self.fire)
-
-
-class _DataWatch(_ZooKeeperWatch):
-    """ZooKeeper's exists-watch, which sees creation, change and deletion alike."""
-
-    def arm(self) -> None:
-        self._store.kazoo.exists_async(self._path, watch=self._on_event).rawlink(self._on_set)
-
-    def _on_set(self, result: IAsyncResult) -> None:
-        if result.exception is not None:
-            self._refused(result.exception)
-
-
-class _ChildrenWatch(_ZooKeeperWatch):
-    """A children-watch, with an exists-watch in its place while there is no such node."""
-
-    def arm(self) -> None:
-        self._store.kazoo.get_children_async(self._path, watch=self._on_event).rawlink(self._on_children)
-
-    def _on_children(self, result: IAsyncResult) -> None:
-        if result.exception is None or self._cancelled:
-            return
-        if isinstance(result.exception, zk_errors.NoNodeError):
-            self._store.kazoo.exists_async(self._path, watch=self._on_event).rawlink(self._on_exists)
-        else:
-            self._refused(result.exception)
-
-    def _on_exists(self, result: IAsyncResult) -> None:
-        if result.exception is not None:
-            self._refused(result.exception)
-        elif result.value is not None and not self._cancelled:
-            self.arm()  # the node came between the two calls
-            self._store.enqueue(self.fire)
-
-
-class _Handler(SequentialThreadingHandler):
-    """kazoo gives one dead server the whole session time-out to accept; like ZooKeeper's own client, ours a
-    share. Its connection's thread waits here alone, so here it shows how long nothing was heard of ZooKeeper.
-    """
-
-    def __init__(self, connect_timeout_s: float) -> None:
-        super().__init__()
-        self._connect_timeout_s = connect_timeout_s
-        self._heard_s: float | None = None
-        self._longest_silence_s = 0.0
-
-    @property
-    def longest_silence_s(self) -> float:
-        since_s = 0.0 if self._heard_s is None else time.monotonic() - self._heard_s
-        return max(self._longest_silence_s, since_s)
-
-    def select(self, *args: Any, **kwargs: Any) -> Any:
-        ready = select_ready(*args, **kwargs)
-        # The first that is watched for reading is the server's socket.
-        if args[0] and args[0][0] in ready[0]:
-            now_s = time.monotonic()
-            if self._heard_s is not None:
-                self._longest_silence_s = max(self._longest_silence_s, now_s - self._heard_s)
-            self._heard_s = now_s
-        return ready
-
-    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        kwargs["timeout"] = min(kwargs.get("timeout") or self._connect_timeout_s, self._connect_timeout_s)
-        return super().create_connection(*args, **kwargs)
-
-
-class _LastWarning(logging.Handler):
-    """Keeps the last thing kazoo complained of, for our own messages; kazoo's log goes nowhere else."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.text = "no answer yet"
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if not message.startswith("Transition to "):  # says nothing of why
-            self.text = message
-
-
-def _stat(stat: ZnodeStat) -> Stat:
-    return Stat(stat.czxid, stat.version, stat.ephemeralOwner, stat.ctime, stat.mtime, stat.numChildren)
-
-
-def _acl(acl: ACL) -> Acl:
-    permissions = "".join(letter for bit, letter in enumerate(PERMISSIONS) if acl.perms >> bit & 1)
-    return Acl(acl.id.scheme, acl.id.id, permissions)
-
-
-def _kazoo_acl(acl: Acl) -> ACL:
-    return ACL(
-        sum(1 << PERMISSIONS.index(letter) for letter in acl.permissions), Id(acl.scheme, acl.identity)
-    )
-
-
-def _translated(error: Exception, path: str, op_index: int = 0) -> StoreError:
-    for theirs, ours in _ERRORS:
-        if isinstance(error, theirs):
-            return ours(f"{path}: {error.__class__.__name__} {error}".rstrip(), op_index)
-    return StoreError(f"{path}: {error!r}", op_index)

@@ -44,7 +44,7 @@ class Server:
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ZooKeeperStore]:
-    monkeypatch.setattr("broker.zookeeper.client.REARM_PAUSE_S", 0.01)
+    monkeypatch.setattr("broker.zookeeper.watches.REARM_PAUSE_S", 0.01)
     store = ZooKeeperStore("127.0.0.1:1", 1000)
     events = threading.Thread(target=store._dispatch)
     events.start()

@@ -1,0 +1,57 @@
+"""kazoo's values and errors as the :mod:`~broker.zookeeper.store`'s, and back."""
+
+from __future__ import annotations
+
+from kazoo import exceptions as zk_errors
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import ZnodeStat
+from kazoo.security import ACL, Id
+
+from broker.zookeeper.acl import PERMISSIONS, Acl
+from broker.zookeeper.store import (
+    BadVersionError,
+    ConnectionLossError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+    Stat,
+    StoreError,
+)
+
+_ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
+    (zk_errors.NoNodeError, NoNodeError),
+    (zk_errors.NodeExistsError, NodeExistsError),
+    (zk_errors.BadVersionError, BadVersionError),
+    (zk_errors.NotEmptyError, NotEmptyError),
+    (zk_errors.ConnectionClosedError, ConnectionLossError),  # kazoo counts it among the expired sessions
+    (zk_errors.SessionExpiredError, SessionExpiredError),
+    (zk_errors.ConnectionLoss, ConnectionLossError),
+    (zk_errors.SessionMovedError, ConnectionLossError),  # asked on a connection that the session has left
+    (zk_errors.OperationTimeoutError, ConnectionLossError),
+    (zk_errors.RequestTimeoutError, ConnectionLossError),
+    (zk_errors.ThrottledOpError, ConnectionLossError),
+    (KazooTimeoutError, ConnectionLossError),
+)
+
+
+def to_stat(stat: ZnodeStat) -> Stat:
+    return Stat(stat.czxid, stat.version, stat.ephemeralOwner, stat.ctime, stat.mtime, stat.numChildren)
+
+
+def to_acl(acl: ACL) -> Acl:
+    permissions = "".join(letter for bit, letter in enumerate(PERMISSIONS) if acl.perms >> bit & 1)
+    return Acl(acl.id.scheme, acl.id.id, permissions)
+
+
+def to_kazoo_acl(acl: Acl) -> ACL:
+    return ACL(
+        sum(1 << PERMISSIONS.index(letter) for letter in acl.permissions), Id(acl.scheme, acl.identity)
+    )
+
+
+def to_store_error(error: Exception, path: str, op_index: int = 0) -> StoreError:
+    for theirs, ours in _ERRORS:
+        if isinstance(error, theirs):
+            return ours(f"{path}: {error.__class__.__name__} {error}".rstrip(), op_index)
+    return StoreError(f"{path}: {error!r}", op_index)
