@@ -190,6 +190,18 @@ class Connection:
         if self.filled == self.start:
             self.drop_buffer()
 
+    def leave(self) -> None:
+        """Its socket is closed, nothing is kept for it, and who waits on its behalf does so no more."""
+        self.socket.close()
+        self.muted = self.info.gone = True
+        self.out.clear()
+        self.drop_buffer()
+        for request in self.in_flight:
+            abandon = request.on_abandon  # another thread may be answering it
+            if abandon is not None:
+                abandon()
+        self.in_flight.clear()
+
     def drop_buffer(self) -> None:
         """Gives the own buffer back, whatever it holds."""
         self._own(None)

@@ -19,19 +19,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from functools import partial
-from typing import Protocol
 
 import structlog
 
 from broker.network.connection import Connection
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.crowd import CROWD_NS, TURN_NS, Crowd, asked_after
+from broker.network.guests import Guest, Guests
 from broker.network.request_channel import ConnectionInfo, Request
 from broker.network.request_memory import Rations, RequestMemory
 from broker.network.request_times import RequestTimes
 from broker.network.shares import DEAR_NS, DEAR_TURN_NS, VISIT_NS, DearAddresses, cost_after
 from broker.network.slow_readers import DELETED_FILE_MS
-from broker.network.sweep import MOST_CLOSED, Sweep, least_needed
+from broker.network.sweep import Sweep, in_the_way
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import parse_request_header
 from broker.utils.refusal_log import log_refusal
@@ -54,25 +54,6 @@ class Verdict(Enum):
 
 
 Dispatch = Callable[[Request], Verdict]
-
-
-class Guest(Protocol):
-    """A connection that is not a client's, served by a Processor's loop as long as it wants to be.
-
-    Its methods run on the Processor's thread, must not raise and must not block.
-    """
-
-    @property
-    def waits_to_send(self) -> bool:
-        """Whether room in its socket is news too; asked after each ``on_ready``."""
-
-    def fileno(self) -> int: ...
-
-    def on_ready(self) -> bool:
-        """Something can be read, or sent, or the peer is gone. False: the guest wants to leave."""
-
-    def on_left(self) -> None:
-        """Its socket is the loop's no more: it wanted to leave, or the loop has ended. The last call."""
 
 
 class Processor:
@@ -108,14 +89,13 @@ class Processor:
         self._shared = bytearray(_SHARED_BUFFER)
         self._connections: dict[int, Connection] = {}
         self._arrived: deque[tuple[socket.socket, ConnectionInfo]] = deque()
-        self._guests: dict[int, Guest] = {}
-        self._sending_guests: set[int] = set()
-        self._invited: deque[Guest] = deque()
+        self._guests = Guests(self._epoll)
+        self._visits = self._guests.visits
+        self._invited = self._guests.invited
         self._answered: deque[Connection] = deque()
         self._stalled: deque[tuple[Connection, Request]] = deque()
-        self._dear: dict[
-            Connection, int
-        ] = {}  # to be served after the others, in their order: what epoll said
+        # To be served after the others, in their order: what epoll said.
+        self._dear: dict[Connection, int] = {}
         self._dear_addresses = DearAddresses()
         self._crowd: Crowd[Connection] = Crowd()
         self._waiting = self._crowd.members
@@ -138,7 +118,7 @@ class Processor:
 
     @property
     def guest_count(self) -> int:
-        return len(self._guests) + len(self._invited)
+        return len(self._visits) + len(self._invited)
 
     def start(self) -> None:
         self._thread.start()
@@ -153,7 +133,7 @@ class Processor:
         self._invited.append(guest)
         self._wake()
         if self._ended:
-            self._see_guests_off()
+            self._guests.see_off()
 
     def stop(self) -> None:
         """Closes every connection and joins the thread."""
@@ -178,7 +158,7 @@ class Processor:
         for connection in list(self._connections.values()):
             self._close(connection)
         self._ended = True
-        self._see_guests_off()
+        self._guests.see_off()
         for sock, info in self._arrived:
             sock.close()
             self._quotas.remove(info.client_address)
@@ -211,8 +191,8 @@ class Processor:
                     self._serve(connection, mask, now_ms)
                     if len(events) > _FEW and time.monotonic_ns() - now_ns > TURN_NS:
                         crowded = True
-            elif fd in self._guests:
-                self._serve_guest(fd)
+            elif fd in self._visits:
+                self._guests.serve(fd)
         if self._invited or self._arrived or self._stalled or self._waiting or self._dear or self._starved:
             self._serve_others(now_ms)
         self._settle_and_flush()
@@ -222,7 +202,7 @@ class Processor:
     def _serve_others(self, now_ms: int) -> None:
         """What came by another way than this turn's events, or is to wait for them."""
         if self._invited or self._arrived:
-            self._register_invited()
+            self._guests.let_in()
             self._register_arrived(now_ms)
         if self._stalled:
             self._retry_stalled()
@@ -392,9 +372,8 @@ class Processor:
         if not request.done:
             self._mute(connection)
         if verdict is Verdict.FULL:
-            connection.is_half_closed = (
-                True  # what found no room yet is not given up for its peer's last byte
-            )
+            # What found no room yet is not given up for its peer's last byte.
+            connection.is_half_closed = True
             self._stalled.append((connection, request))
 
     def _retry_stalled(self) -> None:
@@ -501,72 +480,19 @@ class Processor:
         if self._quotas.excess > 0:
             self._close_excess()
 
-    def _register_invited(self) -> None:
-        while self._invited:
-            guest = self._invited.popleft()
-            fd = guest.fileno()
-            try:
-                self._epoll.register(fd, select.EPOLLIN)
-            except (OSError, ValueError):  # closed before it came in
-                guest.on_left()
-            else:
-                self._guests[fd] = guest
-
-    def _serve_guest(self, fd: int) -> None:
-        guest = self._guests[fd]
-        if not guest.on_ready():
-            del self._guests[fd]
-            self._sending_guests.discard(fd)
-            self._epoll.unregister(fd)
-            guest.on_left()
-        elif guest.waits_to_send != (fd in self._sending_guests):
-            self._sending_guests ^= {fd}
-            self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if guest.waits_to_send else 0))
-
-    def _see_guests_off(self) -> None:
-        for guest in self._guests.values():
-            guest.on_left()
-        self._guests.clear()
-        while self._invited:
-            with suppress(IndexError):  # another thread was first
-                self._invited.popleft().on_left()
-
     def _close(self, connection: Connection) -> None:
         fd, connection.fd = connection.fd, -1
         if fd < 0:
             return
         del self._connections[fd]
         self._epoll.unregister(fd)
-        connection.socket.close()
-        connection.muted = connection.info.gone = True
-        connection.out.clear()
-        connection.drop_buffer()
         self._rations.forget(connection)
         self._dear.pop(connection, None)
         self._crowd.remove(connection)
-        for request in connection.in_flight:
-            abandon = request.on_abandon  # another thread may be answering it
-            if abandon is not None:
-                abandon()
-        connection.in_flight.clear()
+        connection.leave()
         self._quotas.remove(connection.info.client_address)
 
     def _close_excess(self) -> None:
         """``max.connections`` is passed, for brokers are let in all the same: others make room, as in Kafka."""
-        excess = min(self._quotas.excess, MOST_CLOSED)
-        clients = (
-            connection
-            for connection in self._connections.values()
-            if not self._quotas.protects(connection.info.listener_name)
-        )
-        for connection in least_needed(clients, excess):
-            if self._quotas.excess <= 0:
-                return  # another Processor was first
-            log_refusal(
-                "connection_closed_for_a_broker",
-                connection.info.client_address,
-                f"max.connections={self._quotas.limits.max_connections} is passed, and it was the longest unused",
-                listener=connection.info.listener_name,
-                action="raise max.connections, or lower max.connections.per.ip",
-            )
+        for connection in in_the_way(self._connections.values(), self._quotas):
             self._close(connection)

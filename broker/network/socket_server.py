@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from broker.config.endpoint import Endpoint
 from broker.network.acceptor import Acceptor
 from broker.network.connection_quotas import ConnectionQuotas
-from broker.network.processor import Dispatch, Guest, Processor
+from broker.network.guests import Guest
+from broker.network.processor import Dispatch, Processor
 from broker.network.request_memory import RequestMemory
 from broker.network.request_times import total_times
 from broker.network.slow_readers import DELETED_FILE_MS

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from broker.network.connection import Connection
+from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.request_memory import LONGEST_FRAME_MS, LONGEST_OWED_MS, RequestMemory
 from broker.network.shares import DEAR_NS, DearAddresses
 from broker.network.slow_readers import holds_deleted_file
@@ -103,6 +104,24 @@ class Sweep:
                 setting="connections.max.idle.ms",
             )
             self._idle_count = self._longest_idle_ms = 0
+
+
+def in_the_way(connections: Collection[Connection], quotas: ConnectionQuotas) -> Iterator[Connection]:
+    """Gives those to be closed, and tells of each, while ``max.connections`` is passed: the longest unused of whom it
+    does not protect.
+    """
+    clients = (each for each in connections if not quotas.protects(each.info.listener_name))
+    for connection in least_needed(clients, min(quotas.excess, MOST_CLOSED)):
+        if quotas.excess <= 0:
+            return  # another Processor was first
+        log_refusal(
+            "connection_closed_for_a_broker",
+            connection.info.client_address,
+            f"max.connections={quotas.limits.max_connections} is passed, and it was the longest unused",
+            listener=connection.info.listener_name,
+            action="raise max.connections, or lower max.connections.per.ip",
+        )
+        yield connection
 
 
 def least_needed(connections: Iterable[Connection], count: int) -> list[Connection]:

@@ -20,7 +20,7 @@ import structlog
 from broker.config.log_config import LONG_MAX
 from broker.log.log import Log
 from broker.log.log_files import LogFiles, lower_recovery_points
-from broker.network.processor import Guest
+from broker.network.guests import Guest
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
 from broker.protocol.fetch_messages import (

@@ -16,7 +16,8 @@ from broker.cluster.partition import Partition
 from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log.log_files import LogFiles
-from broker.network.processor import Guest, Verdict
+from broker.network.guests import Guest
+from broker.network.processor import Verdict
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.fetch_requests import parse_fetch_request
