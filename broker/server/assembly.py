@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from broker.config.broker_config import BrokerConfig
+from broker.config.endpoint import Endpoint
 from broker.config.log_config import LogConfig
 from broker.log.free_space import FreeSpaceFloor
 from broker.log.log_manager import LogManager, LogManagerSettings
@@ -60,6 +62,14 @@ def make_socket_server(config: BrokerConfig) -> SocketServer:
         max_request_memory=config.int("queued.max.request.bytes"),
         deleted_file_ms=config.int("landline.deleted.segment.read.max.ms"),
     )
+
+
+def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> list[Endpoint]:
+    """As clients and brokers are told: with the port that was bound, by listener, where none was chosen."""
+    return [
+        replace(endpoint, port=ports[endpoint.listener_name]) if endpoint.port == 0 else endpoint
+        for endpoint in config.advertised_listeners
+    ]
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:

@@ -16,7 +16,7 @@ import ipaddress
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from broker.network.request_channel import ConnectionInfo
+from broker.server.metadata_cache import BrokerInfo, MetadataCache
 from broker.utils.clock import Clock, SystemClock
 from broker.utils.refusal_log import log_refusal
 
@@ -253,3 +254,23 @@ def _is_loopback(address: str) -> bool:
         return ipaddress.ip_address(_plain(address)).is_loopback
     except ValueError:
         return False
+
+
+def follow_brokers(
+    peers: BrokerPeers, cache: MetadataCache, submit: Callable[[Callable[[], None]], bool]
+) -> None:
+    """Reads who may speak as a broker now, and when the controller tells of others than before, by what ``submit``
+    has done elsewhere; it says whether that will be.
+    """
+    if peers.trusts_all:
+        return
+    told: Mapping[int, BrokerInfo] = {}
+
+    def look() -> None:
+        nonlocal told
+        brokers = cache.snapshot.brokers
+        if brokers != told and submit(peers.refresh):
+            told = brokers
+
+    cache.add_listener(look)
+    submit(peers.refresh)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,10 @@ from broker.server import assembly, last_log_dir
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
 from broker.server.auto_topics import AutoTopicCreation
-from broker.server.broker_peers import BrokerPeers
+from broker.server.broker_peers import follow_brokers
 from broker.server.broker_state import BrokerState, StateKeeper
 from broker.server.controlled_shutdown import controlled_shutdown
-from broker.server.deposition import await_deposition
+from broker.server.deposition import await_deposition_after_crash
 from broker.server.disk_stats import register_disk_stats
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.http_endpoint import HttpEndpoint
@@ -46,11 +45,10 @@ from broker.server.identity import settle_identity
 from broker.server.lifecycle import Lifecycle, LifecycleFile
 from broker.server.lifecycle_publisher import LifecyclePublisher
 from broker.server.membership import Membership, await_first_metadata
-from broker.server.metadata_cache import BrokerInfo, MetadataCache
+from broker.server.metadata_cache import MetadataCache
 from broker.server.offsets_topic import leadership_listener, make_group_coordinator
 from broker.server.producer_ids import ProducerIdManager
 from broker.server.replication_service import ReplicationService
-from broker.server.request_handler_pool import RequestHandlerPool
 from broker.server.session_file import SessionFile
 from broker.server.session_stats import register_session_stats
 from broker.server.startup_steps import StartupCancelled, StartupError, StartupSteps
@@ -173,7 +171,7 @@ class BrokerServer:
             steps.undo_by("DynamicConfigManager", self.dynamic_config.shutdown)
             self.dynamic_config.startup()
         with steps.step("Deposition"):
-            self._await_deposition(cancel)
+            await_deposition_after_crash(self.config, self.store, self.broker_id, self.log_manager, cancel)
         with steps.step("Healthcheck"):
             self._register(steps, cancel)
         # Undone before the registration is: a controller must not watch its own broker die.
@@ -221,9 +219,8 @@ class BrokerServer:
         )
         logs.lock_and_check()
         steps.undo_by("LogManager", lambda: logs.shutdown(self._membership.broker_epoch()))
-        steps.undo_by(
-            "Scheduler", self.scheduler.shutdown
-        )  # before the logs: retention must not meet a closed one
+        # Before the logs: retention must not meet a closed one.
+        steps.undo_by("Scheduler", self.scheduler.shutdown)
         self._membership.end_predecessors_session()
         self.broker_id, self.cluster_id = settle_identity(self.config, logs.dirs, self.store)
         self.dynamic_config = DynamicConfigManager(
@@ -323,7 +320,7 @@ class BrokerServer:
         introducer = assembly.make_introducer()
         steps.undo_by("PeerLookUp", introducer.shutdown)
         steps.undo_by("BrokerPeers", peers.close)
-        self._follow_brokers(peers, introducer)
+        follow_brokers(peers, self.metadata_cache, introducer.submit)
         self._ctx = ApiContext(
             config=self.config,
             broker_id=self.broker_id,
@@ -364,21 +361,6 @@ class BrokerServer:
         steps.undo_by("LogDirFailureHandler", failures.shutdown)
         failures.start()
 
-    def _follow_brokers(self, peers: BrokerPeers, introducer: RequestHandlerPool) -> None:
-        """Reads who may speak as a broker now, and when the controller tells of others than before."""
-        if peers.trusts_all:
-            return
-        told: Mapping[int, BrokerInfo] = {}
-
-        def look() -> None:
-            nonlocal told
-            brokers = self.metadata_cache.snapshot.brokers
-            if brokers != told and introducer.submit(peers.refresh):
-                told = brokers
-
-        self.metadata_cache.add_listener(look)
-        introducer.submit(peers.refresh)
-
     def _on_broker_config(self, config: BrokerConfig) -> None:
         self.config = config
         self._ctx.config = config
@@ -386,13 +368,6 @@ class BrokerServer:
         self.controller.update_config(config)
         self.topic_admin.update_config(config)
         self._sockets.quotas.limits = assembly.connection_limits(config)
-
-    def _await_deposition(self, cancel: threading.Event) -> None:
-        """After a crash only: who stopped in an orderly way has handed over what it led, and has all that it wrote."""
-        if not self.log_manager.clean:
-            led = [log.topic_partition for log in self.log_manager.all_logs()]
-            timeout_s = self.config.int("zookeeper.session.timeout.ms") / 1000
-            await_deposition(self.store, self.broker_id, led, timeout_s, cancel)
 
     def _register(self, steps: StartupSteps, cancel: threading.Event) -> None:
         healthcheck = self._membership.make_healthcheck(
@@ -417,11 +392,7 @@ class BrokerServer:
         )
 
     def _advertised(self) -> list[Endpoint]:
-        ports = self._sockets.bound_ports
-        return [
-            replace(endpoint, port=ports[endpoint.listener_name]) if endpoint.port == 0 else endpoint
-            for endpoint in self.config.advertised_listeners
-        ]
+        return assembly.advertised_endpoints(self.config, self._sockets.bound_ports)
 
     def _on_registered(self, broker_epoch: int) -> None:
         """Raises StoreError. The controller's requests are heard only from here on, so none comes too early."""

@@ -14,7 +14,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 import structlog
 
+from broker.config.broker_config import BrokerConfig
 from broker.controller.eligible_replicas import led_though_eligible_could
+from broker.log.log_manager import LogManager
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.znodes import LeaderAndIsr
@@ -23,6 +25,17 @@ POLL_S = 0.1
 PATIENCE = 3
 """Time-outs that are waited at most, with a dead session that stands."""
 _log = structlog.get_logger(__name__)
+
+
+def await_deposition_after_crash(
+    config: BrokerConfig, store: ClusterStore, broker_id: int, logs: LogManager, cancel: threading.Event
+) -> None:
+    """Only then: who stopped in an orderly way has handed over what it led, and has all that it wrote. Raises
+    StoreError.
+    """
+    if not logs.clean:
+        led = [log.topic_partition for log in logs.all_logs()]
+        await_deposition(store, broker_id, led, config.int("zookeeper.session.timeout.ms") / 1000, cancel)
 
 
 def await_deposition(
