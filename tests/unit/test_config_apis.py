@@ -239,15 +239,20 @@ def test_one_bad_resource_costs_the_others_nothing_and_twins_are_refused(ctx):
     assert ctx.store.topic_configs("t1") == {"retention.ms": "5"}
 
 
-def several(ctx, *resources, version=4):
-    fields = {
+def asked(resources, synonyms, documentation):
+    """The fields of a request for resources, each its kind, name and keys."""
+    return {
         "resources": [
             {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
             for kind, name, keys in resources
         ],
-        "include_synonyms": False,
-        "include_documentation": False,
+        "include_synonyms": synonyms,
+        "include_documentation": documentation,
     }
+
+
+def several(ctx, *resources, version=4):
+    fields = asked(resources, synonyms=False, documentation=False)
     return call(ApiKey.DESCRIBE_CONFIGS, describe_configs, version, ctx, fields).results
 
 
@@ -273,15 +278,8 @@ def test_configs_that_do_not_fit_into_an_answer_are_refused_and_not_read(ctx, ve
 
 
 def answer(ctx, version, *resources, synonyms=True):
-    """The bytes of an answer; a resource is its kind, name and keys."""
-    fields = {
-        "resources": [
-            {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
-            for kind, name, keys in resources
-        ],
-        "include_synonyms": synonyms,
-        "include_documentation": True,
-    }
+    """The bytes of an answer."""
+    fields = asked(resources, synonyms, documentation=True)
     api = ApiKey.DESCRIBE_CONFIGS
     body = codec.encode(api, version, "request", fields)
     connection = ConnectionInfo("c", "10.0.0.9", "PLAINTEXT")

@@ -1,22 +1,11 @@
 """From a host's settings to its brokers: the filters of the role `broker`."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.deploy_code import load
 
-
-def load(path):
-    spec = importlib.util.spec_from_file_location(f"deploy_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-filters = load(ROOT / "filter_plugins" / "landline.py")
-zookeeper = load(ROOT / "filter_plugins" / "zookeeper_inventory.py")
+filters = load("filter_plugins/landline.py")
+zookeeper = load("filter_plugins/zookeeper_inventory.py")
 
 SETTINGS = {
     "first_id": "4",

@@ -4,19 +4,20 @@ import os
 import socket
 import struct
 import threading
+from contextlib import contextmanager, suppress
 
 import pytest
 
+from tests.support.deploy_code import load
 from tests.unit.test_deploy_filters import SETTINGS, filters
-from tests.unit.test_deploy_modules import ROOT, load
 
-listeners = load(ROOT / "filter_plugins" / "broker_listeners.py")
-listening = load(ROOT / "module_utils" / "listening.py")
-tree = load(ROOT / "module_utils" / "zookeeper_tree.py")
-zookeeper_words = load(ROOT / "module_utils" / "zookeeper_words.py")
-instances = load(ROOT / "library" / "broker_instances_info.py")
-reach = load(ROOT / "library" / "broker_reach_info.py")
-quorum_info = load(ROOT / "library" / "zookeeper_quorum_info.py")
+listeners = load("filter_plugins/broker_listeners.py")
+listening = load("module_utils/listening.py")
+tree = load("module_utils/zookeeper_tree.py")
+zookeeper_words = load("module_utils/zookeeper_words.py")
+instances = load("library/broker_instances_info.py")
+reach = load("library/broker_reach_info.py")
+quorum_info = load("library/zookeeper_quorum_info.py")
 
 ONE = "advertised.listeners=PLAINTEXT://a:9092"
 BOTH = ONE + ",BROKER://a:9091\ninter.broker.listener.name=PLAINTEXT"
@@ -220,6 +221,32 @@ def test_the_chroot_is_what_follows_the_servers():
     assert zookeeper_words.chroot_in("a:2181") == ""
 
 
+@contextmanager
+def one_that_answers(data):
+    """A server that has one peer, sends it that, and hears it to its end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            connection, _ = server.accept()
+            with connection, suppress(OSError):  # the peer may have heard enough
+                connection.sendall(data)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(4096):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()
+        thread.join()
+
+
+def brokers_told_by(data):
+    """What is known of registered brokers where ZooKeeper answers that."""
+    with one_that_answers(data) as address:
+        connect = "{}:{}".format(*address)
+        return quorum_info.ask_for_brokers(connect, {connect: "serves"})
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -230,19 +257,8 @@ def test_the_chroot_is_what_follows_the_servers():
     ids=["nothing", "another protocol", "no session"],
 )
 def test_what_is_no_zookeeper_is_an_error(answer):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-
-        def serve():
-            connection, _ = other.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(tree.TreeError):
-            tree.registered_brokers(*other.getsockname(), "")
-        thread.join()
+    with one_that_answers(answer) as address, pytest.raises(tree.TreeError):
+        tree.registered_brokers(*address, "")
 
 
 def answers(*bodies):
@@ -275,39 +291,12 @@ ONE_BROKER = struct.pack(">ii", 1, 1) + b"7"
     ],
 )
 def test_a_zookeeper_that_answers_nonsense_says_nothing_of_brokers(bodies):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-
-        def serve():
-            connection, _ = other.accept()
-            with connection:
-                connection.sendall(answers(*bodies))
-                while connection.recv(4096):
-                    pass
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        connect = f"127.0.0.1:{other.getsockname()[1]}"
-        assert quorum_info.ask_for_brokers(connect, {connect: "serves"}) is None
-        thread.join()
+    assert brokers_told_by(answers(*bodies)) is None
 
 
 def test_a_zookeeper_that_tells_its_brokers_is_read():
     bodies = [ONE_BROKER, node(b'{"endpoints": ["PLAINTEXT://a:9092"]}')]
-    with socket.create_server(("127.0.0.1", 0)) as other:
-
-        def serve():
-            connection, _ = other.accept()
-            with connection:
-                connection.sendall(answers(*bodies))
-                while connection.recv(4096):
-                    pass
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        connect = f"127.0.0.1:{other.getsockname()[1]}"
-        told = quorum_info.ask_for_brokers(connect, {connect: "serves"})
-        thread.join()
-    assert told == {"7": {"endpoints": ["PLAINTEXT://a:9092"]}}
+    assert brokers_told_by(answers(*bodies)) == {"7": {"endpoints": ["PLAINTEXT://a:9092"]}}
 
 
 def test_an_address_that_is_none_is_told_of():

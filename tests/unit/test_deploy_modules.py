@@ -1,6 +1,5 @@
 """What the deployment's modules decide: whether a unit must restart, when its turn is, whether it serves."""
 
-import importlib.util
 import json
 import os
 import signal
@@ -8,30 +7,17 @@ import socket
 import threading
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
-import ansible.module_utils
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.deploy_code import load
 
-# Where Ansible itself finds the modules' shared code.
-ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
-
-
-def load(path):
-    spec = importlib.util.spec_from_file_location(f"deploy_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-zookeeper_words = load(ROOT / "module_utils" / "zookeeper_words.py")
-unit_state = load(ROOT / "module_utils" / "unit_state.py")
-health = load(ROOT / "library" / "broker_health.py")
-instances = load(ROOT / "library" / "broker_instances_info.py")
-attended = load(ROOT / "library" / "attended_command.py")
-zookeeper_health = load(ROOT / "library" / "zookeeper_health.py")
+zookeeper_words = load("module_utils/zookeeper_words.py")
+unit_state = load("module_utils/unit_state.py")
+health = load("library/broker_health.py")
+instances = load("library/broker_instances_info.py")
+attended = load("library/attended_command.py")
+zookeeper_health = load("library/zookeeper_health.py")
 
 
 def status(broker_id=1, state="RunningAsBroker", is_controller=False, loading=None):

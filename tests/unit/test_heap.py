@@ -104,9 +104,9 @@ def test_two_are_never_close_together() -> None:
 
 
 FLOOD = """
-import time
 from broker.utils.glibc import Heap
 from broker.utils.heap import MIB, HeapKeeper
+from tests.support.wait import wait_until
 keeper, heap = HeapKeeper(), Heap()
 keeper.look()
 before = heap.sizes().resident
@@ -115,13 +115,11 @@ pin = blocks[-1]
 full = heap.sizes().resident
 del blocks
 freed = heap.sizes().resident
-looks = 0
-while heap.sizes().resident > before + 20 * MIB and looks < 200:
-    time.sleep(0.05)
+def is_small() -> bool:
     keeper.look()
-    looks += 1
-after = heap.sizes().resident
-print(before, full, freed, after)
+    return heap.sizes().resident <= before + 20 * MIB
+wait_until(is_small, 30)
+print(before, full, freed, heap.sizes().resident)
 """
 
 

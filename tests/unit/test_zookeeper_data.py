@@ -2,10 +2,10 @@
 
 import struct
 
-from tests.unit.test_deploy_modules import ROOT, load
+from tests.support.deploy_code import load
 
-data = load(ROOT / "module_utils" / "zookeeper_data.py")
-info = load(ROOT / "library" / "zookeeper_server_info.py")
+data = load("module_utils/zookeeper_data.py")
+info = load("library/zookeeper_server_info.py")
 
 HEADER = b"ZKLG" + bytes(12)
 
