@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from tests.stress.traced import last_taken
 
 _SLOW_CALLS = ("fsync", "fdatasync", "replace", "rename")
 _QUICKEST_S, _SLOWEST_S = 0.002, 0.3
@@ -24,7 +27,11 @@ def slow_disk(seed: int) -> Iterator[None]:
         def called(*arguments: Any, **options: Any) -> Any:
             if chance.random() < _HOW_OFTEN:
                 time.sleep(min(_QUICKEST_S / (1 - chance.random()), _SLOWEST_S))  # most are short, a few long
-            return call(*arguments, **options)
+            done = call(*arguments, **options)
+            last_taken[threading.get_ident()] = (
+                time.monotonic()
+            )  # a disk that is busy lets its callers get on
+            return done
 
         return called
 
