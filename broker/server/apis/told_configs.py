@@ -55,35 +55,28 @@ class ToldConfigs:
         """An element of ``values`` and the configs that ``make`` tells; ``key`` is all that these depend on beside
         ``config``, None where they are not to be kept.
         """
-        values = {**values, _LAST: ()}
-        known = self._known(request, values, config, key, make)
         api_key, version = request.api_key, request.api_version
-        element = codec.encode_element_with(api_key, version, self._name, values, _LAST, known.end)
-        return Told(element, known.number)
-
-    def _known(
-        self,
-        request: Request,
-        values: Fields,
-        config: BrokerConfig,
-        key: Hashable,
-        make: Callable[[], Sequence[Fields]],
-    ) -> _Kept:
         of, kept = self._kept
-        known = kept.get((request.api_version, key)) if of is config else None
-        if known is not None:
-            return known
-        configs = make()
-        end = codec.encode_end(
-            request.api_key, request.api_version, self._name, {**values, _LAST: configs}, _LAST
+        known = kept.get((version, key)) if of is config else None
+        if known is None:
+            configs = make()
+            end = codec.encode_end(api_key, version, self._name, {**values, _LAST: configs}, _LAST)
+            known = _Kept(end, len(configs))
+            if key is not None:
+                self._keep(config, (version, key), known)
+        values = {**values, _LAST: ()}
+        return Told(
+            codec.encode_element_with(api_key, version, self._name, values, _LAST, known.end), known.number
         )
-        made = _Kept(end, len(configs))
-        if key is not None and len(end or b"") + _bytes_of(key) <= _MOST_BYTES:
-            if of is not config or len(kept) >= _MOST:
-                kept = {}
-                self._kept = (config, kept)
-            kept[request.api_version, key] = made
-        return made
+
+    def _keep(self, config: BrokerConfig, key: Hashable, made: _Kept) -> None:
+        if len(made.end or b"") + _bytes_of(key) > _MOST_BYTES:
+            return
+        of, kept = self._kept
+        if of is not config or len(kept) >= _MOST:
+            kept = {}
+            self._kept = (config, kept)
+        kept[key] = made
 
 
 def _bytes_of(key: object) -> int:
