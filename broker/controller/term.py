@@ -274,6 +274,10 @@ class Term:
             self.context.shutting_down.discard(broker_id)
             self._channels.remove(broker_id)
             self._watches.drop(("broker", broker_id))
+        # To elect thousands of leaders takes a while. Until then clients are told that their leader is not available,
+        # and ask again soon; else they would try the dead broker, at intervals that grow to ten seconds.
+        self.batch.update_metadata_everywhere()
+        self.batch.flush()
         self._fail_replicas(self.context.replicas_on(broker_ids))
 
     def _fail_replicas(self, replicas: Collection[Replica]) -> None:
@@ -294,9 +298,6 @@ class Term:
         kept = [r for r in replicas if not context.is_being_deleted(r.topic)]
         self.replicas.to_offline(kept)
         self.deletion.fail_replicas(doomed)
-        if not leaderless:
-            self.batch.update_metadata_everywhere()
-            self.batch.flush()
 
     def on_log_dir_events(self) -> None:
         """Log directories failed: their brokers are told all their roles again, and answer which of them they can no
