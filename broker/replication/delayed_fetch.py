@@ -68,19 +68,23 @@ class DelayedFetch(DelayedOperation):
     def can_complete(self) -> bool:
         available = 0
         for number, entry in enumerate(self._entries):
-            partition = self._partition_of(entry.topic_partition)
-            if partition is None:
-                return True
-            try:
-                found = self._available(partition, entry, number)
-            except KafkaError:
-                return True
+            found = self._look(entry, number)
             if found is None:
                 return True
             available += found
             if available >= self._params.min_bytes:
                 return True
         return False
+
+    def _look(self, entry: FetchEntry, number: int) -> int | None:
+        """Bytes to be had, None where it is to be read at once: for an error, or since only a read tells."""
+        partition = self._partition_of(entry.topic_partition)
+        if partition is None:
+            return None
+        try:
+            return self._available(partition, entry, number)
+        except KafkaError:
+            return None
 
     def _available(self, partition: Partition, entry: FetchEntry, number: int) -> int | None:
         """Bytes to be had from a partition, 0 while none are; None where only a read tells. Raises :class:`KafkaError`

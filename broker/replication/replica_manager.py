@@ -28,6 +28,7 @@ from broker.replication.delayed_fetch import DelayedFetch, FetchEntry, FetchPara
 from broker.replication.delayed_produce import DelayedProduce
 from broker.replication.group_commit import Failures, GroupCommit
 from broker.replication.replication_quota import ReplicationQuota
+from broker.replication.session_news import DelayedSessionFetch, NewsBoard, SessionNews, stir_what_is_left
 from broker.utils.clock import Clock
 from broker.utils.purgatory import Purgatory
 from broker.utils.timer import Timer
@@ -75,6 +76,7 @@ class ReplicaManager:
         self.traffic = Traffic()
         self.produce_purgatory = Purgatory("Produce", timer)
         self.fetch_purgatory = Purgatory("Fetch", timer)
+        self.news_board = NewsBoard()
         self._cluster = cluster
         self._clock = clock
         self._max_lag_ms = max_lag_ms
@@ -223,7 +225,7 @@ class ReplicaManager:
         if not info.duplicate:
             self.traffic.messages_in += info.record_count
             self.traffic.bytes_in += info.size_bytes
-        self._actions.add(topic_partition, advanced)
+        self._happened(topic_partition, advanced)
         pending[topic_partition] = awaited
         if partition.log.flush_due:
             unsynced.append(partition)
@@ -276,12 +278,21 @@ class ReplicaManager:
     # -- fetching ----------------------------------------------------------------------------------------------------
 
     def fetch(
-        self, params: FetchParams, entries: Sequence[FetchEntry], callback: FetchCallback
+        self,
+        params: FetchParams,
+        entries: Sequence[FetchEntry],
+        callback: FetchCallback,
+        news: SessionNews | None = None,
     ) -> DelayedFetch | None:
         """Answers at once when there is enough, an error, or no wish to wait; else when there is, or time is up.
 
+        With ``news``, of a session whose reader is content with a byte, ``entries`` are those of its partitions that
+        have to be read now; it waits for all of them, and may be told of others too.
+
         Returns the operation where it waits, to be abandoned when the reader goes away.
         """
+        if news is not None:
+            return self._fetch_news(params, entries, callback, news)
         fetched, size, urgent = self.read(params, entries)
         if urgent or size >= params.min_bytes or params.max_wait_ms <= 0 or not entries:
             self._deliver(params, fetched, size, callback)
@@ -295,6 +306,32 @@ class ReplicaManager:
         operation = DelayedFetch(params, entries, self._partitions.get, read_again, held_back)
         keys = [entry.topic_partition for entry in entries]
         return None if self.fetch_purgatory.try_complete_else_watch(operation, keys) else operation
+
+    def _fetch_news(
+        self,
+        params: FetchParams,
+        entries: Sequence[FetchEntry],
+        callback: FetchCallback,
+        news: SessionNews,
+    ) -> DelayedFetch | None:
+        fetched, size, urgent = self.read(params, entries)
+        stir_what_is_left(fetched, news, params.replica_id, self._partitions.get)
+        if urgent or size >= params.min_bytes or params.max_wait_ms <= 0:
+            self._deliver(params, fetched, size, callback)
+            return None
+
+        def read_touched() -> None:
+            touched = operation.touched
+            touched.update((entry.topic_partition, entry) for entry in news.take())
+            again, more, _ = self.read(params, touched.values())
+            stir_what_is_left(again, news, params.replica_id, self._partitions.get)
+            # Nothing was to be had of the others then, and nothing happened to them since.
+            others = [each for each in fetched if each[0].topic_partition not in touched]
+            self._deliver(params, others + again, more, callback)
+
+        held_back = partial(self._is_held_back, params.replica_id) if self._may_hold_back(params) else None
+        operation = DelayedSessionFetch(params, news, self._partitions.get, read_touched, held_back)
+        return None if self.fetch_purgatory.try_complete_else_watch(operation, [news]) else operation
 
     def read(self, params: FetchParams, entries: Iterable[FetchEntry]) -> tuple[Fetched, int, bool]:
         """Reads each entry; also the bytes found, and whether an error or a diverging log asks for an answer now."""
@@ -400,12 +437,19 @@ class ReplicaManager:
 
     def wake(self, topic_partition: TopicPartition) -> None:
         """The high watermark moved. Who holds a lock calls this within :attr:`putting_off`, begun before the lock."""
-        self._actions.add(topic_partition, True)
+        self._happened(topic_partition, True)
+
+    def _happened(self, topic_partition: TopicPartition, mark_moved: bool) -> None:
+        # Noted at once, looked at when this thread holds no lock: one answer has all that happened until then.
+        self.news_board.stir(topic_partition)
+        self._actions.add(topic_partition, mark_moved)
 
     def _complete(self, topic_partition: TopicPartition, mark_moved: bool) -> None:
         if mark_moved:
             self.produce_purgatory.check_and_complete(topic_partition)
         self.fetch_purgatory.check_and_complete(topic_partition)
+        for news in self.news_board.of(topic_partition):
+            self.fetch_purgatory.check_and_complete(news)
 
     def wake_all(self, topic_partition: TopicPartition) -> None:
         """The leader changed, or the partition is gone: whoever waits is told."""

@@ -18,8 +18,9 @@ from broker.network.socket_server import SocketServer
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.fetcher import FetcherSettings
+from broker.replication.replica_manager import ReplicaManager
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
-from broker.server.fetch_sessions import FetchSessionCache
+from broker.server.fetch_sessions import LOOK_AT_ALL_MS, FetchSessionCache
 from broker.server.request_handler_pool import RequestHandlerPool
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
@@ -121,11 +122,15 @@ def make_log_manager(
 
 
 def make_fetch_sessions(
-    config: Callable[[], BrokerConfig], clock: Clock, metrics: Metrics
+    config: Callable[[], BrokerConfig], clock: Clock, metrics: Metrics, replicas: ReplicaManager
 ) -> FetchSessionCache:
     """Asks for ``config`` anew each time: how many sessions there may be can be changed while the broker runs."""
     return FetchSessionCache(
-        lambda: config().int("max.incremental.fetch.session.cache.slots"), clock, metrics
+        lambda: config().int("max.incremental.fetch.session.cache.slots"),
+        clock,
+        metrics,
+        replicas.news_board,
+        min(LOOK_AT_ALL_MS, config().int("replica.lag.time.max.ms") // 10),
     )
 
 

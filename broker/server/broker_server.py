@@ -331,7 +331,9 @@ class BrokerServer:
             store=self.store,
             log_manager=self.log_manager,
             replica_manager=self.replica_manager,
-            fetch_sessions=assembly.make_fetch_sessions(lambda: self.config, self._clock, self.metrics),
+            fetch_sessions=assembly.make_fetch_sessions(
+                lambda: self.config, self._clock, self.metrics, self.replica_manager
+            ),
             gone_brokers=self.replication.gone_brokers,
             leadership=self.replication.leadership,
             metadata_cache=self.metadata_cache,

@@ -6,9 +6,10 @@ ReplicaManager. Sessions are declined (id 0) when the cache is full, and then re
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.fetch_requests import FINAL_EPOCH, NO_SESSION, TopicKey
 from broker.replication.delayed_fetch import FetchEntry
+from broker.replication.session_news import NewsBoard, SessionNews
 from broker.utils.clock import Clock
 
 INITIAL_EPOCH = 0
@@ -26,6 +28,10 @@ _LAST_EPOCH = (1 << 31) - 1
 _EVICTION_MS = 120_000
 # Kafka bounds sessions only; a peer that names partitions by the million is to find an end here as well.
 _MOST_PARTITIONS = 500_000
+# In this time all partitions of a follower's session are read once, though nothing happened to them: for the time when
+# it was last caught up, and for what nobody tells, like a log's new start. A tenth of replica.lag.time.max.ms at most.
+LOOK_AT_ALL_MS = 2_000
+_NEVER_MS = -(1 << 60)
 
 Key = tuple[TopicKey, int]
 
@@ -53,6 +59,7 @@ class Asked(NamedTuple):
     forgotten: Collection[Key]
     from_follower: bool
     by_topic_id: bool
+    takes_any: bool = False  # it is answered with the first byte there is
 
 
 class Outcome(NamedTuple):
@@ -64,11 +71,19 @@ class Outcome(NamedTuple):
 
 
 class FetchContext:
-    """One request: reads ``wanted``, then answers with what ``finish`` leaves. This one has no session."""
+    """One request: reads ``wanted``, then answers with what ``finish`` leaves. This one has no session.
+
+    With ``news``, these are only what has to be read at once, and more of it may be told.
+    """
 
     def __init__(self, wanted: Sequence[Wanted], error: Errors = Errors.NONE) -> None:
         self.wanted = wanted
         self.error = error
+        self.news: SessionNews | None = None
+
+    def wanted_of(self, entry: FetchEntry) -> Wanted:
+        """For a result that is told though it was not in ``wanted``."""
+        return Wanted(entry.topic_id, entry)
 
     def finish(self, results: Results) -> Outcome:
         return Outcome(NO_SESSION, self.error, results)
@@ -106,11 +121,34 @@ class _Session:
     created_ms: int
     used_ms: int
     told: dict[Key, _Told] = field(default_factory=dict)
+    # A follower's; whose turn it is to be looked at, and when some had theirs last.
+    news: SessionNews | None = None
+    turns: Iterator[Key] = field(default_factory=lambda: iter(()))
+    turned_ms: int = _NEVER_MS
 
     @property
     def rank(self) -> tuple[bool, int]:
         """Who stays when there is no room: followers, then those with more partitions."""
         return self.privileged, len(self.told)
+
+    def take_turns(self, round_ms: int) -> Iterable[Key]:
+        """As many as are due now, so that in ``round_ms`` each has a turn. There may be some that left meanwhile."""
+        due = len(self.told) * (self.used_ms - self.turned_ms) // round_ms
+        if due >= len(self.told):
+            self.turns, self.turned_ms = iter(()), self.used_ms
+            return self.told
+        if due == 0:
+            return ()
+        self.turned_ms = self.used_ms
+        turns = list(itertools.islice(self.turns, due))
+        if len(turns) < due:
+            self.turns = iter(list(self.told))
+            turns += itertools.islice(self.turns, due - len(turns))
+        return turns
+
+    def wanted_of(self, entry: FetchEntry) -> Wanted:
+        """With the topic as the session's requests name it."""
+        return Wanted(entry.topic_id if self.by_topic_id else entry.topic_partition.topic, entry)
 
 
 class FetchSessionCache:
@@ -121,8 +159,13 @@ class FetchSessionCache:
         slots: Callable[[], int],
         clock: Clock,
         metrics: Metrics,
+        board: NewsBoard | None = None,
+        look_at_all_ms: int = LOOK_AT_ALL_MS,
         most_partitions: int = _MOST_PARTITIONS,
     ) -> None:
+        """``board`` is the ReplicaManager's; without one all is read each time."""
+        self._board = board
+        self._look_at_all_ms = look_at_all_ms
         self._slots = slots
         self._most_partitions = most_partitions
         self._clock = clock
@@ -175,8 +218,7 @@ class FetchSessionCache:
                 told[wanted.key] = _Told(wanted)
             else:
                 known.wanted = wanted
-        for key in asked.forgotten:
-            told.pop(key, None)
+        gone = [told.pop(key) for key in asked.forgotten if key in told]
         self._partitions += len(told) - before
         if not told:
             self._remove(session.id)
@@ -185,7 +227,24 @@ class FetchSessionCache:
         session.used_ms = self._clock.monotonic_ms()
         # Sessions stand in order of their last use.
         self._sessions[session.id] = self._sessions.pop(session.id)
-        return _IncrementalFetch(self, session.id, session.epoch, [each.wanted for each in told.values()])
+        return self._to_read(session, asked, [each.wanted.entry for each in gone])
+
+    def _to_read(self, session: _Session, asked: Asked, gone: Iterable[FetchEntry]) -> FetchContext:
+        """All of the session, or what it names and what something happened to."""
+        told, news = session.told, session.news
+        stirred: list[Key] = []
+        if news is not None and self._board is not None:
+            for entry in gone:
+                self._board.unfollow(news, entry)
+            for wanted in asked.wanted:
+                if wanted.key in told:
+                    self._board.follow(news, wanted.entry)
+            stirred = [session.wanted_of(entry).key for entry in news.take()]
+        if news is None or not asked.takes_any:
+            return _IncrementalFetch(self, session, [each.wanted for each in told.values()], None)
+        turns = session.take_turns(self._look_at_all_ms)
+        keys = dict.fromkeys(itertools.chain((wanted.key for wanted in asked.wanted), stirred, turns))
+        return _IncrementalFetch(self, session, [told[key].wanted for key in keys if key in told], news)
 
     def open(self, asked: Asked, results: Results) -> int:
         """Keeps a session for what a full fetch was told; its id, 0 where there is no room."""
@@ -198,7 +257,7 @@ class FetchSessionCache:
             if not told or not self._make_room((asked.from_follower, len(told)), now_ms):
                 return NO_SESSION
             session_id = self._new_id()
-            self._sessions[session_id] = _Session(
+            session = self._sessions[session_id] = _Session(
                 session_id,
                 next_epoch(INITIAL_EPOCH),
                 asked.from_follower,
@@ -207,6 +266,11 @@ class FetchSessionCache:
                 now_ms,
                 told,
             )
+            if asked.from_follower and self._board is not None:
+                # What happened since these were read is seen when the next request looks at all of them.
+                session.news = SessionNews()
+                for known in told.values():
+                    self._board.follow(session.news, known.wanted.entry)
             self._partitions += len(told)
             return session_id
 
@@ -222,6 +286,8 @@ class FetchSessionCache:
             news: Results = []
             for wanted, result in results:
                 known = told.get(wanted.key)
+                if result.error is not Errors.NONE or result.diverging is not None:
+                    session.turned_ms = _NEVER_MS
                 if known is None or not known.tell(result):
                     continue
                 news.append((wanted, result))
@@ -258,6 +324,8 @@ class FetchSessionCache:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.told)
+            if session.news is not None and self._board is not None:
+                self._board.close(session.news)
 
     def _new_id(self) -> int:
         """At random, so that a reader of an earlier life of this broker is not taken for one of this."""
@@ -280,18 +348,26 @@ class _FullFetch(FetchContext):
 
 
 class _IncrementalFetch(FetchContext):
-    """Reads all of its session, tells the news."""
+    """Reads all of its session, or what there may be news of; tells the news."""
 
     def __init__(
-        self, cache: FetchSessionCache, session_id: int, epoch: int, wanted: Sequence[Wanted]
+        self,
+        cache: FetchSessionCache,
+        session: _Session,
+        wanted: Sequence[Wanted],
+        news: SessionNews | None,
     ) -> None:
         super().__init__(wanted)
+        self.news = news
         self._cache = cache
-        self._session_id = session_id
-        self._epoch = epoch
+        self._session = session
+        self._epoch = session.epoch
+
+    def wanted_of(self, entry: FetchEntry) -> Wanted:
+        return self._session.wanted_of(entry)
 
     def finish(self, results: Results) -> Outcome:
-        return self._cache.tell(self._session_id, self._epoch, results)
+        return self._cache.tell(self._session.id, self._epoch, results)
 
 
 def next_epoch(epoch: int) -> int:

@@ -215,7 +215,9 @@ class ModelBroker:
             metadata_cache=self.cache,
             replica_manager=self.replicas,
             group_coordinator=SimpleNamespace(on_topic_deleted=lambda _topic: None),
-            fetch_sessions=FetchSessionCache(lambda: 10, self.clock, Metrics()),
+            fetch_sessions=FetchSessionCache(
+                lambda: 10, self.clock, Metrics(), self.replicas.news_board, LAG_MS // 10
+            ),
             config=SimpleNamespace(int=lambda _key: 1 << 20),
             submit_for=lambda _request, _work, **_: False,
             peers=BrokerPeers(),

@@ -109,6 +109,7 @@ def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchConte
             [(key, partition) for key, partitions in asked.forgotten for partition in partitions],
             asked.replica_id >= 0,
             request.api_version >= _TOPIC_IDS_FROM,
+            asked.min_bytes <= 1,
         )
     )
     if fetch.error is Errors.NONE:
@@ -136,10 +137,13 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
     def answer(fetched: Fetched) -> None:
         if connection.waiting is not None and connection.waiting.is_completed:
             connection.waiting = None
-        results = [(wanted, result) for wanted, (_, result) in zip(readable, fetched, strict=True)]
+        if fetch.news is not None:
+            results = [(fetch.wanted_of(entry), result) for entry, result in fetched]
+        else:
+            results = [(wanted, result) for wanted, (_, result) in zip(readable, fetched, strict=True)]
         _answer(request, fetch.finish(results + refused), ctx)
 
-    waiting = ctx.replica_manager.fetch(params, [wanted.entry for wanted in readable], answer)
+    waiting = ctx.replica_manager.fetch(params, [wanted.entry for wanted in readable], answer, fetch.news)
     if waiting is not None:
         request.on_abandon = waiting.abandon
         # Each that waits is tried at every append, and no client needs two at once: the earlier is answered now.
