@@ -287,9 +287,8 @@ class ReplicaManager:
         """Answers at once when there is enough, an error, or no wish to wait; else when there is, or time is up.
 
         With ``news``, of a session whose reader is content with a byte, ``entries`` are those of its partitions that
-        have to be read now; it waits for all of them, and may be told of others too.
-
-        Returns the operation where it waits, to be abandoned when the reader goes away.
+        have to be read now; it waits for all. Returns the operation where it waits, to be abandoned when the reader
+        goes away.
         """
         if news is not None:
             return self._fetch_news(params, entries, callback, news)
@@ -308,11 +307,7 @@ class ReplicaManager:
         return None if self.fetch_purgatory.try_complete_else_watch(operation, keys) else operation
 
     def _fetch_news(
-        self,
-        params: FetchParams,
-        entries: Sequence[FetchEntry],
-        callback: FetchCallback,
-        news: SessionNews,
+        self, params: FetchParams, entries: Sequence[FetchEntry], callback: FetchCallback, news: SessionNews
     ) -> DelayedFetch | None:
         fetched, size, urgent = self.read(params, entries)
         stir_what_is_left(fetched, news, params.replica_id, self._partitions.get)
@@ -440,7 +435,7 @@ class ReplicaManager:
         self._happened(topic_partition, True)
 
     def _happened(self, topic_partition: TopicPartition, mark_moved: bool) -> None:
-        # Noted at once, looked at when this thread holds no lock: one answer has all that happened until then.
+        # Noted at once: the answer that is given when this thread holds no lock has all that happened until then.
         self.news_board.stir(topic_partition)
         self._actions.add(topic_partition, mark_moved)
 
@@ -469,11 +464,14 @@ class ReplicaManager:
         self, change: IsrChange, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
     ) -> None:
         partition = self._partitions.get(change.topic_partition)
-        if partition is not None and partition.on_isr_changed(change, isr, leader_epoch, partition_epoch):
-            self.wake(change.topic_partition)
+        if partition is not None:
+            mark_moved = partition.on_isr_changed(change, isr, leader_epoch, partition_epoch)
+            self.news_board.stir(change.topic_partition)  # who is out of the ISR now, comes back by a fetch
+            if mark_moved:
+                self.wake(change.topic_partition)
 
     def on_isr_refused(self, change: IsrChange, error: Errors) -> bool:
-        """Whether the change is to be sent again. Where it is given up, the high watermark waits for nobody new."""
+        """Whether it is to be sent again. Where it is given up, the high watermark waits for nobody new."""
         partition = self._partitions.get(change.topic_partition)
         if partition is None:
             return False

@@ -130,7 +130,7 @@ def make_fetch_sessions(
         clock,
         metrics,
         replicas.news_board,
-        min(LOOK_AT_ALL_MS, config().int("replica.lag.time.max.ms") // 10),
+        max(1, min(LOOK_AT_ALL_MS, config().int("replica.lag.time.max.ms") // 10)),
     )
 
 

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from broker.metrics.registry import Metrics
@@ -85,6 +86,9 @@ class FetchContext:
         """For a result that is told though it was not in ``wanted``."""
         return Wanted(entry.topic_id, entry)
 
+    def resolve(self, wanted: Wanted) -> None:
+        """The topic of one of ``wanted`` has a name by now."""
+
     def finish(self, results: Results) -> Outcome:
         return Outcome(NO_SESSION, self.error, results)
 
@@ -96,6 +100,7 @@ class _Told:
     wanted: Wanted
     high_watermark: int = -1
     log_start_offset: int = -1
+    place: int = 0  # of the session's; where it is read, when only some are
 
     def tell(self, result: FetchedPartition) -> bool:
         """Notes the result; whether the reader has to hear of it."""
@@ -125,6 +130,7 @@ class _Session:
     news: SessionNews | None = None
     turns: Iterator[Key] = field(default_factory=lambda: iter(()))
     turned_ms: int = _NEVER_MS
+    places: Iterator[int] = field(default_factory=itertools.count)
 
     @property
     def rank(self) -> tuple[bool, int]:
@@ -139,7 +145,7 @@ class _Session:
             return self.told
         if due == 0:
             return ()
-        self.turned_ms = self.used_ms
+        self.turned_ms += due * round_ms // len(self.told)
         turns = list(itertools.islice(self.turns, due))
         if len(turns) < due:
             self.turns = iter(list(self.told))
@@ -215,7 +221,7 @@ class FetchSessionCache:
         for wanted in asked.wanted:
             known = told.get(wanted.key)
             if known is None:
-                told[wanted.key] = _Told(wanted)
+                told[wanted.key] = _Told(wanted, place=next(session.places))
             else:
                 known.wanted = wanted
         gone = [told.pop(key) for key in asked.forgotten if key in told]
@@ -234,17 +240,27 @@ class FetchSessionCache:
         told, news = session.told, session.news
         stirred: list[Key] = []
         if news is not None and self._board is not None:
+            for wanted in asked.wanted:
+                self._board.follow(news, wanted.entry)
             for entry in gone:
                 self._board.unfollow(news, entry)
-            for wanted in asked.wanted:
-                if wanted.key in told:
-                    self._board.follow(news, wanted.entry)
             stirred = [session.wanted_of(entry).key for entry in news.take()]
         if news is None or not asked.takes_any:
             return _IncrementalFetch(self, session, [each.wanted for each in told.values()], None)
         turns = session.take_turns(self._look_at_all_ms)
         keys = dict.fromkeys(itertools.chain((wanted.key for wanted in asked.wanted), stirred, turns))
-        return _IncrementalFetch(self, session, [told[key].wanted for key in keys if key in told], news)
+        some = sorted((told[key] for key in keys if key in told), key=attrgetter("place"))
+        return _IncrementalFetch(self, session, [each.wanted for each in some], news)
+
+    def resolve(self, session_id: int, wanted: Wanted) -> None:
+        """The session asks for a partition whose topic has a name only since."""
+        with self._lock:
+            session = self._sessions.get(session_id)
+            known = None if session is None else session.told.get(wanted.key)
+            if session is not None and known is not None:
+                known.wanted = wanted
+                if session.news is not None and self._board is not None:
+                    self._board.follow(session.news, wanted.entry)
 
     def open(self, asked: Asked, results: Results) -> int:
         """Keeps a session for what a full fetch was told; its id, 0 where there is no room."""
@@ -270,6 +286,7 @@ class FetchSessionCache:
                 # What happened since these were read is seen when the next request looks at all of them.
                 session.news = SessionNews()
                 for known in told.values():
+                    known.place = next(session.places)
                     self._board.follow(session.news, known.wanted.entry)
             self._partitions += len(told)
             return session_id
@@ -294,6 +311,7 @@ class FetchSessionCache:
                 if result.records is not None and result.records.size:
                     # Whoever got records goes to the end, so that all get theirs though an answer has a limit.
                     told[wanted.key] = told.pop(wanted.key)
+                    known.place = next(session.places)
             return Outcome(session_id, Errors.NONE, news)
 
     def _make_room(self, rank: tuple[bool, int], now_ms: int) -> bool:
@@ -365,6 +383,9 @@ class _IncrementalFetch(FetchContext):
 
     def wanted_of(self, entry: FetchEntry) -> Wanted:
         return self._session.wanted_of(entry)
+
+    def resolve(self, wanted: Wanted) -> None:
+        self._cache.resolve(self._session.id, wanted)
 
     def finish(self, results: Results) -> Outcome:
         return self._cache.tell(self._session.id, self._epoch, results)

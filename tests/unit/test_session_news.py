@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster.partition import Partition
+from broker.cluster.partition import IsrChange, Partition
 from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log.log_manager import LogManager
@@ -26,6 +26,7 @@ from tests.support.logs import ManualClock, batch
 ME, FOLLOWER = 1, 2
 MANY = 1 << 20
 COUNT = 40
+LAG_MS = 30_000
 TOPIC_ID = uuid.UUID(int=1)
 
 
@@ -38,6 +39,7 @@ class Site:
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = ManualClock()
+        self.changes: list[IsrChange] = []
         self._timer = Timer()
         self._logs = LogManager(
             [str(directory)], LogConfig(leader_replication_throttled_replicas=("*",)), clock=self.clock
@@ -50,8 +52,8 @@ class Site:
             self,  # type: ignore[arg-type]
             self._timer,
             self.clock,
-            max_lag_ms=30_000,
-            submit_isr_change=lambda _change: None,
+            max_lag_ms=LAG_MS,
+            submit_isr_change=self._note,
             leader_quota=self.quota,
         )
         self.partitions = [self._lead(index) for index in range(COUNT)]
@@ -78,6 +80,25 @@ class Site:
         replicas = (ME, FOLLOWER)
         partition.make_leader(PartitionState(tp(index), TOPIC_ID, 1, ME, 0, replicas, 0, replicas))
         return partition
+
+    def _note(self, change: IsrChange) -> None:
+        self.changes.append(change)
+
+    def fall_behind(self, index: int, *, catches_up: bool = False) -> tuple[int, ...]:
+        """The follower leaves the ISR of a partition: it did not ask for what is there for long, or not until the
+        controller was asked.
+        """
+        partition = self.partitions[index]
+        self.append(index)
+        self.clock.now_ms += LAG_MS + 1
+        change = partition.maybe_shrink_isr()
+        assert change is not None
+        self.changes.append(change)
+        if catches_up:
+            self.fetch(self.take(self.fetch()))
+            self.fetch()
+        self.replicas.on_isr_accepted(change, (ME,), 0, 1)
+        return tuple(partition.isr.committed - {ME})
 
     def alive(self, _broker_id: int) -> bool:
         return True
@@ -191,6 +212,15 @@ def test_each_partition_is_looked_at_in_turn(site: Site) -> None:
     assert sorted(site.looked_at) == list(range(COUNT))
 
 
+@pytest.mark.parametrize("every_ms", [7, 99, 499])
+def test_a_turn_takes_no_longer_however_often_the_follower_asks(site: Site, every_ms: int) -> None:
+    for _ in range(2 * LOOK_AT_ALL_MS // every_ms):
+        site.clock.now_ms += every_ms
+        site.fetch()
+    rounds = 2 * LOOK_AT_ALL_MS // every_ms * every_ms / LOOK_AT_ALL_MS
+    assert len(site.looked_at) >= COUNT * rounds - 1
+
+
 def test_a_follower_that_is_idle_stays_in_sync(site: Site) -> None:
     for _ in range(120):
         site.clock.now_ms += 500
@@ -205,6 +235,40 @@ def test_what_an_answer_had_no_room_for_is_in_the_next_one(site: Site) -> None:
     second = site.take(site.fetch(first, max_bytes=6_000))
     third = site.take(site.fetch(second, max_bytes=6_000))
     assert sorted(first + second + third) == [0, 1, 2]
+
+
+def test_partitions_with_much_to_send_take_turns(site: Site) -> None:
+    for index in range(3):
+        for _ in range(30):
+            site.append(index, size=5_000)
+    got: list[int] = []
+    named: list[int] = []
+    for _ in range(30):
+        outcome = site.fetch(named, max_bytes=6_000)
+        named = records_in(outcome)
+        for index in named:
+            site.offsets[index] += 1
+        got += named
+    assert {got.count(index) for index in range(3)} == {10}
+
+
+def test_a_follower_that_is_out_of_sync_is_looked_at_each_time(site: Site) -> None:
+    assert site.fall_behind(7) == ()
+    site.fetch(site.take(site.fetch()))
+    site.looked_at.clear()
+    for _ in range(3):
+        site.fetch()
+    assert site.looked_at == [7, 7, 7]
+
+
+def test_a_follower_that_has_caught_up_when_it_leaves_the_isr_comes_back_with_its_next_fetch(
+    site: Site,
+) -> None:
+    site.changes.clear()
+    assert site.fall_behind(7, catches_up=True) == ()
+    assert [change.isr for change in site.changes] == [(ME,)]
+    site.fetch()
+    assert [change.isr for change in site.changes] == [(ME,), (ME, FOLLOWER)]
 
 
 def test_what_is_held_back_is_looked_at_until_it_is_not(site: Site, monkeypatch) -> None:
@@ -241,6 +305,25 @@ def test_of_a_forgotten_partition_nothing_is_told(site: Site) -> None:
     assert answers == []
     site.append(8)
     assert records_in(answers[0]) == [8]
+
+
+def test_what_is_named_and_forgotten_in_one_request_is_forgotten(site: Site) -> None:
+    site.offsets[7] = 0
+    site.fetch([7], forgotten=[7])
+    assert site.replicas.news_board.of(tp(7)) == []
+
+
+def test_a_topic_whose_name_came_later_is_followed_from_then_on(site: Site) -> None:
+    nameless = FetchEntry(TopicPartition("", 50), uuid.UUID(int=2), 0, MANY)
+    fetch = site.sessions.begin(
+        Asked(site.session_id, site.epoch, [Wanted(nameless.topic_id, nameless)], (), True, True, True)
+    )
+    named = FetchEntry(TopicPartition("later", 50), nameless.topic_id, 0, MANY)
+    fetch.resolve(Wanted(named.topic_id, named))
+    assert len(site.replicas.news_board.of(named.topic_partition)) == 1
+    site.epoch += 1
+    site.sessions.begin(Asked(site.session_id, site.epoch, [], [(named.topic_id, 50)], True, True, True))
+    assert site.replicas.news_board.of(named.topic_partition) == []
 
 
 def test_a_session_that_is_gone_is_told_of_nothing(site: Site) -> None:

@@ -124,6 +124,8 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
     for wanted in fetch.wanted:
         if not wanted.entry.topic_partition.topic:
             wanted = _resolved(wanted, ctx)  # noqa: PLW2901
+            if wanted.entry.topic_partition.topic:
+                fetch.resolve(wanted)
         error = _refusal(wanted.entry.topic_partition, ctx)
         if error is Errors.NONE:
             readable.append(wanted)
