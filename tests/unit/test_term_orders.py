@@ -127,3 +127,15 @@ def test_a_topic_removed_by_hand_is_forgotten_and_can_be_made_anew(world: TermWo
     world.create("t", {0: (2, 0)})
     assert world.state(T0).leader == 2
     assert world.brokers.leader_and_isr(2, T0).is_new
+
+
+def test_brokers_hear_that_one_is_gone_before_its_partitions_have_leaders(world: TermWorld) -> None:
+    """Else clients try the dead one, and ask again at intervals that grow."""
+    world.create("t", {0: (1, 2)})
+    world.brokers.clear()
+    world.leave(1)
+    first = world.brokers.requests(broker_id=2)[0]
+    assert first.api is ApiKey.UPDATE_METADATA
+    assert [broker.id_ for broker in first.message.live_brokers] == [0, 2]
+    assert not first.message.topic_states
+    assert world.brokers.metadata(2, T0).leader == 2
