@@ -33,7 +33,9 @@ class Site:
     def __init__(self, slots: int = 2, most_partitions: int = 500_000) -> None:
         self.clock = ManualClock()
         self.metrics = Metrics()
-        self.cache = FetchSessionCache(lambda: slots, self.clock, self.metrics, most_partitions=most_partitions)
+        self.cache = FetchSessionCache(
+            lambda: slots, self.clock, self.metrics, most_partitions=most_partitions
+        )
 
     def ask(
         self, session_id=0, epoch=0, wanted=(), forgotten=(), *, follower=False, by_id=False, results=None
