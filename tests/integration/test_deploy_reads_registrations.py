@@ -5,10 +5,10 @@ import json
 import pytest
 from kazoo.client import KazooClient
 
-from tests.unit.test_deploy_modules import ROOT, load
+from tests.support.deploy_code import load
 
-tree = load(ROOT / "module_utils" / "zookeeper_tree.py")
-quorum_info = load(ROOT / "library" / "zookeeper_quorum_info.py")
+tree = load("module_utils/zookeeper_tree.py")
+quorum_info = load("library/zookeeper_quorum_info.py")
 
 KAFKA = {
     "features": {},
