@@ -27,6 +27,7 @@ from tests.chaos.narrow_disk import narrow_disk
 from tests.support.landline_broker import LandlineBroker
 from tests.support.ports import free_port
 from tests.support.topics import create_topic
+from tests.support.wait import last_for
 from tests.support.zookeeper import ZooKeeperServer
 
 TOPIC = "full-load"
@@ -162,7 +163,7 @@ def measure(
         stack.callback(lambda: [job.kill() for job in jobs])
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            time.sleep(min(30.0, max(until - time.monotonic(), 0.0)))
+            last_for(min(30.0, max(until - time.monotonic(), 0.0)))
             print(
                 [_row(broker, timeout) for broker, timeout in zip(brokers, timeouts_ms, strict=True)],
                 flush=True,

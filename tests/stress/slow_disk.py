@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.stress.traced import last_taken
+from tests.support.wait import last_for
 
 _SLOW_CALLS = ("fsync", "fdatasync", "replace", "rename")
 _QUICKEST_S, _SLOWEST_S = 0.002, 0.3
@@ -26,7 +27,7 @@ def slow_disk(seed: int) -> Iterator[None]:
     def slow(call: Callable[..., Any]) -> Callable[..., Any]:
         def called(*arguments: Any, **options: Any) -> Any:
             if chance.random() < _HOW_OFTEN:
-                time.sleep(min(_QUICKEST_S / (1 - chance.random()), _SLOWEST_S))  # most are short, a few long
+                last_for(min(_QUICKEST_S / (1 - chance.random()), _SLOWEST_S))  # most are short, a few long
             done = call(*arguments, **options)
             last_taken[threading.get_ident()] = (
                 time.monotonic()

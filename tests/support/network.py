@@ -62,10 +62,10 @@ class Api:
 
 
 def make_server(
-    quotas: ConnectionQuotas, idle_ms: int = -1, listeners: tuple[str, ...] = ("PLAINTEXT",)
+    quotas: ConnectionQuotas, idle_ms: int = -1, listeners: tuple[str, ...] = ("PLAINTEXT",), port: int = 0
 ) -> SocketServer:
     return SocketServer(
-        [Endpoint("127.0.0.1", 0, name, "PLAINTEXT") for name in listeners],
+        [Endpoint("127.0.0.1", port, name, "PLAINTEXT") for name in listeners],
         num_processors=1,
         max_frame_bytes=MAX_FRAME,
         idle_ms=idle_ms,

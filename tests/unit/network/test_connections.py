@@ -10,7 +10,6 @@ from contextlib import ExitStack
 import pytest
 import structlog
 
-from broker.config.endpoint import Endpoint
 from broker.network.acceptor import BindError
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.socket_server import SocketServer
@@ -132,16 +131,7 @@ def test_idle_connection_is_closed(api: Api) -> None:
 
 def test_port_in_use_is_refused_with_what_to_do(server: SocketServer) -> None:
     port = server.bound_ports["PLAINTEXT"]
-    second = SocketServer(
-        [Endpoint("127.0.0.1", port, "PLAINTEXT", "PLAINTEXT")],
-        num_processors=1,
-        max_frame_bytes=MAX_FRAME,
-        idle_ms=-1,
-        send_buffer=-1,
-        receive_buffer=-1,
-        backlog=50,
-        quotas=ConnectionQuotas(1, 1, {}),
-    )
+    second = make_server(ConnectionQuotas(1, 1, {}), port=port)
     with pytest.raises(
         BindError, match=rf"{port}: the port is in use; stop the other process or change listeners"
     ):

@@ -14,6 +14,21 @@ from tests.support.network import Api, frame, make_server, read_answer, spend
 from tests.support.wait import wait_until
 
 
+def ask_together(api: Api, holder: socket.socket, many: list[socket.socket], one: socket.socket) -> list[int]:
+    """Requests 1 of the many and 2 of the one, while the thread is held by 7; what it saw from then on."""
+    api.gates[7] = threading.Event()
+    holder.sendall(frame(7))
+    wait_until(lambda: 7 in api.seen, what="a thread that is held while the others ask")
+    for sock in many:
+        sock.sendall(frame(1))
+    one.sendall(frame(2))
+    api.gates[7].set()
+    assert read_answer(one)[0] == 2
+    for sock in many:
+        assert read_answer(sock)[0] == 1
+    return api.seen[api.seen.index(7) :]
+
+
 def test_dear_pipelined_requests_of_one_client_let_the_others_have_their_turns(
     server: SocketServer, client: socket.socket, api: Api
 ) -> None:
@@ -60,17 +75,7 @@ def test_dear_clients_come_last_and_share_one_part_of_a_turn_however_many_they_a
             ),
             what="twenty dear connections, and none of them in a turn",
         )
-        api.gates[7] = threading.Event()
-        holder.sendall(frame(7))
-        wait_until(lambda: 7 in api.seen, what="a thread that is held while the others ask")
-        for sock in dear:
-            sock.sendall(frame(1))
-        quick.sendall(frame(2))
-        api.gates[7].set()
-        assert read_answer(quick)[0] == 2
-        for sock in dear:
-            assert read_answer(sock)[0] == 1
-        seen = api.seen[api.seen.index(7) :]
+        seen = ask_together(api, holder, dear, quick)
         assert seen.index(2) < seen.index(1)
         most = run = 0
         for number in seen:
@@ -100,20 +105,10 @@ def test_one_beside_a_crowd_of_cheap_ones_does_not_wait_for_all_of_them(
             spend(api, crowd, 0.3, first)
             for number in range(4):
                 spend(api, [one], cost_ms, first + 1_000 + number)
-        api.gates[7] = threading.Event()
         api.costs_ms = {2: cost_ms}
         api.cost_ms = 0.3
-        holder.sendall(frame(7))
-        wait_until(lambda: 7 in api.seen, what="a thread that is held while the others ask")
-        for sock in crowd:
-            sock.sendall(frame(1))
-        one.sendall(frame(2))
-        api.gates[7].set()
-        assert read_answer(one)[0] == 2
-        for sock in crowd:
-            assert read_answer(sock)[0] == 1
-        waited_for = api.seen.index(2) - api.seen.index(7)
-        assert waited_for < 60, "who is first of 300, until a turn is used up, and then it"
+        seen = ask_together(api, holder, crowd, one)
+        assert seen.index(2) < 60, "who is first of 300, until a turn is used up, and then it"
         (processor,) = server._processors
         wait_until(lambda: not processor._crowd, what="nobody left waiting")
         spend(api, crowd[:3], 0, 30_000)
