@@ -13,7 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import structlog
 from kazoo import exceptions as zk_errors
@@ -28,6 +29,7 @@ from broker.zookeeper.acl import Acl
 from broker.zookeeper.connect_string import parse_connect_string
 from broker.zookeeper.kazoo_handler import Handler, LastWarning
 from broker.zookeeper.kazoo_values import to_acl, to_kazoo_acl, to_stat, to_store_error
+from broker.zookeeper.multi_read import MultiRead
 from broker.zookeeper.session_end import Session
 from broker.zookeeper.store import (
     ANY_VERSION,
@@ -46,18 +48,22 @@ from broker.zookeeper.store import (
     SetData,
     Stat,
     StoreError,
+    UnimplementedError,
     Watch,
     parent_of,
 )
 from broker.zookeeper.watches import ChildrenWatch, DataWatch, ZooKeeperWatch
 
 _log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 CANCEL_POLL_S = 0.05
 CLOSE_TIMEOUT_S = 2.0
 RETRY_PAUSE_S = 0.02
 # kazoo wakes its connection with one byte per request through a socket pair, which holds some 270 of them.
 PIPELINE_DEPTH = 100
+# As many as the controller writes with one multi; the server answers nobody else of this session meanwhile.
+READ_TOGETHER = 50
 EPHEMERAL_FLAG, SEQUENCE_FLAG = 1, 2
 
 _STATE_NAMES = {
@@ -86,6 +92,7 @@ class ZooKeeperStore:
         self._lock = threading.Lock()  # lock order 30
         self._closed = False
         self._connected_before = False
+        self._reads_together = True
         self._state_name = "CONNECTING"
         self._client = self._make_client()
 
@@ -208,12 +215,30 @@ class ZooKeeperStore:
         return [self._multi_result(ops, results) for ops, results in zip(batches, raw, strict=True)]
 
     def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        raw = self._pipeline(
+        nodes: list[tuple[bytes, Stat] | None] = []
+        for path, found in zip(paths, self._read_many(paths), strict=True):
+            if isinstance(found, Exception):
+                error = found if isinstance(found, StoreError) else to_store_error(found, path)
+                if not isinstance(error, NoNodeError):
+                    raise error
+                nodes.append(None)
+            else:
+                nodes.append((found[0] or b"", to_stat(found[1])))
+        return nodes
+
+    def _read_many(self, paths: Sequence[str]) -> list[Any]:
+        """What kazoo found of each: data and stat, or an error."""
+        if self._reads_together and len(paths) > 1:
+            groups = [paths[at : at + READ_TOGETHER] for at in range(0, len(paths), READ_TOGETHER)]
+            starts = [(group[0], partial(self._start_multi_read, group)) for group in groups]
+            try:
+                return list(chain.from_iterable(map(_or_raise, self._pipeline(starts))))
+            except UnimplementedError:
+                self._reads_together = False
+                _log.info("zookeeper_reads_one_by_one", reason="its servers are older than ZooKeeper 3.6")
+        return self._pipeline(
             [(path, partial(self._client.get_async, self._absolute(path))) for path in paths]
         )
-        return [
-            None if isinstance(found, NoNodeError) else (found[0] or b"", to_stat(found[1])) for found in raw
-        ]
 
     def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
         starts = [(path, partial(self._client.get_children_async, self._absolute(path))) for path in paths]
@@ -318,9 +343,7 @@ class ZooKeeperStore:
 
     def _call(self, path: str, start: Callable[[], IAsyncResult]) -> Any:
         (result,) = self._pipeline([(path, start)])
-        if isinstance(result, StoreError):
-            raise result
-        return result
+        return _or_raise(result)
 
     def _pipeline(self, starts: Sequence[tuple[str, Callable[[], IAsyncResult]]]) -> list[Any]:
         """Starts operations in order and collects each one's value or :class:`StoreError`.
@@ -340,7 +363,7 @@ class ZooKeeperStore:
                         raise value
                     time.sleep(RETRY_PAUSE_S)
                     break
-                if isinstance(value, SessionExpiredError):
+                if isinstance(value, SessionExpiredError | UnimplementedError):
                     raise value
                 done.append(value)
                 deadline = time.monotonic() + self._operation_timeout_s
@@ -351,6 +374,12 @@ class ZooKeeperStore:
             return result.get(timeout=max(deadline - time.monotonic(), 0.001))
         except Exception as error:
             return to_store_error(error, path)
+
+    def _start_multi_read(self, paths: Sequence[str]) -> IAsyncResult:
+        result = self._client.handler.async_result()
+        # As kazoo's own requests are sent; it has no public way to send another.
+        self._client._call(MultiRead(tuple(map(self._absolute, paths))), result)  # noqa: SLF001
+        return result
 
     def _start_multi(self, ops: Sequence[Op]) -> IAsyncResult:
         transaction = self._client.transaction()
@@ -424,3 +453,9 @@ class ZooKeeperStore:
         for watch in watches:
             watch.arm()
             watch.fire()
+
+
+def _or_raise(value: T | StoreError) -> T:
+    if isinstance(value, StoreError):
+        raise value
+    return value

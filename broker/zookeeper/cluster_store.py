@@ -223,8 +223,16 @@ class ClusterStore:
         """Partitions whose state was ever written only."""
         tps = list(partitions)
         found = self.store.get_many([znodes.state_path(tp) for tp in tps])
+        # Most of many partitions have been the same since they were made: bytes that repeat are decoded once.
+        known: dict[tuple[bytes, int], LeaderAndIsr] = {}
+
+        def decode(tp: TopicPartition, data: bytes, version: int) -> LeaderAndIsr:
+            if (state := known.get((data, version))) is None:
+                state = known[data, version] = znodes.decode_state(tp, data, version)
+            return state
+
         return _readable(
-            (tp, partial(znodes.decode_state, tp, node[0], node[1].version))
+            (tp, partial(decode, tp, node[0], node[1].version))
             for tp, node in zip(tps, found, strict=True)
             if node is not None
         )

@@ -17,6 +17,7 @@ from broker.zookeeper.store import (
     SessionExpiredError,
     Stat,
     StoreError,
+    UnimplementedError,
 )
 
 _ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
@@ -32,6 +33,7 @@ _ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
     (zk_errors.RequestTimeoutError, ConnectionLossError),
     (zk_errors.ThrottledOpError, ConnectionLossError),
     (KazooTimeoutError, ConnectionLossError),
+    (zk_errors.UnimplementedError, UnimplementedError),
 )
 
 

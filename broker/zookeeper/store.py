@@ -42,6 +42,10 @@ class NotEmptyError(StoreError):
     """The node to be deleted has children."""
 
 
+class UnimplementedError(StoreError):
+    """The servers are too old for the request."""
+
+
 class SessionExpiredError(StoreError):
     """The session is gone, its ephemeral nodes with it; a new one follows by itself."""
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from broker.zookeeper.acl import Acl
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.connect_string import parse_connect_string
 from broker.zookeeper.embedded import EmbeddedStore
@@ -28,6 +29,7 @@ from broker.zookeeper.store import (
     SessionEvent,
     SetData,
     Stat,
+    StoreError,
 )
 from tests.support.ports import free_port
 from tests.support.wait import wait_until
@@ -114,6 +116,23 @@ def test_multis_have_the_same_semantics_in_both_stores(store):
     assert results[351] == [None]
     assert store.get_many(["/n0", "/missing"])[1] is None
     assert store.children_many(["/n0", "/missing"]) == [[], None]
+
+
+def test_many_nodes_are_read_in_the_order_asked_for_in_both_stores(store):
+    """More than fit into one request, with and without data, and some that are not there."""
+    for number in range(0, 260, 2):
+        store.create(f"/n{number}", b"x" * number)
+    found = store.get_many([f"/n{number}" for number in range(260)])
+    assert found == [None if number % 2 else store.get(f"/n{number}") for number in range(260)]
+
+
+def test_a_node_that_must_not_be_read_fails_the_reading_of_many(zookeeper):
+    store = connected(zookeeper.chroot())
+    store.create("/open", b"1")
+    store.create_with_acls("/closed", b"2", [Acl("digest", "somebody:else", "r")])
+    with pytest.raises(StoreError, match=r"/closed.*NoAuth"):
+        store.get_many(["/open", "/closed", "/missing"])
+    store.close()
 
 
 def test_ephemeral_nodes_name_their_session_and_go_with_it(zookeeper):

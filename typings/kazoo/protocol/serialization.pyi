@@ -1,5 +1,24 @@
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple, Self
+
+int_struct: struct.Struct
+multiheader_struct: struct.Struct
+stat_struct: struct.Struct
+
+def read_buffer(bytes: bytes, offset: int) -> tuple[bytes | None, int]: ...
+
+class MultiHeader(NamedTuple):
+    type: int
+    done: bool
+    err: int
+    @classmethod
+    def deserialize(cls, bytes: bytes, offset: int) -> tuple[Self, int]: ...
+
+class GetData:
+    type: ClassVar[int]
+    def __init__(self, path: str, watcher: Callable[[object], None] | None) -> None: ...
+    def serialize(self) -> bytearray: ...
 
 class Create:
     def __init__(self, path: str, data: bytes | None, acl: Sequence[object], flags: int) -> None: ...
