@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
@@ -36,7 +36,12 @@ class IndexFile:
     may race with them.
     """
 
-    def __init__(self, path: str | Path, entry: Struct, max_bytes: int) -> None:
+    def __init__(
+        self, path: str | Path, entry: Struct, max_bytes: int, *, among: Collection[str] | None = None
+    ) -> None:
+        """``among``: the names in its directory, by who has just listed them; then no look is needed for what is not
+        there.
+        """
         self.name = os.fspath(path)
         self._entry = entry
         self._size = entry.size
@@ -46,11 +51,12 @@ class IndexFile:
         self._write_failed = False
         # Whether its directory was synced since the file was made; told by who syncs.
         self.name_synced = True
-        self.exists = True
+        stored = 0
+        self.exists = among is None or self.name.rpartition("/")[2] in among
         try:
-            stored = os.stat(path).st_size // entry.size  # noqa: PTH116 - twice for each log at start-up
+            if self.exists:
+                stored = os.stat(path).st_size // entry.size  # noqa: PTH116 - twice for each log at start-up
         except FileNotFoundError:
-            stored = 0
             self.exists = False
         # Entries in the file and the bytes of those after them: replaced together, for a look-up on another
         # thread reads both at once. Only appends change the bytearray in place.

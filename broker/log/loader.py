@@ -191,7 +191,7 @@ def _find_segments(
     for name in names:
         if name.endswith(SEGMENT_SUFFIXES[1:]) and name[:20] not in known:
             (directory / name).unlink()
-    segments = [Segment.open(directory, base, config.segment_index_bytes) for base in bases]
+    segments = [Segment.open(directory, base, config.segment_index_bytes, among=names) for base in bases]
     set_limits(segments)
     for segment in segments:
         if parameters.cancel is not None and parameters.cancel.is_set():

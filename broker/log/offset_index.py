@@ -7,7 +7,7 @@ of the batch that starts at the position (so Kafka's DumpLogSegments checks it),
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from struct import Struct
 
@@ -20,9 +20,11 @@ ENTRY_BYTES = _ENTRY.size
 class OffsetIndex:
     """Kafka's OffsetIndex. Invariant: offsets and positions of the entries both rise."""
 
-    def __init__(self, path: str | Path, base_offset: int, max_bytes: int) -> None:
+    def __init__(
+        self, path: str | Path, base_offset: int, max_bytes: int, *, among: Collection[str] | None = None
+    ) -> None:
         self.base_offset = base_offset
-        self.file = IndexFile(path, _ENTRY, max_bytes)
+        self.file = IndexFile(path, _ENTRY, max_bytes, among=among)
 
     @property
     def is_full(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from broker.log.time_index import TimeIndex
 from broker.log.txn_index import TransactionIndex
 from broker.record.header import HEADER_BYTES, BatchHeader
 
-SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 DELETED_SUFFIX = ".deleted"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
@@ -52,8 +51,16 @@ class Segment(BatchFile):
     )
 
     def __init__(
-        self, directory: Path, base_offset: int, index_max_bytes: int, created_ms: int, suffix: str = ""
+        self,
+        directory: Path,
+        base_offset: int,
+        index_max_bytes: int,
+        created_ms: int,
+        suffix: str = "",
+        *,
+        among: Collection[str] | None = None,
     ) -> None:
+        """``among``: the names in ``directory``, by who has just listed them."""
         super().__init__(directory, base_offset, suffix)
         self.index_max_bytes = index_max_bytes
         self.created_ms = created_ms
@@ -62,13 +69,13 @@ class Segment(BatchFile):
         self.first_timestamp: int | None = None
         self.bytes_since_index_entry = 0
         self.dir_synced = True
-        self._open_indexes()
+        self._open_indexes(among)
         self.indexes_full = False
 
-    def _open_indexes(self) -> None:
-        base = self.base_offset
-        self.offset_index = OffsetIndex(self.file_name(INDEX_SUFFIX), base, self.index_max_bytes)
-        self.time_index = TimeIndex(self.file_name(TIME_INDEX_SUFFIX), base, self.index_max_bytes)
+    def _open_indexes(self, among: Collection[str] | None = None) -> None:
+        base, size = self.base_offset, self.index_max_bytes
+        self.offset_index = OffsetIndex(self.file_name(INDEX_SUFFIX), base, size, among=among)
+        self.time_index = TimeIndex(self.file_name(TIME_INDEX_SUFFIX), base, size, among=among)
         self.txn_index = TransactionIndex(self.file_name(TXN_INDEX_SUFFIX))
 
     @classmethod
@@ -97,9 +104,17 @@ class Segment(BatchFile):
         return segment
 
     @classmethod
-    def open(cls, directory: Path, base_offset: int, index_max_bytes: int, suffix: str = "") -> Segment:
+    def open(
+        cls,
+        directory: Path,
+        base_offset: int,
+        index_max_bytes: int,
+        suffix: str = "",
+        *,
+        among: Collection[str] | None = None,
+    ) -> Segment:
         """A segment that is on disk. Its files are opened when they are needed first."""
-        segment = cls(directory, base_offset, index_max_bytes, 0, suffix)
+        segment = cls(directory, base_offset, index_max_bytes, 0, suffix, among=among)
         stat = os.stat(segment.file_name(LOG_SUFFIX))  # noqa: PTH116 - once for each log at start-up
         segment.size = stat.st_size
         segment.created_ms = stat.st_mtime_ns // 1_000_000

@@ -7,7 +7,7 @@ that the segment's highest timestamp is known without reading it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from struct import Struct
 
@@ -20,9 +20,11 @@ ENTRY_BYTES = _ENTRY.size
 class TimeIndex:
     """Kafka's TimeIndex. Invariant: timestamps rise strictly, offsets do not fall."""
 
-    def __init__(self, path: str | Path, base_offset: int, max_bytes: int) -> None:
+    def __init__(
+        self, path: str | Path, base_offset: int, max_bytes: int, *, among: Collection[str] | None = None
+    ) -> None:
         self.base_offset = base_offset
-        self.file = IndexFile(path, _ENTRY, max_bytes)
+        self.file = IndexFile(path, _ENTRY, max_bytes, among=among)
         self._last_timestamp: int | None = None
 
     @property

@@ -35,7 +35,7 @@ def calls(monkeypatch, tmp_path) -> Counter[str]:
 
         monkeypatch.setattr(os, name, call)
 
-    for name in ("listdir", "open", "ftruncate", "rename", "replace", "unlink"):
+    for name in ("listdir", "stat", "open", "ftruncate", "rename", "replace", "unlink"):
         count(name)
     return counted
 
@@ -58,10 +58,18 @@ def test_a_clean_log_is_opened_by_one_look_at_its_directory(tmp_path, calls) -> 
     calls.clear()
     manager, log = started(tmp_path)
     assert contents(log) == [(0, b"x")]
-    assert {name: count for name, count in calls.items() if count} == {"listdir": 1}
+    assert {name: count for name, count in calls.items() if count} == {"listdir": 1, "stat": 4}
     calls.clear()
     manager.shutdown()
     assert not +calls, "nothing was appended: closing it again changes no file"
+
+
+def test_of_an_idle_log_no_file_is_looked_for_that_its_directory_does_not_list(tmp_path, calls) -> None:
+    closed_with(tmp_path)
+    calls.clear()
+    manager, _ = started(tmp_path)
+    assert {name: count for name, count in calls.items() if count} == {"listdir": 1, "stat": 1}, "its .log"
+    manager.shutdown()
 
 
 def open_files() -> int:
