@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 import structlog
@@ -30,7 +30,7 @@ class Watch:
         self.stop = threading.Event()
         self.problems: list[str] = []
         self._beats: dict[str, float] = {}
-        self._idents: dict[str, int] = {}
+        self._crews: dict[str, Callable[[], Iterable[int]]] = {}
         self._expected: tuple[str, ...] = ()
 
     def problem(self, what: str) -> None:
@@ -56,11 +56,16 @@ class Watch:
         """Who goes by that name gets on."""
         self._beats[name] = time.monotonic()
 
+    def crew(self, name: str, idents: Callable[[], Iterable[int]]) -> None:
+        """The threads that do what ``name`` does: it gets on while one of them does."""
+        self._crews[name] = idents
+
     def run(self, name: str, step: Callable[[], None]) -> threading.Thread:
         """A thread that repeats ``step`` to the end; any error of it is a problem."""
 
         def body() -> None:
-            self._idents[name] = threading.get_ident()
+            ident = threading.get_ident()
+            self.crew(name, lambda: (ident,))
             try:
                 while not self.stop.is_set():
                     self.beat(name)
@@ -80,9 +85,13 @@ class Watch:
         return [
             name
             for name, beat in list(self._beats.items())
-            if now - max(beat, last_taken.get(self._idents.get(name, 0), 0)) > self.stall_s
+            if now - max(beat, self._last_sign_of(name)) > self.stall_s
             or now - beat > _LONGEST_STEP * self.stall_s
         ]
+
+    def _last_sign_of(self, name: str) -> float:
+        idents = self._crews[name]() if name in self._crews else ()
+        return max((last_taken.get(ident, 0) for ident in idents), default=0)
 
     def give_up(self, what: str) -> None:
         """For a problem that leaves threads hanging: all stacks on standard error."""
