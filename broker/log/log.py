@@ -73,7 +73,7 @@ class Log(LocalLog):
         inline.
         """
         rules = self.rules
-        if rules.target_codec is None and not rules.looks_inside:
+        if not rules.may_walk:
             return False
         headers = list(iter_batches(records))
         if validator.needs_recompression(headers, rules):

@@ -23,6 +23,8 @@ _ACKS_TIMEOUT = Struct(">hi")
 _PARTITION_V3 = Struct(">ihqq")
 _PARTITION_V5 = Struct(">ihqqq")
 _LEADER = Struct(">BBBiiB")
+_NO_MORE = b"\1\0\0"  # no record errors, no message, no tags
+_NULL_ARRAY = "null array in Produce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,17 @@ def parse_produce_request(body: memoryview, version: int, most: int = sys.maxsiz
         acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, reader.position)
         reader.position += _ACKS_TIMEOUT.size
         topics = []
-        left = most - (count := _length(reader))
+        left = most - (count := reader.array_length())
+        if count < 0:
+            raise ProtocolError(_NULL_ARRAY)
         for _ in range(count):
             topic = reader.nullable_string()
             if topic is None:
                 raise ProtocolError("null topic name in Produce")
             partitions = []
-            left -= (count := _length(reader))
+            left -= (count := reader.array_length())
+            if count < 0:  # it would make room for more
+                raise ProtocolError(_NULL_ARRAY)
             if left < 0:
                 raise TooManyElements(f"Produce v{version} of more than {most} topics and partitions")
             for _ in range(count):
@@ -83,14 +89,6 @@ def parse_produce_request(body: memoryview, version: int, most: int = sys.maxsiz
     if reader.position != len(body):
         raise ProtocolError(f"{len(body) - reader.position} bytes left after Produce v{version}")
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
-
-
-def _length(reader: Reader) -> int:
-    """Of an array that may not be null: a negative one would make room for more."""
-    length = reader.array_length()
-    if length < 0:
-        raise ProtocolError("null array in Produce")
-    return length
 
 
 def encode_produce_response(
@@ -142,6 +140,9 @@ def _encode_flexible(
                     outcome.log_start_offset,
                 )
             )
+            if outcome.message is None and outcome.leader is None and not outcome.record_errors:
+                parts.append(_NO_MORE)
+                continue
             parts.append(write_uvarint(len(outcome.record_errors) + 1))
             for at, text in outcome.record_errors:
                 parts += (_INT32.pack(at), _compact_string(text), b"\0")

@@ -84,7 +84,7 @@ class FlexibleReader(Reader):
 
     __slots__ = ()
 
-    def _length(self) -> int:
+    def array_length(self) -> int:
         first = self.body[self.position]
         if first < 0x80:
             self.position += 1
@@ -93,15 +93,12 @@ class FlexibleReader(Reader):
         return length - 1
 
     def nullable_string(self) -> str | None:
-        length = self._length()
+        length = self.array_length()
         return None if length < 0 else str(self.take(length), "utf-8")
 
     def nullable_bytes(self) -> memoryview | None:
-        length = self._length()
+        length = self.array_length()
         return None if length < 0 else self.take(length)
-
-    def array_length(self) -> int:
-        return self._length()
 
     def end_struct(self) -> None:
         if self.body[self.position] == 0:  # as good as always

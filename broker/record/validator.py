@@ -8,7 +8,7 @@ sequences (see ``log.producer_state``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -84,10 +84,14 @@ class BatchRules:
     keys_required: bool = False
     target_codec: int | None = None
     level: int | None = None
+    looks_inside: bool = field(init=False)
+    may_walk: bool = field(init=False)
 
-    @property
-    def looks_inside(self) -> bool:
-        return self.keys_required or self.before_max_ms < LONG_MAX
+    def __post_init__(self) -> None:
+        """What follows from them: each batch is asked."""
+        looks_inside = self.keys_required or self.before_max_ms < LONG_MAX
+        object.__setattr__(self, "looks_inside", looks_inside)
+        object.__setattr__(self, "may_walk", looks_inside or self.target_codec is not None)
 
     def walks(self, codec_id: int) -> bool:
         """Whether every record of a batch with this codec is looked at for the config's sake."""
@@ -124,7 +128,11 @@ def check_batches(
                 Errors.INVALID_TIMESTAMP,
                 f"{where}: a producer must not set the timestamp type LogAppendTime on a CreateTime topic",
             )
-        if origin is not AppendOrigin.COORDINATOR and rules.walks(header.attributes & 0x07):
+        if (
+            rules.may_walk
+            and origin is not AppendOrigin.COORDINATOR
+            and rules.walks(header.attributes & 0x07)
+        ):
             header = _check_inside(records, position, header, rules, now_ms, where)
         if header.max_timestamp > now_ms + rules.after_max_ms and not rules.log_append_time:
             raise KafkaError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,6 +39,9 @@ class Broker:
 
     def local_log(self, _topic_partition: TopicPartition) -> GzipTopic:
         return GzipTopic()
+
+    def partition(self, _topic_partition: TopicPartition) -> SimpleNamespace:
+        return SimpleNamespace(log=GzipTopic())
 
     def submit(self, work: Callable[[], None], request: Request | None = None, *, dear: bool = False) -> bool:
         self.dear.append(dear)

@@ -57,9 +57,9 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         return ctx.queue_for(request, lambda: _handle_many(request, ctx), dear=True)
     if _is_refused(request, message):
         return Verdict.SERVED
-    walked = _records_to_walk(message, ctx)
-    if walked is None and _append(request, message, ctx, inline=True):
+    if _append(request, message, ctx, inline=True):
         return Verdict.SERVED
+    walked = _records_to_walk(message, ctx)
     # To compress lets the interpreter's lock go, so several may; to walk records keeps it.
     is_dear = walked is None or walked > _FEW_RECORDS
     return ctx.queue_for(request, lambda: _append_here(request, ctx), dear=is_dear)
@@ -106,9 +106,9 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
                 refused[topic_partition] = PartitionResponse(_not_here(topic_partition, ctx))
             elif records is not None:
                 if len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & CODEC_MASK:
-                    packed += len(records)
-                    if inline and packed > _INLINE_BYTES:  # of all partitions together
-                        return False
+                    packed += len(records)  # of all partitions together
+                if inline and (packed > _INLINE_BYTES or partition.log.needs_recompression(records)):
+                    return False
                 try:
                     if not inspect(records, ctx.depth, partition.log.rules, topic_partition, inline=inline):
                         return False
