@@ -149,10 +149,13 @@ def broker_addresses(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _address_between(broker: Mapping[str, Any]) -> str:
-    """`host:port`, empty where it has no such listener."""
+    """`host:port`, an IPv6 address in brackets; empty where it has no such listener."""
     matches = map(_LISTENER.fullmatch, broker["properties"]["advertised.listeners"].split(","))
-    found = [f"{each['host']}:{each['port']}" for each in matches if each and each["name"].upper() == BETWEEN]
-    return found[0] if found else ""
+    found = [each for each in matches if each and each["name"].upper() == BETWEEN]
+    if not found:
+        return ""
+    host, port = found[0]["host"], found[0]["port"]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def broker_unreached(hosts: Iterable[Mapping[str, Any]], all_are_up: bool) -> list[str]:

@@ -184,6 +184,18 @@ def test_the_brokers_own_listeners_are_looked_for_where_they_are_advertised():
     assert listeners.broker_addresses([{"broker_all": filters.broker_instances(SETTINGS)}, {}]) == []
 
 
+def test_the_brokers_own_listeners_at_ipv6_are_looked_for_and_told_of_in_brackets():
+    one = {
+        "inventory_hostname": "a",
+        "broker_all": brokers_of("2001:db8::1", 1),
+        "broker_reached": {"unreached": {"[2001:db8::1]:9091": "No route to host"}},
+    }
+    assert listeners.broker_addresses([one]) == ["[2001:db8::1]:9091"]
+    assert listeners.broker_unreached([one], True) == [
+        "a cannot connect to broker 1 on a at [2001:db8::1]:9091 (No route to host)"
+    ]
+
+
 def test_a_firewall_is_told_of_with_both_hosts_the_address_and_the_port():
     closed = hosts_that_saw(a={B: "no answer within 4 s"}, c={B: "No route to host"})
     for all_are_up in (True, False):
