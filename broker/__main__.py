@@ -386,7 +386,9 @@ def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]
 
 
 def _print_ready(server: Any, config: Any, data_dir: Path) -> None:
-    address = f"{config.listeners[0].host or '127.0.0.1'}:{server.bound_port}"
+    from broker.config.endpoint import host_port
+
+    address = host_port(config.listeners[0].host or "127.0.0.1", server.bound_port)
     name, reset = ("\033[1;32m", "\033[0m") if sys.stdout.isatty() else ("", "")
     http = server.http.url
     print(

@@ -83,10 +83,38 @@ def broker_strangers(
     ]
 
 
+def broker_any_without_own(hosts: Iterable[Mapping[str, Any]], port: int | str) -> bool:
+    """Returns whether brokers of one of these hosts are to have no listener of their own.
+
+    `hosts`: their variables, `port` where they have no `broker_internal_port`.
+    """
+    return any(_own_port_of(host, port) == 0 for host in hosts)
+
+
+def broker_speaks_between(hosts: Iterable[Mapping[str, Any]]) -> bool:
+    """Returns whether a broker speaks by a listener of brokers alone, by any host's files or by its registration.
+
+    Takes the variables of the hosts: `broker_speak.stdout` has the lines that say so in a host's properties files,
+    `broker_quorum_looked` what zookeeper_quorum_info found there. Either is missing where nobody looked.
+    """
+    return any(
+        host.get("broker_speak", {}).get("stdout")
+        or any(
+            each.get("speaks_by") == BETWEEN
+            for each in (host.get("broker_quorum_looked", {}).get("registered") or {}).values()
+        )
+        for host in hosts
+    )
+
+
+def _own_port_of(host: Mapping[str, Any], port: int | str) -> int:
+    return broker_own_port(host.get("broker_internal_port", port), host.get("broker_properties") or {})
+
+
 def _is_to_speak_between(host: Mapping[str, Any], port: int | str) -> bool:
     properties = host.get("broker_properties") or {}
     by_hand = _text(properties.get("inter.broker.listener.name", BETWEEN)).upper()
-    return by_hand == BETWEEN and broker_own_port(host.get("broker_internal_port", port), properties) > 0
+    return by_hand == BETWEEN and _own_port_of(host, port) > 0
 
 
 def _names(endpoints: Iterable[str]) -> set[str]:
@@ -149,10 +177,13 @@ def broker_addresses(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _address_between(broker: Mapping[str, Any]) -> str:
-    """`host:port`, empty where it has no such listener."""
+    """`host:port`, an IPv6 address in brackets; empty where it has no such listener."""
     matches = map(_LISTENER.fullmatch, broker["properties"]["advertised.listeners"].split(","))
-    found = [f"{each['host']}:{each['port']}" for each in matches if each and each["name"].upper() == BETWEEN]
-    return found[0] if found else ""
+    found = [each for each in matches if each and each["name"].upper() == BETWEEN]
+    if not found:
+        return ""
+    host, port = found[0]["host"], found[0]["port"]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def broker_unreached(hosts: Iterable[Mapping[str, Any]], all_are_up: bool) -> list[str]:
@@ -190,6 +221,8 @@ class FilterModule:
             "broker_own_port": broker_own_port,
             "broker_between": broker_between,
             "broker_strangers": broker_strangers,
+            "broker_any_without_own": broker_any_without_own,
+            "broker_speaks_between": broker_speaks_between,
             "broker_ports": broker_ports,
             "broker_port_clashes": broker_port_clashes,
             "broker_addresses": broker_addresses,

@@ -34,19 +34,19 @@ def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
         "data_dir": f"{settings['data_dir']}/broker-{broker_id}",
         "port": port,
         "http_port": http_port,
-        "url": f"http://{settings['http_address']}:{http_port}",
+        "url": f"http://{host_port(settings['http_address'], http_port)}",
     }
     own = {
         "broker.id": broker_id,
-        "listeners": f"PLAINTEXT://{settings['listen_host']}:{port}",
-        "advertised.listeners": f"PLAINTEXT://{settings['advertised_host']}:{port}",
+        "listeners": f"PLAINTEXT://{host_port(settings['listen_host'], port)}",
+        "advertised.listeners": f"PLAINTEXT://{host_port(settings['advertised_host'], port)}",
         "log.dirs": instance["data_dir"],
         "landline.http.port": http_port,
     }
     if int(settings["internal_port"]):
         internal = int(settings["internal_port"]) + step
-        own["listeners"] += f",{BETWEEN}://{settings['listen_host']}:{internal}"
-        own["advertised.listeners"] += f",{BETWEEN}://{settings['advertised_host']}:{internal}"
+        own["listeners"] += f",{BETWEEN}://{host_port(settings['listen_host'], internal)}"
+        own["advertised.listeners"] += f",{BETWEEN}://{host_port(settings['advertised_host'], internal)}"
         own["listener.security.protocol.map"] = f"{CLIENTS}:PLAINTEXT,{BETWEEN}:PLAINTEXT"
         own["inter.broker.listener.name"] = settings["between"]
     if settings["http_host"]:
@@ -60,8 +60,11 @@ def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
 def broker_urls(hosts: Iterable[Mapping[str, Any]], http_port: int, port_step: int) -> list[str]:
     """Returns the HTTP addresses of all brokers of all hosts; takes the hosts' inventory variables."""
     return [
-        f"http://{host.get('broker_http_host') or host.get('broker_advertised_host') or address(host)}:"
-        f"{int(host.get('broker_http_port', http_port)) + k * int(host.get('broker_port_step', port_step))}"
+        "http://"
+        + host_port(
+            host.get("broker_http_host") or host.get("broker_advertised_host") or address(host),
+            int(host.get("broker_http_port", http_port)) + k * int(host.get("broker_port_step", port_step)),
+        )
         for host in hosts
         for k in range(int(host.get("broker_count", host.get("brokers_per_host", 1))))
     ]
@@ -103,12 +106,20 @@ def broker_id_clashes(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def zookeeper_connect(hosts: Iterable[Mapping[str, Any]], port: int, chroot: str = "") -> str:
     """Returns Kafka's zookeeper.connect for these servers; takes the hosts' inventory variables."""
-    return ",".join(f"{host.get('zookeeper_address') or address(host)}:{port}" for host in hosts) + chroot
+    return (
+        ",".join(host_port(host.get("zookeeper_address") or address(host), port) for host in hosts) + chroot
+    )
 
 
 def address(host: Mapping[str, Any]) -> str:
     """Returns where others reach a host, from its inventory variables."""
     return str(host.get("ansible_host") or host["inventory_hostname"])
+
+
+def host_port(host: object, port: int | str) -> str:
+    """Returns host:port as URLs and Kafka's properties have it: an IPv6 address in brackets."""
+    name = str(host)
+    return f"[{name}]:{port}" if ":" in name and not name.startswith("[") else f"{name}:{port}"
 
 
 def text(value: object) -> str:
@@ -131,4 +142,5 @@ class FilterModule:
             "broker_ids": broker_ids,
             "broker_id_clashes": broker_id_clashes,
             "zookeeper_connect": zookeeper_connect,
+            "host_port": host_port,
         }

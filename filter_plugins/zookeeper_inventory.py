@@ -19,7 +19,7 @@ def zookeeper_lines(hosts: Iterable[Mapping[str, Any]], peer_port: int, election
     lines = {}
     for place, host in enumerate(hosts, 1):
         address = str(host.get("zookeeper_address") or host.get("ansible_host") or host["inventory_hostname"])
-        bracketed = f"[{address}]" if ":" in address else address
+        bracketed = f"[{address}]" if ":" in address and not address.startswith("[") else address
         lines[str(host.get("zookeeper_id") or place)] = f"{bracketed}:{peer_port}:{election_port}"
     return lines
 

@@ -68,8 +68,9 @@ def main() -> None:
         if attempt + 1 < params["retries"]:
             time.sleep(params["delay"])
     state = "answers ruok but has no quorum" if alive else "does not answer ruok"
+    server = f"[{params['host']}]" if ":" in params["host"] else params["host"]
     module.fail_json(
-        msg=f"ZooKeeper on {params['host']}:{params['port']} {state} (is ruok in 4lw.commands.whitelist?)"
+        msg=f"ZooKeeper on {server}:{params['port']} {state} (is ruok in 4lw.commands.whitelist?)"
     )
 
 

@@ -54,7 +54,8 @@ servers:
   returned: always
 registered:
   description:
-    - By id, the brokers that are registered in it, each with its C(endpoints), as NAME://host:port.
+    - By id, the brokers that are registered in it, each with its C(endpoints), as NAME://host:port, and the listener
+      that it C(speaks_by), empty where it does not say.
     - Null where no server would say.
   type: dict
   returned: always

@@ -19,6 +19,7 @@ TIMEOUT_S = 3.0
 _SESSION_MS = 6000
 _GET_DATA, _GET_CHILDREN, _CLOSE = 4, 8, -11
 _NO_NODE = -101
+_SPEAKS_BY = "landline_inter_broker_listener"  # of our brokers' registrations alone
 _CONNECT = struct.Struct(">iqiqi16sb")
 _ANSWER = struct.Struct(">iqi")
 _INT = struct.Struct(">i")
@@ -120,24 +121,24 @@ def _text_at(answer: bytes, at: int) -> bytes:
 
 
 def registered_brokers(host: str, port: int, chroot: str) -> dict[str, dict[str, Any]]:
-    """Returns the `endpoints` (NAME://host:port) of each broker in ``/brokers/ids``, by id, as Kafka writes them.
-    Raises OSError, TreeError, ValueError.
+    """Returns the `endpoints` (NAME://host:port) of each broker in ``/brokers/ids``, by id, as Kafka writes them, and
+    the listener that it `speaks_by`, empty where it does not say. Raises OSError, TreeError, ValueError.
     """
     with Tree(host, port, chroot) as tree:
         found = {each: tree.data(f"/brokers/ids/{each}") for each in tree.children("/brokers/ids")}
     return {
-        str(int(broker_id)): {"endpoints": _endpoints(data)}
+        str(int(broker_id)): _told_by(data)
         for broker_id, data in found.items()
         if data  # it went meanwhile
     }
 
 
-def _endpoints(registration: bytes) -> list[str]:
+def _told_by(registration: bytes) -> dict[str, Any]:
     try:
         told = json.loads(registration)
     except RecursionError:
         told = None
     endpoints = told.get("endpoints") or [] if isinstance(told, dict) else None
-    if not isinstance(endpoints, list):
+    if not isinstance(told, dict) or not isinstance(endpoints, list):
         raise TreeError("a broker's registration is none of Kafka's")
-    return list(map(str, endpoints))
+    return {"endpoints": list(map(str, endpoints)), "speaks_by": str(told.get(_SPEAKS_BY) or "")}

@@ -9,7 +9,7 @@ import paramiko  # type: ignore[import-untyped]
 from fabric import Config, Connection
 
 from sparkctl.errors import Error
-from sparkctl.inventory import Host
+from sparkctl.inventory import Host, host_port
 
 CONNECT_TIMEOUT_S = 15
 COMMAND_TIMEOUT_S = 180
@@ -59,5 +59,7 @@ def run(connection: Connected, host: Host, command: str) -> Ran:
             command, hide=True, warn=True, timeout=COMMAND_TIMEOUT_S, in_stream=False, pty=False
         )
     except (OSError, EOFError, paramiko.SSHException) as error:
-        raise Error(f"{host.name}: no ssh to {host.user}@{host.address}:{host.port}: {error}") from error
+        raise Error(
+            f"{host.name}: no ssh to {host.user}@{host_port(host.address, host.port)}: {error}"
+        ) from error
     return Ran(done.exited, done.stdout + done.stderr)

@@ -25,6 +25,11 @@ MASTER_GROUP, WORKERS_GROUP = "spark_master", "spark_workers"
 READ_TIMEOUT_S = 60
 
 
+def host_port(host: str, port: int) -> str:
+    """``host:port`` as URLs have it: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """One host, as the controller reaches it; ``peer_address`` is how the other hosts do."""
@@ -58,12 +63,12 @@ class SparkCluster:
     @property
     def url(self) -> str:
         """What workers and drivers connect to."""
-        return f"spark://{self.master.peer_address}:{self.master_port}"
+        return f"spark://{host_port(self.master.peer_address, self.master_port)}"
 
     @property
     def ui_json(self) -> str:
         """Where the master says how its cluster is."""
-        return f"http://{self.master.address}:{self.master_ui_port}/json/"
+        return f"http://{host_port(self.master.address, self.master_ui_port)}/json/"
 
 
 def read_inventory(source: str | None = None) -> SparkCluster:

@@ -16,6 +16,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BOOTSTRAP_ENV = "LANDLINE_BOOTSTRAP_SERVERS"
 
 
+def host_port(host: str, port: int) -> str:
+    """``host:port`` as URLs and clients have it: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Broker:
     """One broker as the role `broker` lays it out on its host."""
@@ -34,11 +39,11 @@ class Broker:
 
     @property
     def url(self) -> str:
-        return f"http://{self.address}:{self.http_port}"
+        return f"http://{host_port(self.address, self.http_port)}"
 
     @property
     def bootstrap(self) -> str:
-        return f"{self.address}:{self.port}"
+        return host_port(self.address, self.port)
 
 
 class Inventory:

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tools.inventory import BOOTSTRAP_ENV, Inventory
+from tools.inventory import BOOTSTRAP_ENV, Inventory, host_port
 
 TIMEOUT_S = 15.0
 _UNREACHED = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._MSG_TIMED_OUT}  # noqa: SLF001 (their names)
@@ -58,7 +58,7 @@ def list_topics(servers: str | None) -> None:
     click.echo(f"cluster {found.cluster_id}")
     for broker in sorted(found.brokers.values(), key=lambda each: each.id):
         role = ", controller" if broker.id == found.controller_id else ""
-        click.echo(f"broker {broker.id} at {broker.host}:{broker.port}{role}")
+        click.echo(f"broker {broker.id} at {host_port(str(broker.host), broker.port)}{role}")
     for name, topic in sorted(found.topics.items()):
         replicas = max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
         click.echo(f"topic {name}: {len(topic.partitions)} partitions, {replicas} replicas")

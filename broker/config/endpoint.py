@@ -1,4 +1,4 @@
-"""A listener's address, as Kafka's EndPoint."""
+"""A listener's address, as Kafka's EndPoint, and addresses in words."""
 
 from __future__ import annotations
 
@@ -15,5 +15,9 @@ class Endpoint:
     security_protocol: str = "PLAINTEXT"
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.listener_name}://{host}:{self.port}"
+        return f"{self.listener_name}://{host_port(self.host, self.port)}"
+
+
+def host_port(host: str, port: int | str) -> str:
+    """``host:port`` as URLs have it, and Kafka's properties: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from broker.config.endpoint import host_port
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import ProtocolError
 from broker.protocol.one_body import OneBody
@@ -181,7 +182,7 @@ class _Sender:
                 _log.warning(
                     "controller_cannot_reach_broker",
                     broker=self._address.broker_id,
-                    address=f"{self._address.host}:{self._address.port}",
+                    address=host_port(self._address.host, self._address.port),
                     api=outgoing.api.name,
                     reason=str(error),
                     action="trying again until the broker answers or is gone",

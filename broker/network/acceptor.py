@@ -167,8 +167,7 @@ def _bind(endpoint: Endpoint, receive_buffer: int) -> socket.socket:
     except OSError as error:
         reason = "the port is in use" if error.errno == errno.EADDRINUSE else str(error)
         raise BindError(
-            f"cannot bind listener {endpoint.listener_name}://{endpoint.host}:{endpoint.port}: {reason}; "
-            "stop the other process or change listeners"
+            f"cannot bind listener {endpoint}: {reason}; stop the other process or change listeners"
         ) from error
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+from broker.config.endpoint import host_port
 from broker.protocol import codec, framing
 from broker.protocol.errors import ProtocolError
 
@@ -58,6 +59,7 @@ class BrokerChannel:
         self.host = host
         self.port = port
         self._client_id = client_id
+        self._address = host_port(host, port)
         self._connect_timeout_s = connect_timeout_ms / 1000
         self.request_timeout_s = request_timeout_ms / 1000
         self._receive_buffer_bytes = receive_buffer_bytes
@@ -70,7 +72,7 @@ class BrokerChannel:
         self._buffer = bytearray(_FIRST_BYTES)
 
     def __repr__(self) -> str:
-        return f"<BrokerChannel {self.host}:{self.port} {self._client_id}>"
+        return f"<BrokerChannel {self._address} {self._client_id}>"
 
     def request(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
         """Sends a message given as a mapping and returns the decoded response entity. Raises ProtocolError, too."""
@@ -89,7 +91,7 @@ class BrokerChannel:
             yield
         except ProtocolError as error:
             self._disconnect()
-            raise ProtocolError(f"broker at {self.host}:{self.port} answered nonsense: {error}") from error
+            raise ProtocolError(f"broker at {self._address} answered nonsense: {error}") from error
 
     def request_raw(
         self, api_key: int, version: int, body: Sequence[bytes | bytearray | memoryview]
@@ -123,7 +125,7 @@ class BrokerChannel:
         (correlation_id,) = framing.INT32.unpack_from(frame)
         if correlation_id != self._correlation_id:
             raise ChannelError(
-                f"broker at {self.host}:{self.port} answered request {correlation_id}, not {self._correlation_id}"
+                f"broker at {self._address} answered request {correlation_id}, not {self._correlation_id}"
             )
         return frame[framing.response_body_offset(api_key, version, frame) :]
 
@@ -131,7 +133,7 @@ class BrokerChannel:
         """The size of the answer that begins in ``announced``, without these 4 bytes. Raises ChannelError."""
         (size,) = framing.INT32.unpack_from(announced)
         if size < 4 or size > self._max_response_bytes:
-            raise ChannelError(f"broker at {self.host}:{self.port} announced an answer of {size} bytes")
+            raise ChannelError(f"broker at {self._address} announced an answer of {size} bytes")
         return int(size)
 
     @contextmanager
@@ -168,7 +170,7 @@ class BrokerChannel:
 
     def _error(self, error: OSError) -> ChannelError:
         kind = RefusedError if isinstance(error, ConnectionRefusedError) else ChannelError
-        return kind(f"broker at {self.host}:{self.port}: {error}")
+        return kind(f"broker at {self._address}: {error}")
 
     def close(self) -> None:
         """Ends the connection and interrupts a request under way; later requests are refused."""
@@ -195,7 +197,7 @@ class BrokerChannel:
         if self._socket is not None:
             return self._socket
         if self._closed:
-            raise ChannelError(f"channel to {self.host}:{self.port} is closed")
+            raise ChannelError(f"channel to {self._address} is closed")
         connection = socket.create_connection((self.host, self.port), self._connect_timeout_s)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -205,7 +207,7 @@ class BrokerChannel:
         with self._lock:
             self._socket = connection
         if self._closed:  # closed while it connected
-            raise ChannelError(f"channel to {self.host}:{self.port} is closed")
+            raise ChannelError(f"channel to {self._address} is closed")
         return connection
 
     def _disconnect(self) -> None:
@@ -232,5 +234,5 @@ class BrokerChannel:
         while target:
             received = connection.recv_into(target)
             if received == 0:
-                raise ChannelError(f"broker at {self.host}:{self.port} closed the connection")
+                raise ChannelError(f"broker at {self._address} closed the connection")
             target = target[received:]

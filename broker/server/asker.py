@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from broker.config.endpoint import host_port
 from broker.config.log_dirs import log_dir_paths
 from broker.log.errors import LogDirError
 from broker.log.meta_properties import MetaProperties, read_meta_properties
@@ -90,7 +91,7 @@ def _http_url(properties: Mapping[str, str]) -> str | None:
     if not port.isdecimal() or int(port) == 0:
         return None
     host = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else host  # noqa: S104 - asked, not bound
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://{host_port(host, port)}"
 
 
 def recovery_progress(asker: Asker) -> Callable[[], int]:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import structlog
 
+from broker.config.endpoint import host_port
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
 from broker.server.http_connections import HttpConnection, HttpConnections
@@ -107,8 +108,7 @@ class HttpEndpoint:
         """Where it answers, as people type it; empty when it is off."""
         if self.port < 0:
             return ""
-        host = self._host or "127.0.0.1"
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return f"http://{host_port(self._host or '127.0.0.1', self.port)}"
 
     def answer(self, path: str) -> Answer:
         """Status, content type and body for a GET of ``path``."""
@@ -132,7 +132,7 @@ class HttpEndpoint:
             if in_use and self._is_default_port:
                 return self._bind(0)
             raise BindError(
-                f"cannot bind the HTTP endpoint to {self._host or '*'}:{self._port}: "
+                f"cannot bind the HTTP endpoint to {host_port(self._host or '*', self._port)}: "
                 f"{'the port is in use' if in_use else error}; "
                 "stop the other process or change landline.http.port (-1 turns it off)"
             ) from error

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from broker.config.endpoint import Endpoint
+from broker.config.endpoint import Endpoint, host_port
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import ProtocolError
 from broker.replication.broker_channel import BrokerChannel, ChannelError
@@ -82,7 +82,7 @@ def _partitions(cluster: ClusterStore, broker_id: int, default_min_isr: int) -> 
 
 def _member(broker: LiveBroker) -> Member:
     endpoint = _endpoint(broker)
-    address = "nowhere" if endpoint is None else f"{endpoint.host}:{endpoint.port}"
+    address = "nowhere" if endpoint is None else host_port(endpoint.host, endpoint.port)
     names = frozenset(endpoint.listener_name for endpoint in broker.registration.endpoints)
     return Member(broker.broker_id, broker.epoch, broker.session_id, address, listeners=names)
 

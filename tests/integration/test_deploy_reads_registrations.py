@@ -46,8 +46,8 @@ def test_registered_brokers_are_read_with_their_endpoints(registrations):
     for broker_id in (7, 1001):
         register(broker_id, json.dumps(KAFKA))
     assert quorum_info.ask_for_brokers(connect, states) == {
-        "7": {"endpoints": ["PLAINTEXT://kafka-7:9092"]},
-        "1001": {"endpoints": ["PLAINTEXT://kafka-7:9092"]},
+        "7": {"endpoints": ["PLAINTEXT://kafka-7:9092"], "speaks_by": ""},
+        "1001": {"endpoints": ["PLAINTEXT://kafka-7:9092"], "speaks_by": ""},
     }
 
 

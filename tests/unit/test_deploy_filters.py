@@ -1,8 +1,10 @@
 """From a host's settings to its brokers: the filters of the role `broker`."""
 
 import pytest
+import yaml
+from jinja2.sandbox import SandboxedEnvironment
 
-from tests.support.deploy_code import load
+from tests.support.deploy_code import ROOT, load
 
 filters = load("filter_plugins/landline.py")
 zookeeper = load("filter_plugins/zookeeper_inventory.py")
@@ -119,6 +121,44 @@ def test_the_clusters_addresses_follow_each_hosts_own_settings():
         "http://b:9500",
         "http://kafka-c:8092",
     ]
+
+
+def test_an_ipv6_address_stands_in_brackets_in_urls_and_listeners():
+    """One that is in brackets already, as it had to be written before, stays so."""
+    for address in ("2001:db8::1", "[2001:db8::1]"):
+        settings = {"listen_host": "::", "advertised_host": address, "http_address": address}
+        changed = {**SETTINGS, **settings, "internal_port": 9091, "between": "BROKER"}
+        broker = filters.broker_instances(changed)[0]
+        properties = broker["properties"]
+        assert broker["url"] == "http://[2001:db8::1]:8092"
+        assert properties["listeners"] == "PLAINTEXT://[::]:9092,BROKER://[::]:9091"
+        advertised = "PLAINTEXT://[2001:db8::1]:9092,BROKER://[2001:db8::1]:9091"
+        assert properties["advertised.listeners"] == advertised
+        host = {"inventory_hostname": "a", "ansible_host": address}
+        assert filters.broker_urls([host], 8092, 10) == ["http://[2001:db8::1]:8092"]
+        assert filters.zookeeper_connect([host], 2181, "/kafka") == "[2001:db8::1]:2181/kafka"
+        lines = zookeeper.zookeeper_lines([host], 2888, 3888)
+        assert lines == {"1": "[2001:db8::1]:2888:3888"}
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("roles/spark/vars/main.yml", "spark_master_url"),
+        ("roles/journal_shipper/vars/main.yml", "journal_shipper_inventory_brokers"),
+    ],
+)
+def test_a_role_that_makes_an_address_of_a_host_and_a_port_brackets_it(path, key):
+    """As Ansible has it from the inventory, without its other plugins."""
+    environment = SandboxedEnvironment()
+    environment.filters |= filters.FilterModule().filters()
+    text = environment.from_string(yaml.safe_load((ROOT / path).read_text())[key]).render(
+        groups={"brokers": ["a"]},
+        hostvars={"a": {"ansible_host": "2001:db8::1", "spark_address": "2001:db8::1"}},
+        spark_master_host="a",
+        spark_master_port=7077,
+    )
+    assert "[2001:db8::1]:" in text
 
 
 def test_zookeepers_servers_are_joined_with_the_chroot_at_the_end():

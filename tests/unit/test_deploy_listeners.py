@@ -72,6 +72,7 @@ def test_who_names_listeners_has_those_and_no_other(properties, port):
     assert listeners.broker_own_port(0, properties) == 0
 
 
+LISTENER_LINE = "inter.broker.listener.name=BROKER"
 KAFKA = {"endpoints": ["PLAINTEXT://kafka-7:9092"]}
 OURS = {"endpoints": ["PLAINTEXT://a:9092", "BROKER://a:9091"]}
 
@@ -104,6 +105,37 @@ def test_brokers_beside_the_inventorys_that_would_not_be_reached_are_named():
 )
 def test_a_deployment_goes_on_beside_brokers_that_are_reached(registered, variables):
     assert strangers(registered, **variables) == []
+
+
+@pytest.mark.parametrize(
+    ("hosts", "port", "lacks"),
+    [
+        ([{}, {}], 9091, False),
+        ([{}, {}], 0, True),
+        ([{}, {"broker_internal_port": "0"}], 9091, True),
+        ([{"broker_internal_port": 9091}], 0, False),
+        ([{"broker_properties": {"listeners": "PLAINTEXT://:7000"}}], 9091, True),
+        ([], 0, False),
+    ],
+)
+def test_whether_brokers_of_a_host_are_to_have_one_listener_is_known_by_its_variables(hosts, port, lacks):
+    assert listeners.broker_any_without_own(hosts, port) is lacks
+
+
+@pytest.mark.parametrize(
+    ("hosts", "speaks"),
+    [
+        ([{}, {"broker_speak": {"skipped": True}}, {"broker_quorum_looked": {"registered": None}}], False),
+        ([{"broker_speak": {"stdout": ""}}, {"broker_speak": {"stdout": LISTENER_LINE}}], True),
+        ([{"broker_quorum_looked": {"registered": {"3": {**OURS, "speaks_by": "PLAINTEXT"}}}}], False),
+        (
+            [{"broker_quorum_looked": {"registered": {"2": KAFKA, "3": {**OURS, "speaks_by": "BROKER"}}}}],
+            True,
+        ),
+    ],
+)
+def test_that_brokers_speak_by_their_own_listener_is_known_by_files_and_by_registrations(hosts, speaks):
+    assert listeners.broker_speaks_between(hosts) is speaks
 
 
 def brokers_of(host, first_id, count=1, **changed):
@@ -182,6 +214,18 @@ def hosts_that_saw(**unreached):
 def test_the_brokers_own_listeners_are_looked_for_where_they_are_advertised():
     assert listeners.broker_addresses(hosts_that_saw()) == [A, B, C]
     assert listeners.broker_addresses([{"broker_all": filters.broker_instances(SETTINGS)}, {}]) == []
+
+
+def test_the_brokers_own_listeners_at_ipv6_are_looked_for_and_told_of_in_brackets():
+    one = {
+        "inventory_hostname": "a",
+        "broker_all": brokers_of("2001:db8::1", 1),
+        "broker_reached": {"unreached": {"[2001:db8::1]:9091": "No route to host"}},
+    }
+    assert listeners.broker_addresses([one]) == ["[2001:db8::1]:9091"]
+    assert listeners.broker_unreached([one], True) == [
+        "a cannot connect to broker 1 on a at [2001:db8::1]:9091 (No route to host)"
+    ]
 
 
 def test_a_firewall_is_told_of_with_both_hosts_the_address_and_the_port():
@@ -296,7 +340,9 @@ def test_a_zookeeper_that_answers_nonsense_says_nothing_of_brokers(bodies):
 
 def test_a_zookeeper_that_tells_its_brokers_is_read():
     bodies = [ONE_BROKER, node(b'{"endpoints": ["PLAINTEXT://a:9092"]}')]
-    assert brokers_told_by(answers(*bodies)) == {"7": {"endpoints": ["PLAINTEXT://a:9092"]}}
+    assert brokers_told_by(answers(*bodies)) == {"7": {"endpoints": ["PLAINTEXT://a:9092"], "speaks_by": ""}}
+    bodies = [ONE_BROKER, node(b'{"endpoints": [], "landline_inter_broker_listener": "BROKER"}')]
+    assert brokers_told_by(answers(*bodies)) == {"7": {"endpoints": [], "speaks_by": "BROKER"}}
 
 
 def test_an_address_that_is_none_is_told_of():
