@@ -33,6 +33,11 @@ _SHORT_READ = 16 * 1024
 _MAX_IOV = 64
 # A reader that is as fast as sendfile could have all of fetch.max.bytes in one turn, while the others wait.
 _MOST_AT_ONCE = 2 * 1024 * 1024
+# Few clients send as many requests before the first is answered. Who does may ask for large answers with small ones: how
+# large, is looked at once in so many.
+PIPELINED = 8
+_MOST_IN_FLIGHT = 128
+_MOST_UNSENT = 1024 * 1024
 
 
 def _room_for_rest(begun: bytearray | memoryview) -> int:
@@ -234,10 +239,21 @@ class Connection:
             self.out.extend(payload)
         return True
 
+    def asks_too_much(self) -> bool:
+        """Whether no more of its requests are to be served until it has read their answers."""
+        in_flight = len(self.in_flight)
+        if in_flight % PIPELINED:
+            return in_flight >= _MOST_IN_FLIGHT
+        held = sum(len(piece) for piece in self._unsent() if not isinstance(piece, FileRegion))
+        return held > _MOST_UNSENT or in_flight >= _MOST_IN_FLIGHT
+
     def unsent_regions(self) -> list[FileRegion]:
         """What of files is still to be sent, also behind a request that is not answered yet."""
+        return [piece for piece in self._unsent() if isinstance(piece, FileRegion)]
+
+    def _unsent(self) -> Iterator[bytes | memoryview | FileRegion]:
         answered = (request.payload or () for request in self.in_flight if request.done)
-        return [piece for piece in chain(self.out, *answered) if isinstance(piece, FileRegion)]
+        return chain(self.out, *answered)
 
     def send(self) -> int:
         """Sends what the socket takes, up to a turn's share; returns the bytes sent. ``out`` is empty when all went."""

@@ -22,7 +22,7 @@ from functools import partial
 
 import structlog
 
-from broker.network.connection import Connection
+from broker.network.connection import PIPELINED, Connection
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.crowd import CROWD_NS, TURN_NS, Crowd, asked_after
 from broker.network.guests import Guest, Guests
@@ -38,7 +38,6 @@ from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
 _SHARED_BUFFER = 256 * 1024
-_MAX_IN_FLIGHT = 128
 _TICK_S = 1.0
 _RETRY_S = 0.005
 _FEW = 4  # so many need no look at the clock: each has its own bound
@@ -329,8 +328,8 @@ class Processor:
                 if verdict is not Verdict.SERVED:
                     self._hold(connection, request, verdict)
                     spent_ns = time.monotonic_ns() - receive_ns
-                elif len(connection.in_flight) >= _MAX_IN_FLIGHT:
-                    self._mute(connection)  # answered or not: many small requests may ask for large answers
+                elif len(connection.in_flight) >= PIPELINED and connection.asks_too_much():
+                    self._mute(connection)  # answered or not
                 elif (spent_ns := time.monotonic_ns() - receive_ns) > DEAR_NS:
                     self._look_at(connection, spent_ns)
         except ProtocolError as error:

@@ -22,8 +22,8 @@ def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> by
     return struct.pack(">i", len(payload)) + payload
 
 
-def answer(request: Request, body: bytes = b"") -> tuple[bytes, ...]:
-    return (struct.pack(">ii", 4 + len(body), request.correlation_id) + body,)
+def answer(request: Request, body: bytes = b"") -> tuple[bytes, bytes]:
+    return struct.pack(">ii", 4 + len(body), request.correlation_id), body
 
 
 class Api:
@@ -35,6 +35,7 @@ class Api:
         self.park: set[int] = set()
         self.queue: set[int] = set()
         self.full: set[int] = set()
+        self.answers = b""  # empty: what was asked
         self.cost_ms = 0.0
         self.costs_ms: dict[int, float] = {}
         self.gates: dict[int, threading.Event] = {}
@@ -57,7 +58,7 @@ class Api:
             request.keep()
             self.parked[number] = request
             return Verdict.QUEUED if number in self.queue else Verdict.SERVED
-        request.respond(answer(request, bytes(request.body)))
+        request.respond(answer(request, self.answers or bytes(request.body)))
         return Verdict.SERVED
 
 

@@ -13,7 +13,7 @@ import pytest
 from broker.network.socket_server import SocketServer
 from broker.utils.file_region import FileRegion
 from tests.support.network import MAX_FRAME, Api, answer, frame, is_closed, read_answer
-from tests.support.wait import wait_until
+from tests.support.wait import last_for, wait_until
 
 
 def test_request_is_served_on_the_processors_thread(client: socket.socket, api: Api) -> None:
@@ -28,6 +28,23 @@ def test_pipelined_requests_are_answered_in_their_order(client: socket.socket, a
     wait_until(lambda: api.seen == [0, 1, 2, 3, 4], what="all requests seen")
     api.parked[1].respond(answer(api.parked[1]))
     assert [read_answer(client)[0] for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+def test_who_reads_no_answers_is_served_no_more_requests_than_a_few_large_ones(
+    client: socket.socket, api: Api
+) -> None:
+    """A request of some bytes may ask for all topics, and 128 may be under way; the sockets hold some megabytes too."""
+    api.answers = b"x" * 1_000_000
+    client.sendall(b"".join(frame(number) for number in range(100)))
+    wait_until(lambda: len(api.seen) >= 8, what="the first answers are made")
+    last_for(0.3)
+    assert len(api.seen) < 50
+    assert [read_answer(client)[0] for _ in range(100)] == list(range(100))
+
+
+def test_who_reads_no_small_answers_is_served_all_the_same(client: socket.socket, api: Api) -> None:
+    client.sendall(b"".join(frame(number) for number in range(100)))
+    wait_until(lambda: len(api.seen) == 100, what="all are served")
 
 
 def test_dear_requests_that_wait_for_something_do_not_hold_back_the_ones_behind_them(
