@@ -27,6 +27,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from broker.zookeeper.acl import Acl
 from broker.zookeeper.connect_string import parse_connect_string
+from broker.zookeeper.kazoo_connection import Connection
 from broker.zookeeper.kazoo_handler import Handler, LastWarning
 from broker.zookeeper.kazoo_values import to_acl, to_kazoo_acl, to_stat, to_store_error
 from broker.zookeeper.multi_read import MultiRead
@@ -316,6 +317,7 @@ class ZooKeeperStore:
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
             logger=logger,
         )
+        Connection(client)
         client.add_listener(lambda state: self._events.put(partial(self._on_state, state)))
         return client
 
@@ -378,6 +380,10 @@ class ZooKeeperStore:
 
     def _start_multi_read(self, paths: Sequence[str]) -> IAsyncResult:
         result = self._client.handler.async_result()
+        if not self._reads_together:
+            # Another thread met an old server: what was lost with that connection is not to be lost again.
+            result.set_exception(zk_errors.UnimplementedError())
+            return result
         # As kazoo's own requests are sent; it has no public way to send another.
         self._client._call(MultiRead(tuple(map(self._absolute, paths))), result)  # noqa: SLF001
         return result
