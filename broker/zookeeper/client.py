@@ -27,6 +27,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from broker.zookeeper.acl import Acl
 from broker.zookeeper.connect_string import parse_connect_string
+from broker.zookeeper.kazoo_connection import Connection
 from broker.zookeeper.kazoo_handler import Handler, LastWarning
 from broker.zookeeper.kazoo_values import to_acl, to_kazoo_acl, to_stat, to_store_error
 from broker.zookeeper.multi_read import MultiRead
@@ -62,7 +63,8 @@ CLOSE_TIMEOUT_S = 2.0
 RETRY_PAUSE_S = 0.02
 # kazoo wakes its connection with one byte per request through a socket pair, which holds some 270 of them.
 PIPELINE_DEPTH = 100
-# As many as the controller writes with one multi; the server answers nobody else of this session meanwhile.
+# As many as the controller writes with one multi. Of small nodes: the server keeps the whole answer in memory, more
+# than once, and one of 25 MB ends it where its heap is 128 MB; and it takes no request of more than a MiB.
 READ_TOGETHER = 50
 EPHEMERAL_FLAG, SEQUENCE_FLAG = 1, 2
 
@@ -214,9 +216,9 @@ class ZooKeeperStore:
         raw = self._pipeline([(ops[0].path, partial(self._start_multi, ops)) for ops in batches])
         return [self._multi_result(ops, results) for ops, results in zip(batches, raw, strict=True)]
 
-    def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+    def get_many(self, paths: Sequence[str], *, small: bool = False) -> list[tuple[bytes, Stat] | None]:
         nodes: list[tuple[bytes, Stat] | None] = []
-        for path, found in zip(paths, self._read_many(paths), strict=True):
+        for path, found in zip(paths, self._read_many(paths, small=small), strict=True):
             if isinstance(found, Exception):
                 error = found if isinstance(found, StoreError) else to_store_error(found, path)
                 if not isinstance(error, NoNodeError):
@@ -226,9 +228,9 @@ class ZooKeeperStore:
                 nodes.append((found[0] or b"", to_stat(found[1])))
         return nodes
 
-    def _read_many(self, paths: Sequence[str]) -> list[Any]:
+    def _read_many(self, paths: Sequence[str], *, small: bool) -> list[Any]:
         """What kazoo found of each: data and stat, or an error."""
-        if self._reads_together and len(paths) > 1:
+        if small and self._reads_together and len(paths) > 1:
             groups = [paths[at : at + READ_TOGETHER] for at in range(0, len(paths), READ_TOGETHER)]
             starts = [(group[0], partial(self._start_multi_read, group)) for group in groups]
             try:
@@ -315,6 +317,7 @@ class ZooKeeperStore:
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
             logger=logger,
         )
+        Connection(client)
         client.add_listener(lambda state: self._events.put(partial(self._on_state, state)))
         return client
 
@@ -377,6 +380,10 @@ class ZooKeeperStore:
 
     def _start_multi_read(self, paths: Sequence[str]) -> IAsyncResult:
         result = self._client.handler.async_result()
+        if not self._reads_together:
+            # Another thread met an old server: what was lost with that connection is not to be lost again.
+            result.set_exception(zk_errors.UnimplementedError())
+            return result
         # As kazoo's own requests are sent; it has no public way to send another.
         self._client._call(MultiRead(tuple(map(self._absolute, paths))), result)  # noqa: SLF001
         return result

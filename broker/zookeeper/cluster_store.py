@@ -222,7 +222,7 @@ class ClusterStore:
     def partition_states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
         """Partitions whose state was ever written only."""
         tps = list(partitions)
-        found = self.store.get_many([znodes.state_path(tp) for tp in tps])
+        found = self.store.get_many([znodes.state_path(tp) for tp in tps], small=True)
         # Most of many partitions have been the same since they were made: bytes that repeat are decoded once.
         known: dict[tuple[bytes, int], LeaderAndIsr] = {}
 

@@ -191,7 +191,12 @@ class EmbeddedStore:
                     results.append(error)
         return results
 
-    def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+    def get_many(
+        self,
+        paths: Sequence[str],
+        *,
+        small: bool = False,  # noqa: ARG002 - nothing is sent here
+    ) -> list[tuple[bytes, Stat] | None]:
         with self._lock:
             return [self.get(path) if path in self._nodes else None for path in paths]
 

@@ -37,10 +37,14 @@ class MultiRead:
     def serialize(self) -> bytes:
         return b"".join(_GET_DATA + GetData(path, None).serialize() for path in self.paths) + _END
 
-    @staticmethod
-    def deserialize(buffer: bytes, offset: int) -> list[tuple[bytes | None, ZnodeStat] | Exception]:
-        """For each path in order its data and stat, or kazoo's exception for its error."""
-        return list(_results(buffer, offset))
+    def deserialize(self, buffer: bytes, offset: int) -> list[tuple[bytes | None, ZnodeStat] | Exception]:
+        """For each path in order its data and stat, or kazoo's exception for its error. Raises ValueError when there
+        are more or fewer, struct.error.
+        """
+        found = list(_results(buffer, offset))
+        if len(found) != len(self.paths):
+            raise ValueError(f"an answer of {len(found)} nodes for {len(self.paths)}")
+        return found
 
 
 def _results(buffer: bytes, offset: int) -> Iterator[tuple[bytes | None, ZnodeStat] | Exception]:

@@ -219,8 +219,10 @@ class Store(Protocol):
         """
         ...
 
-    def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """Pipelined reads; None where there is no such node."""
+    def get_many(self, paths: Sequence[str], *, small: bool = False) -> list[tuple[bytes, Stat] | None]:
+        """Pipelined reads; None where there is no such node. ``small``: no node or path is of more than a few KiB, and
+        some may be read with one request.
+        """
         ...
 
     def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:

@@ -122,8 +122,24 @@ def test_many_nodes_are_read_in_the_order_asked_for_in_both_stores(store):
     """More than fit into one request, with and without data, and some that are not there."""
     for number in range(0, 260, 2):
         store.create(f"/n{number}", b"x" * number)
-    found = store.get_many([f"/n{number}" for number in range(260)])
+    found = store.get_many([f"/n{number}" for number in range(260)], small=True)
     assert found == [None if number % 2 else store.get(f"/n{number}") for number in range(260)]
+
+
+def test_many_nodes_of_long_names_are_read_in_both_stores(store):
+    """A client's id is up to 32 KiB, in a name of its own; ZooKeeper takes no request of more than a MiB."""
+    paths = [f"/{number}{'%41' * 30_000}" for number in range(15)]
+    for path in paths:
+        store.create(path, b"x")
+    assert [node and node[0] for node in store.get_many(paths)] == [b"x"] * len(paths)
+
+
+def test_many_nodes_of_much_data_are_read_in_both_stores(store):
+    """As one answer it is more than a server has memory for whose heap holds all of it."""
+    paths = [f"/n{number}" for number in range(50)]
+    for path in paths:
+        store.create(path, b"x" * 500_000)
+    assert [node and len(node[0]) for node in store.get_many(paths)] == [500_000] * len(paths)
 
 
 def test_a_node_that_must_not_be_read_fails_the_reading_of_many(zookeeper):
@@ -131,7 +147,7 @@ def test_a_node_that_must_not_be_read_fails_the_reading_of_many(zookeeper):
     store.create("/open", b"1")
     store.create_with_acls("/closed", b"2", [Acl("digest", "somebody:else", "r")])
     with pytest.raises(StoreError, match=r"/closed.*NoAuth"):
-        store.get_many(["/open", "/closed", "/missing"])
+        store.get_many(["/open", "/closed", "/missing"], small=True)
     store.close()
 
 

@@ -199,9 +199,9 @@ class FaultySession:
         half = batches[: len(batches) // 2]
         return self._do(f"multi {batches[0][-1]}", work, lambda: work(half))
 
-    def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+    def get_many(self, paths: Sequence[str], *, small: bool = False) -> list[tuple[bytes, Stat] | None]:
         def work() -> list[tuple[bytes, Stat] | None]:
-            found = self._store.get_many(paths)
+            found = self._store.get_many(paths, small=small)
             return [
                 None if node is None else (node[0], self._own(path, node[1]))
                 for path, node in zip(paths, found, strict=True)

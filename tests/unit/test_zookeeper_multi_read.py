@@ -67,7 +67,7 @@ def test_the_request_is_zookeepers() -> None:
 
 def test_the_answer_has_data_no_data_and_errors_in_order() -> None:
     answer = b"head" + found(b"x") + failed(-101) + found(None) + found(b"") + END
-    one, missing, none, empty = MultiRead.deserialize(answer, 4)
+    one, missing, none, empty = MultiRead(("/a", "/b", "/c", "/d")).deserialize(answer, 4)
     assert (one, none, empty) == ((b"x", STAT), (None, STAT), (b"", STAT))
     assert isinstance(missing, NoNodeError)
 
@@ -75,19 +75,21 @@ def test_the_answer_has_data_no_data_and_errors_in_order() -> None:
 @pytest.mark.parametrize("end", [5, 12, 40])
 def test_an_answer_that_is_cut_off_is_an_error(end) -> None:
     with pytest.raises(struct.error):
-        MultiRead.deserialize(found(b"x")[:end], 0)
+        MultiRead(("/a",)).deserialize(found(b"x")[:end], 0)
 
 
 def test_many_nodes_take_few_requests(store, monkeypatch) -> None:
     servers = Servers(store, monkeypatch, knows_multi_read=True)
     paths = [f"/n{number}" for number in range(2 * READ_TOGETHER + 1)]
-    assert [data for data, _ in store.get_many(paths)] == [f"/root{path}".encode() for path in paths]
+    assert [data for data, _ in store.get_many(paths, small=True)] == [
+        f"/root{path}".encode() for path in paths
+    ]
     assert servers.requests == [READ_TOGETHER, READ_TOGETHER, 1]
 
 
 def test_one_node_is_read_as_ever(store, monkeypatch) -> None:
     servers = Servers(store, monkeypatch, knows_multi_read=False)
-    store.get_many(["/n"])
+    store.get_many(["/n"], small=True)
     assert servers.requests == [1]
     assert store._reads_together
 
@@ -98,6 +100,6 @@ def test_servers_that_know_no_such_request_are_asked_one_by_one_from_then_on(sto
     told = Mock()
     monkeypatch.setattr(client._log, "info", told)
     for _ in range(2):
-        assert [data for data, _ in store.get_many(["/a", "/b"])] == [b"/root/a", b"/root/b"]
+        assert [data for data, _ in store.get_many(["/a", "/b"], small=True)] == [b"/root/a", b"/root/b"]
     assert servers.requests == [2, 1, 1, 1, 1]
     told.assert_called_once()

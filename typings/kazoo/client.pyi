@@ -1,5 +1,6 @@
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 
 from kazoo.handlers.threading import SequentialThreadingHandler
@@ -22,6 +23,10 @@ class KazooClient:
     @property
     def client_id(self) -> tuple[int | None, bytes] | None: ...
     handler: SequentialThreadingHandler
+    logger: logging.Logger
+    _conn_retry: KazooRetry
+    _connection: object
+    _pending: deque[tuple[object, IAsyncResult, int]]
     def _call(self, request: object, async_object: IAsyncResult) -> bool | None: ...
     def add_listener(self, listener: Callable[[str], None]) -> None: ...
     def start(self, timeout: float = ...) -> None: ...

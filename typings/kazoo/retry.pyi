@@ -1,3 +1,5 @@
+from typing import Self
+
 class KazooRetry:
     def __init__(
         self,
@@ -7,3 +9,4 @@ class KazooRetry:
         max_jitter: float = ...,
         max_delay: float = ...,
     ) -> None: ...
+    def copy(self) -> Self: ...

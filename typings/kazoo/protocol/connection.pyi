@@ -1,0 +1,13 @@
+import logging
+
+from kazoo.client import KazooClient
+from kazoo.protocol.serialization import ReplyHeader
+from kazoo.retry import KazooRetry
+
+class ConnectionHandler:
+    client: KazooClient
+    def __init__(
+        self, client: KazooClient, retry_sleeper: KazooRetry, logger: logging.Logger | None = ...
+    ) -> None: ...
+    def _read_socket(self, read_timeout: float) -> object: ...
+    def _read_response(self, header: ReplyHeader, buffer: bytes, offset: int) -> object: ...
