@@ -34,6 +34,7 @@ _FEW_PRODUCERS = 100
 _SNAPSHOT_DELAY_MS = 1_000
 # A sync that another was under way for is tried again after.
 _FLUSH_AGAIN_MS = 100
+_LOOK_AGAIN_S = 0.05
 
 
 class LogFiles:
@@ -305,8 +306,15 @@ class LogFiles:
         anew when segments were taken away meanwhile. Raises KafkaError(KAFKA_STORAGE_ERROR), also once the log is
         closed; the recovery point then stays, for after a failed sync nothing is known of the pages.
         """
-        with self._flush_lock:
-            self._flush_to(self.log_end_offset if up_to is None else up_to)
+        up_to = self.log_end_offset if up_to is None else up_to
+        # Who syncs each batch has the lock again before anybody who waits for it, but syncs what these wait for.
+        while not self._flush_lock.acquire(timeout=_LOOK_AGAIN_S):
+            if self.recovery_point >= min(up_to, self.log_end_offset):
+                return
+        try:
+            self._flush_to(up_to)
+        finally:
+            self._flush_lock.release()
 
     def _flush_to(self, up_to: int) -> None:
         settled: set[tuple[Segment, int]] = set()

@@ -169,6 +169,18 @@ def test_a_flush_gets_on_though_segments_are_taken_away_all_the_while(
     assert synced == sorted(synced)
 
 
+def test_who_waits_to_flush_is_content_with_what_another_has_synced(tmp_path: Path) -> None:
+    """A follower that syncs each batch has the lock again before anybody who waits for it."""
+    log = open_log(tmp_path)
+    log.append_as_leader(batch(b"x"), 0)
+    with ThreadPoolExecutor(1) as pool, log._flush_lock:
+        waiting = pool.submit(log.flush)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.2)
+        log.note_synced()
+        waiting.result(WAIT_S)
+
+
 def test_a_segment_that_is_cut_after_a_flush_has_synced_it_is_synced_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
