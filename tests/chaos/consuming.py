@@ -7,6 +7,7 @@ goes on behind a record that no history knows of.
 from __future__ import annotations
 
 import abc
+import logging
 import threading
 import time
 from collections import deque
@@ -36,6 +37,10 @@ POLL_S = 0.2
 POLL_RECORDS = 500
 COMMIT_EVERY_S = 1.0
 LEAVE_S = 30.0
+CLOSE_S = 15.0
+"""librdkafka 2.16 may never end to close: a broker that left its metadata keeps a thread that waits for itself. Such a
+consumer is left alone, where an application's watchdog would end the process; it is one of those that DEAF_S tells of.
+"""
 DEAF_S = 30.0
 """Without a record of a partition under load for so long, a consumer is deaf. librdkafka 2.16 was seen so in two ways:
 it does not ask again for committed offsets when the coordinator that it asked was deposed (its issue 5586); and after
@@ -246,7 +251,7 @@ class GroupMember(Reader):
                     self._commit(library, uncommitted)
                     committed_s = time.monotonic()
         finally:
-            library.close()
+            _close(library)
 
     def _commit(self, library: Consumer, uncommitted: dict[Partition, int]) -> None:
         if not uncommitted:
@@ -283,8 +288,17 @@ class AssignedReader(Reader):
             while not self._leaving.is_set():
                 ears.heard(self._record(self._name, library.consume(POLL_RECORDS, POLL_S)))
         finally:
-            library.close()
+            _close(library)
 
     def _start(self, topic: str, number: int) -> int:
         following = self._positions.next(self._name, (topic, number))
         return OFFSET_BEGINNING if following is None else following
+
+
+def _close(library: Consumer) -> None:
+    """Leaves the group, as clients should, if it comes to an end."""
+    closing = threading.Thread(target=library.close, daemon=True)
+    closing.start()
+    closing.join(CLOSE_S)
+    if closing.is_alive():
+        logging.getLogger(__name__).warning("a consumer did not close within %s s", CLOSE_S)
