@@ -33,8 +33,8 @@ _SHORT_READ = 16 * 1024
 _MAX_IOV = 64
 # A reader that is as fast as sendfile could have all of fetch.max.bytes in one turn, while the others wait.
 _MOST_AT_ONCE = 2 * 1024 * 1024
-# Few clients send as many requests before the first is answered. Who does may ask for large answers with small ones: how
-# large, is looked at once in so many.
+# Few clients send as many requests before the first is answered. Who does may ask for large answers with small ones:
+# how large, is looked at once in so many.
 PIPELINED = 8
 _MOST_IN_FLIGHT = 128
 _MOST_UNSENT = 1024 * 1024
