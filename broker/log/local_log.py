@@ -77,7 +77,7 @@ class LocalLog(LogFiles):
         segments = self._segments
         kept = [segment for segment in segments if segment.base_offset <= offset]
         for segment in reversed(segments[len(kept) :]):  # a crash among them then leaves no gap
-            self._discard(segment, at_once=True)
+            self._discard(segment)
         active = kept[-1]
         self.log_start_offset = min(self.log_start_offset, offset)
         self.log_end_offset = active.truncate_to(offset)
@@ -96,7 +96,7 @@ class LocalLog(LogFiles):
             self._generation += 1
             try:
                 for segment in reversed(self._segments):
-                    self._discard(segment, at_once=True)
+                    self._discard(segment)
                 producer_replay.remove_snapshots(self.dir, snapshot_offsets(self.dir), after=-1)
                 segment = self._new_segment(offset)
                 self.log_start_offset = self.log_end_offset = self._high_watermark = offset
@@ -206,7 +206,7 @@ class LocalLog(LogFiles):
         """Oldest first: what a crash leaves has no gap."""
         try:
             for segment in gone:
-                self._discard(segment, at_once=False)
+                self._discard(segment)
             start = self._segments[0].base_offset
             producer_replay.remove_snapshots(self.dir, snapshot_offsets(self.dir), before=start)
             self.leader_epochs.truncate_from_start(self.log_start_offset)
@@ -255,7 +255,7 @@ class LocalLog(LogFiles):
             try:
                 kept = [segment for segment in self._segments if segment not in old]
                 for segment in old:
-                    self._discard(segment, at_once=False)
+                    self._discard(segment)
                 new.change_suffix("")
                 new.follow(self.dir)
                 new.let_go_of_file()
@@ -267,8 +267,10 @@ class LocalLog(LogFiles):
                 self._generation += 1
             return True
 
-    def _discard(self, segment: Segment, *, at_once: bool) -> None:
-        """Renames the files away and unlinks them, by and by when somebody may still read them. Under ``_renaming``."""
+    def _discard(self, segment: Segment) -> None:
+        """Renames the files away and has them unlinked later: somebody may still read them, and to unlink what is large
+        takes the disk longer than whoever waits for the log's lock should wait. Under ``_renaming``.
+        """
         try:
             segment.change_suffix(DELETED_SUFFIX)
         except OSError as error:
@@ -278,7 +280,7 @@ class LocalLog(LogFiles):
             segment.delete_files()
             return
         delay_ms = self.config.file_delete_delay_ms
-        if at_once or delay_ms <= 0 or self._scheduler is None or not self._scheduler.is_started:
+        if delay_ms <= 0 or self._scheduler is None or not self._scheduler.is_started:
             segment.delete_files()
         else:
             self._retired.add(segment)

@@ -20,7 +20,7 @@ from broker.log.segment import Segment
 from broker.record.batch import Record, build_batch
 from broker.utils.scheduler import KafkaScheduler
 from tests.support.gate import WAIT_S, Gate
-from tests.support.logs import TP, batch, open_log
+from tests.support.logs import TP, batch, contents, open_log
 from tests.support.wait import wait_until
 
 SHORT = LogConfig(segment_bytes=1000, retention_bytes=1500, file_delete_delay_ms=0)
@@ -122,6 +122,23 @@ def test_what_is_still_to_be_unlinked_goes_with_its_topic(tmp_path: Path) -> Non
         old._unlink(segment)  # as the scheduler does in an hour
     assert not retired.exists()
     assert namesake.exists()
+
+
+@pytest.mark.parametrize("offset", [1, 0], ids=["some segments", "all of them"])
+def test_what_a_truncation_takes_away_is_unlinked_when_nobody_waits(tmp_path: Path, offset: int) -> None:
+    """A follower that begins anew has thousands of large files, and its leader's next orders wait for its lock."""
+    scheduler = KafkaScheduler(2)
+    scheduler.startup()
+    config = LogConfig(segment_bytes=1000, file_delete_delay_ms=100)
+    log = managed(tmp_path, config, scheduler).get_or_create(TP)
+    fill(log)
+    log.truncate_to(offset) if offset else log.truncate_fully_and_start_at(0)
+    log.append_as_leader(keyed(b"new"), 0)
+    assert list(log.dir.glob("*.log.deleted"))
+    wait_until(lambda: not list(log.dir.glob("*.deleted")), WAIT_S)
+    assert [path.name for path in log.dir.glob("*.log")] == [FIRST]
+    assert len(contents(log)) == offset + 1
+    scheduler.shutdown()
 
 
 def test_no_thread_of_the_scheduler_waits_for_who_renames(tmp_path: Path) -> None:
