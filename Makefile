@@ -156,7 +156,7 @@ fmt: setup ## Format the code and write generated documentation anew
 	@$(PY) tools/role_docs.py
 
 .PHONY: test
-test: setup ## Everything: lint, unit and property, integration, then real hosts (about 30 minutes on 2 cores)
+test: setup ## Everything: lint, unit and property, integration, then real hosts (about 45 minutes on 2 cores)
 	@scripts/apt-ensure $(TEST_PACKAGES)
 	@scripts/test-all $(TEST_ARGS)
 
