@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from broker.cluster.partition import Partition
+from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log.loader import LoadParameters, load_log
 from broker.log.log import Log
+from broker.log.log_manager import LogManager
 from broker.log.producer_state import MAX_PRODUCERS
 from broker.record.batch import Record, build_batch, iter_batches, read_records
+from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
 
@@ -76,3 +80,29 @@ def contents(log: Log, start: int | None = None) -> list[tuple[int, bytes | None
         found += [(r.offset, r.value) for r in read_records(view) if r.offset >= offset]
         offset = list(iter_batches(view))[-1].next_offset
     return found
+
+
+def fetched(offset: int, size: int = 900) -> memoryview:
+    """A batch as a leader sends it."""
+    record = Record(None, b"v" * size, timestamp=1000)
+    return memoryview(bytearray(build_batch([record], base_offset=offset, leader_epoch=0)))
+
+
+def partition_of(log: Log, *, leads: bool = False) -> Partition:
+    """Of broker 1: alone where it leads, else a follower of broker 2."""
+    partition = Partition(
+        TP, log, broker_id=1, max_lag_ms=1000, clock=SYSTEM_CLOCK, alive=lambda _broker_id: True
+    )
+    leader, isr = (1, (1,)) if leads else (2, (1, 2))
+    state = PartitionState(TP, None, 1, leader, 0, isr, 0, isr)
+    partition.make_leader(state) if leads else partition.make_follower(state)
+    return partition
+
+
+def managed(
+    directory: Path, config: LogConfig | None = None, scheduler: KafkaScheduler | None = None
+) -> LogManager:
+    """Started, over one directory."""
+    manager = LogManager([str(directory)], config or LogConfig(), scheduler=scheduler)
+    manager.startup()
+    return manager

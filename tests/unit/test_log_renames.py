@@ -20,7 +20,7 @@ from broker.log.segment import Segment
 from broker.record.batch import Record, build_batch
 from broker.utils.scheduler import KafkaScheduler
 from tests.support.gate import WAIT_S, Gate
-from tests.support.logs import TP, batch, contents, open_log
+from tests.support.logs import TP, batch, contents, managed, open_log
 from tests.support.wait import wait_until
 
 SHORT = LogConfig(segment_bytes=1000, retention_bytes=1500, file_delete_delay_ms=0)
@@ -38,12 +38,6 @@ def fill(log: Log, batches: int = 12) -> None:
     for _ in range(batches):
         log.append_as_leader(keyed(b"k%d" % chance.randrange(3)), 0)
     log.high_watermark = log.log_end_offset
-
-
-def managed(directory: Path, config: LogConfig, scheduler: KafkaScheduler | None = None) -> LogManager:
-    manager = LogManager([str(directory)], config, scheduler=scheduler)
-    manager.startup()
-    return manager
 
 
 def made_anew(manager: LogManager) -> Log:
