@@ -1,39 +1,56 @@
 """Many connections of one process that each ask the same again as soon as they are answered.
 
-    python -m tests.support.closed_loop HOST PORT PEERS < FRAME
+    python -m tests.support.closed_loop HOST PORT PEERS COUNTED < FRAME
 
 A process of its own, so that what it does takes no time of who measures. The frame is one line in hex; the end of the
-input ends it. It says `ready` once each connection was answered twice, and how many answers there were at its end.
+input ends it. It says `ready` once each connection was answered twice. The file COUNTED, 8 bytes that both processes
+map, has how many answers there were.
 """
 
 from __future__ import annotations
 
+import mmap
 import selectors
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+
+COUNT = struct.Struct("=q")
 
 
 @contextmanager
-def closed_loop(host: str, port: int, peers: int, frame: bytes) -> Iterator[None]:
-    """Runs it beside what is measured; raises when it was not answered."""
-    command = [sys.executable, "-m", "tests.support.closed_loop", host, str(port), str(peers)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def closed_loop(
+    host: str, port: int, peers: int, frame: bytes, directory: Path
+) -> Iterator[Callable[[], int]]:
+    """Runs it beside what is measured, and gives what tells how many answers there were so far, to all together."""
+    counted = directory / "answers"
+    counted.write_bytes(bytes(COUNT.size))
+    command = [sys.executable, "-m", "tests.support.closed_loop", host, str(port), str(peers), str(counted)]
+    with (
+        counted_in(counted) as count,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
+    ):
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             process.stdin.write(frame.hex() + "\n")
             process.stdin.flush()
             assert process.stdout.readline() == "ready\n"
-            yield
+            yield lambda: COUNT.unpack_from(count)[0]
         finally:
             process.stdin.close()
-            said = process.stdout.read()
             process.wait(30)
-    assert int(said) > 0
+
+
+@contextmanager
+def counted_in(file: Path) -> Iterator[mmap.mmap]:
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), COUNT.size) as count:
+        yield count
 
 
 @dataclass
@@ -64,7 +81,10 @@ def _closed() -> bytes:
     raise ConnectionError("closed by the broker")
 
 
-def run(host: str, port: int, peers: int, frame: bytes, is_over: Callable[[], bool]) -> int:
+def run(
+    host: str, port: int, peers: int, frame: bytes, is_over: Callable[[], bool], count: mmap.mmap
+) -> None:
+    answers = 0
     chosen = selectors.DefaultSelector()
     chosen.register(sys.stdin, selectors.EVENT_READ)
     everybody = [Peer(socket.create_connection((host, port), 60)) for _ in range(peers)]
@@ -77,8 +97,10 @@ def run(host: str, port: int, peers: int, frame: bytes, is_over: Callable[[], bo
             peer = key.data
             if peer is None:
                 if is_over():
-                    return sum(peer.answers for peer in everybody)
+                    return
             elif peer.is_answered():
+                answers += 1
+                COUNT.pack_into(count, 0, answers)
                 peer.ask(frame)
         if not told and all(peer.answers > 1 for peer in everybody):
             told = True
@@ -86,6 +108,7 @@ def run(host: str, port: int, peers: int, frame: bytes, is_over: Callable[[], bo
 
 
 if __name__ == "__main__":
-    _, _host, _port, _peers = sys.argv
+    _, _host, _port, _peers, _counted = sys.argv
     _frame = bytes.fromhex(sys.stdin.readline())
-    print(run(_host, int(_port), int(_peers), _frame, lambda: not sys.stdin.read(1)))
+    with counted_in(Path(_counted)) as _count:
+        run(_host, int(_port), int(_peers), _frame, lambda: not sys.stdin.read(1), _count)
