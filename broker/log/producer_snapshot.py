@@ -100,7 +100,7 @@ def _decode(fields: tuple[int, ...], producers: dict[int, ProducerEntry]) -> Non
     entry = producers.setdefault(producer_id, ProducerEntry(producer_id, epoch))
     entry.set_epoch(epoch)
     if offset >= 0:
-        entry.batches.append(BatchMetadata(sequence, offset, delta, timestamp))
+        entry.add(BatchMetadata(sequence, offset, delta, timestamp))
     entry.last_timestamp = timestamp
     entry.coordinator_epoch = coordinator_epoch
     entry.current_txn_first_offset = None if txn_first < 0 else txn_first

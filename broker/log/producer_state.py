@@ -7,7 +7,6 @@ memory; :mod:`.producer_snapshot` keeps it on disk and the log says when. Sequen
 from __future__ import annotations
 
 import struct
-from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -56,7 +55,8 @@ class ProducerEntry:
     def __init__(self, producer_id: int, epoch: int = NO_PRODUCER_EPOCH) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
-        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_KEPT)
+        # The last few, oldest first. A deque would take more memory than all the rest, and producers are many.
+        self.batches: tuple[BatchMetadata, ...] = ()
         self.last_timestamp = -1
         self.coordinator_epoch = -1
         self.current_txn_first_offset: int | None = None
@@ -68,7 +68,7 @@ class ProducerEntry:
     def copy(self) -> ProducerEntry:
         """As it is now, for who writes it down while it changes."""
         other = ProducerEntry(self.producer_id, self.epoch)
-        other.batches.extend(self.batches)
+        other.batches = self.batches
         other.last_timestamp = self.last_timestamp
         other.coordinator_epoch = self.coordinator_epoch
         other.current_txn_first_offset = self.current_txn_first_offset
@@ -76,8 +76,11 @@ class ProducerEntry:
 
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
-            self.batches.clear()
+            self.batches = ()
             self.epoch = epoch
+
+    def add(self, batch: BatchMetadata) -> None:
+        self.batches = (*self.batches[1 - BATCHES_KEPT :], batch)
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
         """The remembered batch that ``header`` repeats."""
@@ -119,9 +122,9 @@ def read_marker(view: memoryview, position: int, header: BatchHeader) -> Transac
 class ProducerStateManager:
     """Kafka's ProducerStateManager. Belongs to the log and its lock.
 
-    Ids need no InitProducerId: whoever may produce can make them up, a kilobyte of memory each. Above ``max_producers``
-    those that wrote once, long ago, are forgotten first, then those that wrote the longest ago: what comes of them next
-    is taken as it is, like a new producer's (KIP-360).
+    Ids need no InitProducerId: whoever may produce can make them up, half a kilobyte of memory each. Above
+    ``max_producers`` those that wrote once, long ago, are forgotten first, then those that wrote the longest ago: what
+    comes of them next is taken as it is, like a new producer's (KIP-360).
     """
 
     def __init__(self, expiration_ms: int, max_producers: int = MAX_PRODUCERS) -> None:
@@ -201,7 +204,7 @@ class ProducerStateManager:
         """Notes a data batch of a producer that now stands at ``base_offset``."""
         entry = self._entry(header)
         last_offset = base_offset + header.last_offset_delta
-        entry.batches.append(
+        entry.add(
             BatchMetadata(header.last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
         )
         entry.last_timestamp = header.max_timestamp

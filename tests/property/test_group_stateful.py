@@ -273,7 +273,7 @@ class GroupMachine(RuleBasedStateMachine):
             return
         assert (group.leader_id in group.members) == bool(group.members)
         assert set(group.static_members.values()) <= set(group.members)
-        assert group.pending_sync <= set(group.members)
+        assert group.pending_sync.keys() <= group.members.keys()
         assert not set(group.pending_members) & set(group.members)
         waiting = sum(m.awaiting_join is not None for m in group.members.values())
         assert group.awaiting_join_count == waiting

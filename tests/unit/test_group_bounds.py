@@ -8,12 +8,15 @@ from structlog.testing import capture_logs
 from broker.config.broker_config import BrokerConfig
 from broker.config.problems import ConfigError
 from broker.coordinator.group.records import OffsetAndMetadata
+from broker.coordinator.group.weights import group_weight, offset_weight
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
+from tests.support.allocations import allocations
 from tests.support.group_fakes import SESSION_MS, Harness, recounted_bytes
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
+COUNTED = 2_000
 
 
 def test_a_member_that_says_too_much_of_itself_is_refused():
@@ -234,3 +237,26 @@ def test_a_flood_of_groups_has_few_lines_in_the_log_and_few_groups_have_all_of_t
 def test_no_memory_at_all_is_no_setting():
     with pytest.raises(ConfigError, match=r"landline.group.max.bytes"):
         BrokerConfig.from_properties({"zookeeper.connect": "z:2181", "landline.group.max.bytes": "0"})
+
+
+def test_a_group_of_one_offset_takes_no_more_memory_than_it_weighs():
+    h = Harness(landline_group_max_bytes=1 << 30)
+    h.commit({T0: 1}, group="first")
+    weighed = h.held_bytes
+    with allocations() as taken:
+        for number in range(COUNTED):
+            # As they come from the wire: each group has a text of its own for the topic's name.
+            partition = TopicPartition(b"topic".decode(), 0)
+            assert h.commit({partition: 1 << 40}, group=f"group-{number}").result == {partition: Errors.NONE}
+        for log in h.appender.logs.values():
+            log.batches.clear()
+        assert taken() < h.held_bytes - weighed
+    assert h.held_bytes - weighed < 2_600 * COUNTED
+
+
+def test_as_many_groups_as_there_may_be_fit_with_an_offset_each():
+    config = BrokerConfig.from_properties({"zookeeper.connect": "z:2181"})
+    each = group_weight("a-group-with-quite-a-long-name") + offset_weight(
+        TopicPartition("and-its-topic-has-one", 0), OffsetAndMetadata(1, 1, "", 1)
+    )
+    assert config.int("landline.group.max.count") * each <= config.int("landline.group.max.bytes")

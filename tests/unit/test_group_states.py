@@ -111,9 +111,9 @@ def test_removed_member_takes_its_support_and_its_instance_id_along():
 
 def test_renamed_static_leader_still_leads_and_owes_its_sync():
     group = group_of(member("old", "range", instance="i"))
-    group.pending_sync.add("old")
+    group.pending_sync["old"] = None
     group.rename("old", "new")
-    assert (group.leader_id, group.static_members, group.pending_sync) == ("new", {"i": "new"}, {"new"})
+    assert (group.leader_id, group.static_members, group.pending_sync) == ("new", {"i": "new"}, {"new": None})
 
 
 def test_wake_is_the_earliest_deadline():

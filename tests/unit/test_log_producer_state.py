@@ -9,15 +9,18 @@ import pytest
 from broker.config.log_config import LogConfig
 from broker.log.free_space import FreeSpaceFloor, check_free_space
 from broker.log.producer_snapshot import SnapshotError, read_snapshot, snapshot_offsets, write_snapshot
-from broker.log.producer_state import BatchMetadata, ProducerEntry
+from broker.log.producer_state import BatchMetadata, ProducerEntry, ProducerStateManager
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch
+from broker.record.header import read_header
 from broker.record.validator import AppendOrigin
 from broker.utils.scheduler import KafkaScheduler
+from tests.support.allocations import allocations
 from tests.support.logs import ManualClock, batch, open_log
 from tests.support.wait import wait_until
 
 INT_MAX = (1 << 31) - 1
+COUNTED = 5_000
 
 
 def send(log, sequence, values=(b"v",), epoch=0, pid=7, timestamp=1000):
@@ -165,7 +168,7 @@ def test_a_damaged_snapshot_is_passed_over_and_the_state_read_from_the_batches(t
 
 def test_snapshots_are_kafkas_format(tmp_path):
     entry = ProducerEntry(1005, 2)
-    entry.batches.append(BatchMetadata(135, 274, 67, 99))
+    entry.add(BatchMetadata(135, 274, 67, 99))
     entry.last_timestamp = 99
     entry.coordinator_epoch = 4
     entry.current_txn_first_offset = 207
@@ -180,7 +183,8 @@ def test_snapshots_are_kafkas_format(tmp_path):
 
 def test_a_snapshots_last_row_of_a_producer_is_what_kafka_would_have_written(tmp_path):
     entry = ProducerEntry(1005, 2)
-    entry.batches.extend(BatchMetadata(n, n, 0, 100 + n) for n in range(7))
+    for n in range(7):
+        entry.add(BatchMetadata(n, n, 0, 100 + n))
     entry.last_timestamp = 120  # a marker's
     path = tmp_path / "00000000000000000007.snapshot"
     write_snapshot(path, [entry], sync=False)
@@ -337,3 +341,14 @@ def test_no_snapshot_tells_of_what_was_truncated_since_the_roll(tmp_path, schedu
     wait_until(lambda: bool(snapshot_offsets(log.dir)), 30)
     assert snapshot_offsets(log.dir) == [5]
     assert {entry.producer_id for entry in read_snapshot(log.dir / f"{5:020d}.snapshot")} == set(range(5))
+
+
+def test_a_producer_takes_half_a_kilobyte_of_memory():
+    producers = ProducerStateManager(expiration_ms=1_000, max_producers=COUNTED)
+    sent = batch(b"v", producer_id=1 << 40, producer_epoch=0, base_sequence=0)
+    header = read_header(sent)
+    with allocations() as taken:
+        for number in range(COUNTED):
+            one = header._replace(producer_id=(1 << 40) + number, max_timestamp=1_700_000_000_000 + number)
+            producers.update(one, (1 << 40) + number)
+        assert taken() < 512 * COUNTED

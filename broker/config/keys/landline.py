@@ -30,7 +30,7 @@ KEYS: Final = (
             "the header. What each finds: replication.md. What goes to compacted topics, or to those with a codec or "
             "time bounds of their own, is always looked at whole."),
     Key("landline.producer.id.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
-        doc="Producer ids that a partition remembers, a kilobyte each. Above it a tenth is forgotten, as by "
+        doc="Producer ids that a partition remembers, half a kilobyte each. Above it a tenth is forgotten, as by "
             "producer.id.expiration.ms: of the half that wrote the longest ago those with one batch, then the oldest."),
     Key("landline.producer.id.broker.max.count", INT, 200_000, LOW, valid=at_least(1), use=USED,
         doc="Producer ids that all partitions of this broker remember together, looked at every 2 s. Above it those "
@@ -39,13 +39,13 @@ KEYS: Final = (
         doc="Topics that auto.create.topics.enable makes, at one request and in a second; clients ask for the others "
             "again."),
     Key("landline.group.max.count", INT, 100_000, LOW, valid=at_least(1), use=USED,
-        doc="Groups that this broker coordinates, 2.8 KB each and what is in them. A member or an offset that would "
+        doc="Groups that this broker coordinates, 2 KB each and what is in them. A member or an offset that would "
             "make another one is refused with GROUP_MAX_SIZE_REACHED."),
     Key("landline.group.member.max.bytes", INT, 1 << 20, LOW, valid=at_least(1), use=USED,
         doc="What a member may say of itself in JoinGroup: names and metadata of all its protocols. More is refused "
             "with INVALID_REQUEST. It is kept while the session lasts, up to group.max.session.timeout.ms."),
     Key("landline.group.max.bytes", LONG, 256 << 20, LOW, valid=at_least(1), use=USED,
-        doc="Memory that groups, their members' words and assignments, and their committed offsets may take: 80,000 "
+        doc="Memory that groups, their members' words and assignments, and their committed offsets may take: 100,000 "
             "groups of one offset each, or 600,000 offsets of few groups. Above it a new member, or one that says "
             "more than before and more than 4 KiB, is refused with GROUP_MAX_SIZE_REACHED, and the offset of a "
             "partition that the group has none of with INVALID_COMMIT_OFFSET_SIZE. Who is in stays in and commits on; "

@@ -60,6 +60,31 @@ class Group:
     that it holds weighs (:mod:`.weights`), so members change by methods of the group alone.
     """
 
+    __slots__ = (
+        "_awaiting_join",
+        "_members_weight",
+        "_most_assigned",
+        "_own_weight",
+        "_support",
+        "generation_id",
+        "group_id",
+        "initial_delay_left_ms",
+        "join_deadline_ms",
+        "leader_id",
+        "members",
+        "new_member_added",
+        "offsets",
+        "pending_members",
+        "pending_sync",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_timestamp_ms",
+        "static_members",
+        "sync_deadline_ms",
+        "wake_at_ms",
+    )
+
     def __init__(self, group_id: str, created_at: Moment) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
@@ -71,7 +96,7 @@ class Group:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.pending_members: dict[str, int] = {}
-        self.pending_sync: set[str] = set()
+        self.pending_sync: dict[str, None] = {}  # a set that is empty takes three times as much
         self.new_member_added = False
         self.join_deadline_ms: int | None = None
         self.initial_delay_left_ms: int | None = None
@@ -179,7 +204,7 @@ class Group:
     def remove(self, member_id: str) -> None:
         """Forgets the member (or pending member); the eldest left leads if it was the leader."""
         self.forget_pending(member_id)
-        self.pending_sync.discard(member_id)
+        self.pending_sync.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is None:
             return
@@ -204,8 +229,8 @@ class Group:
         if self.leader_id == old_id:
             self.leader_id = new_id
         if old_id in self.pending_sync:
-            self.pending_sync.remove(old_id)
-            self.pending_sync.add(new_id)
+            del self.pending_sync[old_id]
+            self.pending_sync[new_id] = None
         return member
 
     def set_protocols(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:

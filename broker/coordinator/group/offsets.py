@@ -87,6 +87,8 @@ class GroupOffsets:
                     self.weight -= offset_weight(partition, known.value)
             if count:
                 self.weight -= count * offset_weight(partition, value)
+        if not self._pending:
+            self._pending = {}  # a dict that was not empty once keeps its room
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Drops the offsets, those on their way too, and returns the partitions that had one."""

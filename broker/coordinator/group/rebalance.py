@@ -119,7 +119,7 @@ def sync_result(group: Group, member: Member) -> SyncResult:
 
 def received_sync(group: Group, member_id: str) -> None:
     """The member showed that it knows the generation; when all have, nothing more is awaited."""
-    group.pending_sync.discard(member_id)
+    group.pending_sync.pop(member_id, None)
     if not group.pending_sync:
         group.sync_deadline_ms = None
 
@@ -160,7 +160,7 @@ def _complete_join(group: Group, now: Moment) -> Effects:
         effects += answer_join(group, member, group.join_result(member))
         group.extend_session(member, now)
         member.is_new = False
-        group.pending_sync.add(member.member_id)
+        group.pending_sync[member.member_id] = None
     group.sync_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
     group.wake_by(group.sync_deadline_ms)
     return effects

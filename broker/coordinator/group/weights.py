@@ -11,7 +11,7 @@ from typing import Final
 from broker.coordinator.group.records import OffsetAndMetadata
 from broker.utils.topic_partition import TopicPartition
 
-_GROUP: Final = 2_800  # with its cell and its lock
+_GROUP: Final = 2_000  # with its cell and its lock
 _MEMBER: Final = 1_024
 _PROTOCOL: Final = 128
 _PENDING: Final = 128
