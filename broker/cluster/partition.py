@@ -52,15 +52,15 @@ class Awaited(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """An append as leader; ``hw_advanced`` tells whoever waits."""
+    """An append as leader; ``hw_advanced`` tells whoever waits. ``is_committed``: nothing of it is awaited any more."""
 
     info: AppendInfo
     hw_advanced: bool
     awaited: Awaited
+    is_committed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FollowerRead:
+class FollowerRead(NamedTuple):
     """What a follower's fetch gives: records, or where the logs diverge; ``hw_advanced`` tells whoever waits."""
 
     read: LogRead | None
@@ -184,7 +184,8 @@ class Partition:
                 raise NotEnoughReplicasError(self.topic_partition, shortage)
             info = self.log.append_checked(checked, self.leader_epoch)
             advanced = self._advance_high_watermark(self._clock.monotonic_ms())
-            return Appended(info, advanced, Awaited(info.last_offset + 1, self._term))
+            end = info.last_offset + 1
+            return Appended(info, advanced, Awaited(end, self._term), self.log.high_watermark >= end)
 
     def append_as_follower(
         self, records: memoryview, leader_epoch: int, leader_high_watermark: int, leader_log_start: int

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 UNKNOWN_OFFSET = -1
 NEVER_MS = -(1 << 60)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaState:
+class ReplicaState(NamedTuple):
     """A snapshot; :meth:`after_fetch` gives the next. Kafka's ``Replica``. Times are monotonic milliseconds.
 
     ``last_caught_up_ms`` is the last time the follower had everything the leader had: the time of this fetch when it
@@ -50,8 +49,7 @@ class ReplicaState:
 
         A member of the ISR has until the lag time to show itself; any other must catch up before it counts.
         """
-        return replace(
-            self,
+        return self._replace(
             log_end_offset=self.log_end_offset if keep_position else UNKNOWN_OFFSET,
             log_start_offset=self.log_start_offset if keep_position else UNKNOWN_OFFSET,
             last_caught_up_ms=now_ms if in_isr else NEVER_MS,

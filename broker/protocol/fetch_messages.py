@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
+from typing import NamedTuple
 
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
 from broker.protocol.framing import MAX_TAGS, read_uvarint, response_prefix, skip_tags, write_uvarint
@@ -31,13 +32,12 @@ _EPOCH_AND_END = Struct(">iq")
 _NO_ABORTED = _INT32.pack(-1)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedPartition:
+class FetchedPartition(NamedTuple):
     """One partition of an answer. ``records`` is what to send, None for nothing; ``diverging`` is (epoch, end offset)
     for followers (KIP-595); ``leader`` is (id, epoch) when the leader is elsewhere.
     """
 
-    index: int
+    partition: int
     error: Errors
     high_watermark: int = -1
     last_stable_offset: int = -1
@@ -47,8 +47,7 @@ class FetchedPartition:
     leader: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedTopic:
+class FetchedTopic(NamedTuple):
     """``name`` is written before version 13, ``topic_id`` from then on."""
 
     name: str
@@ -112,7 +111,7 @@ class _Encoder:
     def fixed(self, partition: FetchedPartition) -> None:
         if self._version >= 5:
             head = _PARTITION_V5.pack(
-                partition.index,
+                partition.partition,
                 partition.error,
                 partition.high_watermark,
                 partition.last_stable_offset,
@@ -120,7 +119,7 @@ class _Encoder:
             )
         else:
             head = _PARTITION_V4.pack(
-                partition.index, partition.error, partition.high_watermark, partition.last_stable_offset
+                partition.partition, partition.error, partition.high_watermark, partition.last_stable_offset
             )
         self._pending.append(head)
 
@@ -189,12 +188,11 @@ def _partition_tags(partition: FetchedPartition) -> bytes:
     return bytes((len(fields),)) + b"".join(fields)
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedPartition:
+class ReceivedPartition(NamedTuple):
     """What a follower got for one partition; ``records`` is a view of the received frame."""
 
     topic_id: uuid.UUID
-    index: int
+    partition: int
     error: int
     high_watermark: int
     log_start_offset: int
@@ -273,11 +271,10 @@ def _parse_tags(body: memoryview, position: int) -> tuple[tuple[int, int] | None
     return diverging, position
 
 
-@dataclass(frozen=True, slots=True)
-class WantedPartition:
+class WantedPartition(NamedTuple):
     """What a follower asks of one partition."""
 
-    index: int
+    partition: int
     current_leader_epoch: int
     fetch_offset: int
     last_fetched_epoch: int
@@ -304,7 +301,7 @@ def encode_follower_fetch(
         parts += (topic_id.bytes, write_uvarint(len(partitions) + 1))
         parts += [
             _FETCH_PARTITION.pack(
-                wanted.index,
+                wanted.partition,
                 wanted.current_leader_epoch,
                 wanted.fetch_offset,
                 wanted.last_fetched_epoch,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
+from typing import NamedTuple
 
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
 from broker.protocol.framing import write_uvarint
@@ -27,8 +27,7 @@ _NO_MORE = b"\1\0\0"  # no record errors, no message, no tags
 _NULL_ARRAY = "null array in Produce"
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceRequest:
+class ProduceRequest(NamedTuple):
     """``topics`` holds (topic, [(partition, records)]); ``records`` is a view of the received frame, None for null."""
 
     transactional_id: str | None
@@ -37,8 +36,7 @@ class ProduceRequest:
     topics: list[tuple[str, list[tuple[int, memoryview | None]]]]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionResponse:
+class PartitionResponse(NamedTuple):
     """One partition's outcome. Offsets and times are -1 when there is none; ``leader`` is (id, epoch) for version 10
     and later when ``error`` says that the leader is elsewhere. ``record_errors`` names the records to blame by their
     index in the batch (version 8 and later, KIP-467).

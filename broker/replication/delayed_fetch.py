@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.cluster.partition import Partition
 from broker.protocol.errors import KafkaError
@@ -12,8 +12,7 @@ from broker.utils.purgatory import DelayedOperation
 from broker.utils.topic_partition import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class FetchEntry:
+class FetchEntry(NamedTuple):
     """One partition asked for. Epochs and ``log_start_offset`` are -1 when the reader gave none."""
 
     topic_partition: TopicPartition
@@ -25,8 +24,7 @@ class FetchEntry:
     log_start_offset: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class FetchParams:
+class FetchParams(NamedTuple):
     """``replica_id`` is -1 for consumers; ``replica_epoch`` the follower's broker epoch, -1 when not given."""
 
     replica_id: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from broker.cluster.partition import Awaited, Partition
 from broker.protocol.errors import Errors
@@ -57,6 +56,6 @@ class DelayedProduce(DelayedOperation):
         )
 
     def _fail(self, topic_partition: TopicPartition, error: Errors, message: str | None = None) -> None:
-        self._responses[topic_partition] = replace(
-            self._responses[topic_partition], error=error, base_offset=-1, log_append_time=-1, message=message
+        self._responses[topic_partition] = self._responses[topic_partition]._replace(
+            error=error, base_offset=-1, log_append_time=-1, message=message
         )

@@ -388,7 +388,7 @@ class ReplicaFetcher:
         for received in response.partitions:
             if received.error or received.diverging is None:
                 continue
-            followed = self._followed.get((received.topic_id, received.index))
+            followed = self._followed.get((received.topic_id, received.partition))
             if followed is not None and not followed.partition.is_leader:
                 log = followed.partition.log
                 offsets[log] = _truncation_offset(log, *received.diverging)

@@ -55,7 +55,7 @@ class FollowerFetch:
         """As :meth:`ask`, for the same partitions as before, of which ``response`` alone moved any."""
         changed = {}
         for received in response.partitions:
-            key = (received.topic_id, received.index)
+            key = (received.topic_id, received.partition)
             item = self._asked[key][0]
             asked = self._asked[key] = (item, item.partition.log.log_end_offset)
             changed[key] = _wanted(*asked)
@@ -69,7 +69,7 @@ class FollowerFetch:
         """Whom ``received`` is for; None when it is followed anew since, or its log has moved. The leader believes then
         that this was heard, so the next request is a full one.
         """
-        key = (received.topic_id, received.index)
+        key = (received.topic_id, received.partition)
         item, offset = self._asked.get(key, (None, -1))
         if item is not None and followed.get(key) is item and item.partition.log.log_end_offset == offset:
             return item

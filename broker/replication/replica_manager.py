@@ -7,14 +7,9 @@ answers given, with no lock held, on whichever thread (:class:`ActionQueue`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-import structlog
-
-from broker.cluster.isr import NotEnoughReplicasError
 from broker.cluster.partition import Awaited, IsrChange, Partition
 from broker.log.log import AppendOrigin, Log
 from broker.log.log_manager import LogManager
@@ -29,30 +24,15 @@ from broker.replication.delayed_produce import DelayedProduce
 from broker.replication.group_commit import Failures, GroupCommit
 from broker.replication.replication_quota import ReplicationQuota
 from broker.replication.session_news import DelayedSessionFetch, NewsBoard, SessionNews, stir_what_is_left
+from broker.replication.traffic import Traffic, log_refusal
 from broker.utils.clock import Clock
 from broker.utils.purgatory import Purgatory
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import INTERNAL_TOPICS, TopicPartition
 
-_log = structlog.get_logger(__name__)
 AppendCallback = Callable[[Mapping[TopicPartition, PartitionResponse]], None]
 Fetched = list[tuple[FetchEntry, FetchedPartition]]
 FetchCallback = Callable[[Fetched], None]
-
-
-@dataclass(slots=True)
-class Traffic:
-    """Counts that the metrics read; written on the hot path without a lock."""
-
-    messages_in: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    replication_bytes_out: int = 0
-    failed_produces: int = 0
-    failed_fetches: int = 0
-    isr_shrinks: int = 0
-    isr_expands: int = 0
-    last_error_log_ns: int = 0
 
 
 class ReplicaManager:
@@ -178,27 +158,44 @@ class ReplicaManager:
             responses[topic_partition] = self._append(
                 topic_partition, records, required_acks, origin, pending, unsynced
             )
+        if not unsynced:
+            self._await_replicas(timeout_ms, required_acks, pending, responses, callback)
+        elif required_acks == 0:
+            self._group_commit.submit(unsynced, lambda _failures: None)
+            callback(responses)
+        else:
+            self._await_sync(unsynced, timeout_ms, required_acks, pending, responses, callback)
 
-        def await_replicas() -> None:
-            if required_acks != -1 or not pending:
-                callback(responses)
-                return
-            keys = list(pending)
-            operation = DelayedProduce(timeout_ms, pending, responses, self._partitions.get, callback)
-            self.produce_purgatory.try_complete_else_watch(operation, keys)
-
+    def _await_sync(
+        self,
+        unsynced: Sequence[Partition],
+        timeout_ms: int,
+        required_acks: int,
+        pending: dict[TopicPartition, Awaited],
+        responses: dict[TopicPartition, PartitionResponse],
+        callback: AppendCallback,
+    ) -> None:
         def synced(failures: Failures) -> None:
             for topic_partition in pending.keys() & failures.keys():
                 del pending[topic_partition]
                 responses[topic_partition] = self.append_refused(topic_partition, failures[topic_partition])
-            await_replicas()
+            self._await_replicas(timeout_ms, required_acks, pending, responses, callback)
 
-        if unsynced and required_acks != 0:
-            self._group_commit.submit(unsynced, synced)
+        self._group_commit.submit(unsynced, synced)
+
+    def _await_replicas(
+        self,
+        timeout_ms: int,
+        required_acks: int,
+        pending: dict[TopicPartition, Awaited],
+        responses: dict[TopicPartition, PartitionResponse],
+        callback: AppendCallback,
+    ) -> None:
+        if required_acks != -1 or not pending:
+            callback(responses)
             return
-        if unsynced:
-            self._group_commit.submit(unsynced, lambda _failures: None)
-        await_replicas()
+        operation = DelayedProduce(timeout_ms, pending, responses, self._partitions.get, callback)
+        self.produce_purgatory.try_complete_else_watch(operation, list(pending))
 
     def _append(
         self,
@@ -217,7 +214,7 @@ class ReplicaManager:
             partition = self._partitions.get(topic_partition)
             if partition is None:
                 raise self._absence(topic_partition)
-            info, advanced, awaited = partition.append_as_leader(
+            info, advanced, awaited, is_committed = partition.append_as_leader(
                 records, required_acks=required_acks, origin=origin
             )
         except KafkaError as error:
@@ -226,7 +223,8 @@ class ReplicaManager:
             self.traffic.messages_in += info.record_count
             self.traffic.bytes_in += info.size_bytes
         self._happened(topic_partition, advanced)
-        pending[topic_partition] = awaited
+        if not is_committed:
+            pending[topic_partition] = awaited
         if partition.log.flush_due:
             unsynced.append(partition)
         return PartitionResponse(Errors.NONE, info.first_offset, info.log_append_time, info.log_start_offset)
@@ -244,36 +242,11 @@ class ReplicaManager:
             if partition is not None and partition.leader_id >= 0:
                 leader = (partition.leader_id, partition.leader_epoch)
         else:
-            self._log_refusal(topic_partition, error)
+            log_refusal(topic_partition, error, self.traffic)
         record_errors = error.record_errors if isinstance(error, RecordRefusedError) else ()
         return PartitionResponse(
             error.error_code, message=error.message or None, leader=leader, record_errors=record_errors
         )
-
-    def _log_refusal(self, topic_partition: TopicPartition, error: KafkaError) -> None:
-        """One line a second at most: a producer may repeat its mistake as fast as it can."""
-        now_ns = time.monotonic_ns()
-        if now_ns - self.traffic.last_error_log_ns > 1_000_000_000:
-            self.traffic.last_error_log_ns = now_ns
-            if isinstance(error, NotEnoughReplicasError):
-                _log.warning(
-                    "not_enough_replicas",
-                    partition=str(topic_partition),
-                    replicas=list(error.shortage.replicas),
-                    isr=list(error.shortage.isr),
-                    missing=list(error.shortage.missing),
-                    min_insync_replicas=error.shortage.required,
-                    refused_so_far=self.traffic.failed_produces,
-                    action="bring the missing brokers back, or wait until they have caught up",
-                )
-                return
-            _log.warning(
-                "produce_refused",
-                partition=str(topic_partition),
-                error=error.error_code.name,
-                reason=error.message,
-                refused_so_far=self.traffic.failed_produces,
-            )
 
     # -- fetching ----------------------------------------------------------------------------------------------------
 

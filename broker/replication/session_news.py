@@ -8,7 +8,7 @@ to, and some of the others in turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from broker.cluster.partition import Partition
 from broker.protocol.fetch_messages import FetchedPartition
@@ -55,15 +55,17 @@ class NewsBoard:
     def __init__(self) -> None:
         self._readers: dict[TopicPartition, dict[SessionNews, None]] = {}
 
-    def of(self, topic_partition: TopicPartition) -> list[SessionNews]:
+    def of(self, topic_partition: TopicPartition) -> Sequence[SessionNews]:
         """The sessions that ask for the partition."""
         readers = self._readers.get(topic_partition)
-        return [] if readers is None else list(readers)
+        return () if readers is None else list(readers)
 
     def stir(self, topic_partition: TopicPartition) -> None:
         """Something happened to the partition: every session that asks for it is told."""
-        for news in self.of(topic_partition):
-            news.stir(topic_partition)
+        readers = self._readers.get(topic_partition)
+        if readers is not None:  # of each append, and few partitions have followers that wait
+            for news in list(readers):
+                news.stir(topic_partition)
 
     def follow(self, news: SessionNews, entry: FetchEntry) -> None:
         """From now on the session is told of the entry's partition, and asks for this of it. A topic whose name is not

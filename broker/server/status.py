@@ -12,7 +12,8 @@ from broker.log.log_manager import LogManager
 from broker.metrics.registry import Metrics
 from broker.network.socket_server import SocketServer
 from broker.protocol.api_keys import ApiKey
-from broker.replication.replica_manager import ReplicaManager, Traffic
+from broker.replication.replica_manager import ReplicaManager
+from broker.replication.traffic import Traffic
 from broker.server.apis.table import Apis
 from broker.server.broker_state import StateKeeper
 from broker.server.disk_stats import disk_status

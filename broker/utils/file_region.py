@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from io import FileIO
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class FileRegion:
+class FileRegion(NamedTuple):
     """``size`` bytes of ``file`` from ``position``. Holding it keeps the file open, though it be deleted meanwhile."""
 
     file: FileIO

@@ -93,7 +93,7 @@ class Sessions(RuleBasedStateMachine):
         self.moved.clear()
         self.unfollowed = False
         rows = [
-            Wanted(topic, FetchEntry(TopicPartition(str(topic), row.index), topic, row.fetch_offset, 1))
+            Wanted(topic, FetchEntry(TopicPartition(str(topic), row.partition), topic, row.fetch_offset, 1))
             for topic, partitions in request.topics
             for row in partitions
         ]

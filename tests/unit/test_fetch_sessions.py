@@ -67,7 +67,7 @@ def site() -> Site:
 
 
 def indexes(outcome: Outcome) -> list[int]:
-    return [result.index for _, result in outcome.results]
+    return [result.partition for _, result in outcome.results]
 
 
 def test_full_request_is_answered_whole_and_given_a_session(site: Site) -> None:

@@ -118,7 +118,7 @@ def test_follower_reads_what_the_leader_wrote(file: io.FileIO) -> None:
     frame = _bytes(encode_fetch_response(17, 99, _fetched(file), session_id=5))
     received = parse_fetch_response(memoryview(frame)[4 + 5 :])
     plain, diverging, moved = received.partitions
-    assert (plain.topic_id, plain.index, plain.high_watermark, bytes(plain.records)) == (
+    assert (plain.topic_id, plain.partition, plain.high_watermark, bytes(plain.records)) == (
         TOPIC_ID,
         0,
         10,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.coordinator.group.append_errors import commit_error
 from broker.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, NEVER_MS, Group, GroupState
@@ -26,8 +25,7 @@ _MAX_STRING_BYTES: Final = 0x7FFF
 CommitErrors = dict[TopicPartition, Errors]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
+class CommitRequest(NamedTuple):
     """``generation_id`` -1 and no member: somebody outside the group's management."""
 
     member: MemberIdentity

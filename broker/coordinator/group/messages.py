@@ -108,8 +108,7 @@ class SyncRequest:
     respond: SyncCallback
 
 
-@dataclass(frozen=True, slots=True)
-class MemberIdentity:
+class MemberIdentity(NamedTuple):
     """Who is meant: by member id, by instance id, or by both."""
 
     member_id: str
@@ -126,8 +125,7 @@ class Reply(NamedTuple):
 AppendDone = Callable[[Errors, int, Moment], "Effects"]
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """Write ``records`` (key, value or None for a tombstone) to the group's partition of __consumer_offsets.
 
     ``then`` gets the log's error, the offset of the first record and the time, under the group's lock, and

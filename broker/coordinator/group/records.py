@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.coordinator.group.primitives import (
     MalformedRecord,
@@ -43,8 +43,7 @@ _OFFSET_V1: Final = struct.Struct(">hqh")
 _OFFSET_V3: Final = struct.Struct(">hqih")
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetKey:
+class OffsetKey(NamedTuple):
     """Names the committed offset of one partition in one group."""
 
     group_id: str
@@ -58,8 +57,7 @@ class GroupKey:
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAndMetadata:
+class OffsetAndMetadata(NamedTuple):
     """A committed offset. Timestamps are wall-clock ms; ``expire_timestamp_ms`` only from clients that set it
     (OffsetCommit v2 to v4, retention time).
     """

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 
 from broker.log.log import Log
 from broker.network.processor import Verdict
@@ -132,7 +131,7 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
         else:
             refused.append((wanted, FetchedPartition(wanted.entry.topic_partition.partition, error)))
     if refused:  # errors are told at once
-        params = replace(params, max_wait_ms=0)
+        params = params._replace(max_wait_ms=0)
 
     connection = request.connection
 
@@ -183,7 +182,7 @@ def _resolved(wanted: Wanted, ctx: ApiContext) -> Wanted:
     if name is None:
         return wanted
     return Wanted(
-        wanted.topic, replace(entry, topic_partition=TopicPartition(name, entry.topic_partition.partition))
+        wanted.topic, entry._replace(topic_partition=TopicPartition(name, entry.topic_partition.partition))
     )
 
 
