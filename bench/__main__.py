@@ -49,6 +49,13 @@ STEM = "report"
     help="Only this one; may be repeated.",
 )
 @click.option(
+    "--workload",
+    "titles",
+    metavar="TEXT",
+    multiple=True,
+    help="Only those with this in their titles; may be repeated.",
+)
+@click.option(
     "--target",
     "target_names",
     type=click.Choice(list(NAMES)),
@@ -74,6 +81,7 @@ STEM = "report"
 def main(
     rounds: int,
     names: tuple[str, ...],
+    titles: tuple[str, ...],
     target_names: tuple[str, ...],
     scale: float,
     quick: bool,
@@ -89,7 +97,12 @@ def main(
         signal.signal(stop, signal.default_int_handler)
     console = Console()
     targets = [NAMES[name] for name in target_names] or list(Target)
-    suites = [suite for suite in SUITES if not names or suite.name in names]
+    suites = [suite.only(titles) for suite in SUITES if not names or suite.name in names]
+    suites = [suite for suite in suites if suite.workloads]
+    if not suites:
+        raise click.BadParameter(
+            f"no workload's title has {' or '.join(titles)} in it", param_hint="--workload"
+        )
     try:
         kafka_dist.jar_dir()
         if Target.KRAFT in targets:

@@ -2,7 +2,7 @@
 
 A visit of a target runs the chosen suites in their order. Suites that follow each other on the same stage share its
 brokers: started on an empty directory, warmed up unmeasured (a JVM needs it, so all get it). A workload that fails is
-noted with its reason, and costs the others nothing; a broker that died is replaced.
+noted with its reason, and costs the others nothing; a broker that died, or answers nobody any more, is replaced.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from bench.suites.clients import LINES_MIB
 from bench.targets import Factory, Target
 from bench.visit import IN_FLIGHT, LEAST_MIB, Visit, killed_in_the_end, pause
 from bench.workload import Stage, Suite, Workload
+from tests.support.brokers import BrokerProcess
 from tests.support.processes import MIB
 from tests.support.wait import wait_until
 from tests.support.zookeeper import ZooKeeperServer
@@ -34,6 +35,7 @@ SETTLE_S = 3.0
 NOISY_CORES = 0.4
 MAX_REPEATS = 2
 COMPLETE_TIMEOUT_S = 60.0
+RECOVERY_S = 20.0
 REASON_CHARACTERS = 200
 
 
@@ -96,10 +98,10 @@ class _OneVisit:
                 self._on_stage(stage, waiting)
 
     def _on_stage(self, stage: Stage, waiting: deque[Workload]) -> None:
-        """Runs what waits until nothing does, or until a broker died; a stage that cannot be set up fails all."""
+        """Runs what waits until nothing does, or until a broker is no good; a stage that cannot be set up fails all."""
         try:
             with self._stage(stage):
-                while waiting and all(broker.process.running for broker in self.visit.brokers):
+                while waiting and all(map(_is_well, self.visit.brokers)):
                     self._workload(waiting.popleft())
         except Exception as error:
             while waiting:
@@ -185,3 +187,13 @@ class _OneVisit:
 
     def _name(self) -> str:
         return f"round {self.number + 1}, {self.visit.target.value}"
+
+
+def _is_well(broker: BrokerProcess) -> bool:
+    """Whether it runs, and tells whoever asks of its cluster, within the time that it may need to come to itself."""
+    end = time.monotonic() + RECOVERY_S
+    while broker.process.running and time.monotonic() < end:
+        with suppress(OSError):
+            return bool(broker.view().ports)
+        pause(1.0)
+    return False

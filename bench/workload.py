@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from bench.machine import Usage
 from bench.results import Better, Goal, Metric
@@ -43,6 +43,13 @@ class Suite:
     stage: Stage
     workloads: tuple[Workload, ...]
     note: str = ""
+
+    def only(self, parts: Sequence[str]) -> Suite:
+        """Those workloads whose titles have one of ``parts`` in them; all where there is none."""
+        chosen = tuple(
+            each for each in self.workloads if not parts or any(part in each.title for part in parts)
+        )
+        return replace(self, workloads=chosen)
 
 
 def rate_metrics(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from bench.hostilities import ROWS
 from bench.session import Session
 from bench.suites import SUITES, kept
 from bench.targets import Target
-from bench.workload import Stage
+from bench.visit import Visit
+from bench.workload import Stage, Suite, Values, Workload
 from tests.support.brokers import unused_port
 from tests.support.kraft_broker import KraftBroker, new_cluster_id
 from tests.support.peers import Peer
@@ -106,6 +108,37 @@ def test_workloads_on_one_broker_give_all_their_figures(
 def test_what_is_tried_is_in_the_suites() -> None:
     assert {row.title for row in ROWS} >= HOSTILE
     assert {workload.title for workload in kept.SUITE.workloads} >= KEPT
+
+
+def test_a_broker_that_answers_nobody_any_more_is_replaced(
+    zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.session.RECOVERY_S", 3.0)
+    seen: list[int | None] = []
+
+    def stop_it(visit: Visit) -> Values:
+        process = visit.broker.process
+        seen.append(process.pid)
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        return {}
+
+    stuck = Workload("a broker that stands still", (), stop_it, repeats=False)
+    suite = Suite("stuck", "Stuck brokers", Stage.ONE, (stuck, stuck))
+    session = Session(zookeeper, tmp_path, [suite], TINY, print, repeats=0)
+    session.run([Target.LANDLINE], rounds=1)
+    assert len(set(seen)) == 2
+
+
+def test_of_all_workloads_those_are_done_that_are_named() -> None:
+    for suite in SUITES:
+        assert [each.title for each in suite.only(["10,000"]).workloads] == [
+            each.title for each in suite.workloads if "10,000" in each.title
+        ]
+    command = [sys.executable, "-m", "bench", "--workload", "no such thing"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no workload's title has no such thing in it" in done.stderr
 
 
 def test_a_kraft_node_keeps_its_data_over_a_kill(tmp_path: Path) -> None:
