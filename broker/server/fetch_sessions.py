@@ -119,6 +119,8 @@ class _Told:
 
 @dataclass(slots=True)
 class _Session:
+    """One reader's. ``lock`` guards all but ``used_ms`` and ``counted``, which are the cache's."""
+
     id: int
     epoch: int
     privileged: bool
@@ -126,11 +128,16 @@ class _Session:
     created_ms: int
     used_ms: int
     told: dict[Key, _Told] = field(default_factory=dict)
+    counted: int = 0  # of the cache's partitions
+    lock: threading.Lock = field(init=False)
     # A follower's; whose turn it is to be looked at, and when some had theirs last.
     news: SessionNews | None = None
     turns: Iterator[Key] = field(default_factory=lambda: iter(()))
     turned_ms: int = _NEVER_MS
     places: Iterator[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self.lock = threading.Lock()  # lock order 58
 
     @property
     def rank(self) -> tuple[bool, int]:
@@ -158,7 +165,11 @@ class _Session:
 
 
 class FetchSessionCache:
-    """Thread-safe: a session may be used from several connections, though its epoch lets only one go on."""
+    """Thread-safe: a session may be used from several connections, though its epoch lets only one go on.
+
+    A session of many partitions takes milliseconds to go through. That is done under its own lock, so that no other
+    waits for it; the cache's own is held for moments.
+    """
 
     def __init__(
         self,
@@ -195,18 +206,19 @@ class FetchSessionCache:
     def begin(self, asked: Asked) -> FetchContext:
         """Finds out what the request wants read. Its ``error`` is for the whole request, then nothing is read."""
         if asked.epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            with self._lock:
-                self._remove(asked.session_id)
+            if asked.session_id != NO_SESSION:
+                with self._lock:
+                    self._remove(asked.session_id)
             if asked.epoch == FINAL_EPOCH:
                 return FetchContext(asked.wanted)
             return _FullFetch(self, asked)
-        with self._lock:
-            return self._go_on(asked)
-
-    def _go_on(self, asked: Asked) -> FetchContext:
         session = self._sessions.get(asked.session_id)
         if session is None:
             return FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
+        with session.lock:
+            return self._go_on(session, asked)
+
+    def _go_on(self, session: _Session, asked: Asked) -> FetchContext:
         if session.epoch != asked.epoch:
             return FetchContext((), Errors.INVALID_FETCH_SESSION_EPOCH)
         if session.by_topic_id != asked.by_topic_id:
@@ -215,9 +227,9 @@ class FetchSessionCache:
         new = len({wanted.key for wanted in asked.wanted} - told.keys())
         if new and self._partitions + new > self._most_partitions:
             # The reader begins anew with a full request, and is declined a session.
-            self._remove(session.id)
+            with self._lock:
+                self._remove(session.id)
             return FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
-        before = len(told)
         for wanted in asked.wanted:
             known = told.get(wanted.key)
             if known is None:
@@ -225,25 +237,38 @@ class FetchSessionCache:
             else:
                 known.wanted = wanted
         gone = [told.pop(key) for key in asked.forgotten if key in told]
-        self._partitions += len(told) - before
-        if not told:
-            self._remove(session.id)
-            return FetchContext(())
+        if not self._used(session):
+            return FetchContext(()) if not told else FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = next_epoch(session.epoch)
-        session.used_ms = self._clock.monotonic_ms()
-        # Sessions stand in order of their last use.
-        self._sessions[session.id] = self._sessions.pop(session.id)
         return self._to_read(session, asked, [each.wanted.entry for each in gone])
+
+    def _used(self, session: _Session) -> bool:
+        """Notes that the session was used; False when it is gone, or goes for it has no partitions left."""
+        with self._lock:
+            if self._sessions.get(session.id) is not session:
+                return False
+            self._partitions += len(session.told) - session.counted
+            session.counted = len(session.told)
+            if not session.told:
+                self._remove(session.id)
+                return False
+            session.used_ms = self._clock.monotonic_ms()
+            # Sessions stand in order of their last use.
+            self._sessions[session.id] = self._sessions.pop(session.id)
+            return True
 
     def _to_read(self, session: _Session, asked: Asked, gone: Iterable[FetchEntry]) -> FetchContext:
         """All of the session, or what it names and what something happened to."""
         told, news = session.told, session.news
         stirred: list[Key] = []
         if news is not None and self._board is not None:
-            for wanted in asked.wanted:
-                self._board.follow(news, wanted.entry)
-            for entry in gone:
-                self._board.unfollow(news, entry)
+            with self._lock:
+                # Who was put out meanwhile is told of nothing.
+                if self._sessions.get(session.id) is session:
+                    for wanted in asked.wanted:
+                        self._board.follow(news, wanted.entry)
+                for entry in gone:
+                    self._board.unfollow(news, entry)
             stirred = [session.wanted_of(entry).key for entry in news.take()]
         if news is None or not asked.takes_any:
             return _IncrementalFetch(self, session, [each.wanted for each in told.values()], None)
@@ -254,12 +279,17 @@ class FetchSessionCache:
 
     def resolve(self, session_id: int, wanted: Wanted) -> None:
         """The session asks for a partition whose topic has a name only since."""
-        with self._lock:
-            session = self._sessions.get(session_id)
-            known = None if session is None else session.told.get(wanted.key)
-            if session is not None and known is not None:
-                known.wanted = wanted
-                if session.news is not None and self._board is not None:
+        session = self._sessions.get(session_id)
+        if session is None:
+            return
+        with session.lock:
+            known = session.told.get(wanted.key)
+            if known is None:
+                return
+            known.wanted = wanted
+            with self._lock:
+                is_there = self._sessions.get(session_id) is session
+                if is_there and session.news is not None and self._board is not None:
                     self._board.follow(session.news, wanted.entry)
 
     def open(self, asked: Asked, results: Results) -> int:
@@ -281,6 +311,7 @@ class FetchSessionCache:
                 now_ms,
                 now_ms,
                 told,
+                len(told),
             )
             if asked.from_follower and self._board is not None:
                 # What happened since these were read is seen when the next request looks at all of them.
@@ -293,10 +324,10 @@ class FetchSessionCache:
 
     def tell(self, session_id: int, epoch: int, results: Results) -> Outcome:
         """What is news of an incremental fetch's results; an error where another request overtook it."""
-        with self._lock:
-            session = self._sessions.get(session_id)
-            if session is None:
-                return Outcome(NO_SESSION, Errors.FETCH_SESSION_ID_NOT_FOUND, [])
+        session = self._sessions.get(session_id)
+        if session is None:
+            return Outcome(NO_SESSION, Errors.FETCH_SESSION_ID_NOT_FOUND, [])
+        with session.lock:
             if session.epoch != epoch:
                 return Outcome(NO_SESSION, Errors.INVALID_FETCH_SESSION_EPOCH, [])
             told = session.told
@@ -341,7 +372,7 @@ class FetchSessionCache:
     def _remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self._partitions -= len(session.told)
+            self._partitions -= session.counted
             if session.news is not None and self._board is not None:
                 self._board.close(session.news)
 
