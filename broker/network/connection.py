@@ -7,6 +7,7 @@ incomplete, and keeps it as long as it has such frames, so that large requests a
 
 from __future__ import annotations
 
+import mmap
 import os
 import socket
 import time
@@ -22,6 +23,7 @@ from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import INT32
 from broker.utils.file_region import FileRegion
 
+Buffer = bytearray | mmap.mmap
 _FIRST_BUFFER = 4 * 1024
 # A smaller one is given back with each whole frame: the shared buffer takes more requests at once.
 _WORTH_KEEPING = 64 * 1024
@@ -30,6 +32,11 @@ _WORTH_KEEPING = 64 * 1024
 _MOST_KEPT = 2 * 1024 * 1024
 # What is read at once for who has no buffer yet while memory is short: all that is left of it must be kept.
 _SHORT_READ = 16 * 1024
+# A buffer from here on is a mapping of its own, which grows without a copy of what it holds: 8 MiB take 10 ms where
+# their pages are new.
+_MAPPED = 1024 * 1024
+# And is filled with so much at once, for the same reason: the rest comes with the next turn.
+_MOST_RECEIVED = 1024 * 1024
 _MAX_IOV = 64
 # A reader that is as fast as sendfile could have all of fetch.max.bytes in one turn, while the others wait.
 _MOST_AT_ONCE = 2 * 1024 * 1024
@@ -40,7 +47,24 @@ _MOST_IN_FLIGHT = 128
 _MOST_UNSENT = 1024 * 1024
 
 
-def _room_for_rest(begun: bytearray | memoryview) -> int:
+def _new_buffer(size: int) -> Buffer:
+    if size < _MAPPED:
+        return bytearray(size)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _is_resized(buffer: Buffer, size: int) -> bool:
+    """Whether it now has ``size`` bytes: a mapping's pages are moved and not copied."""
+    if isinstance(buffer, bytearray):
+        return False
+    try:
+        buffer.resize(size)
+    except BufferError:  # somebody still looks at a request in it
+        return False
+    return True
+
+
+def _room_for_rest(begun: memoryview) -> int:
     """Bytes of a buffer for a frame of which ``begun`` has come: twice that, though not past the frame's end. Large
     frames are so received one at a time, whole, and none is moved to the front for having come with another.
     """
@@ -101,7 +125,7 @@ class Connection:
         self.fd = sock.fileno()
         self.info = info
         self.max_frame_bytes = max_frame_bytes
-        self.buffer: bytearray | None = None
+        self.buffer: Buffer | None = None
         self.start = 0  # of the bytes not yet handled in ``buffer``
         self.filled = 0  # end of the bytes received in ``buffer``
         self.in_flight: deque[Request] = deque()
@@ -137,7 +161,7 @@ class Connection:
             return count > 0
         if self.filled == len(buffer):
             buffer = self._make_room(buffer)
-        count = self.socket.recv_into(memoryview(buffer)[self.filled :])
+        count = self.socket.recv_into(memoryview(buffer)[self.filled : self.filled + _MOST_RECEIVED])
         self.filled += count
         return count > 0
 
@@ -187,7 +211,8 @@ class Connection:
         elif not left and (not _WORTH_KEEPING <= len(buffer) <= _MOST_KEPT or self.memory.over):
             self._own(None)
         elif left and self.start:
-            buffer[:left] = memoryview(buffer)[self.start : self.filled]
+            whole = memoryview(buffer)
+            whole[:left] = whole[self.start : self.filled]
         self.start, self.filled = 0, left
 
     def release_idle_buffer(self) -> None:
@@ -212,17 +237,19 @@ class Connection:
         self._own(None)
         self.start, self.filled, self.begun_ms = 0, 0, 0
 
-    def _own(self, buffer: bytearray | None) -> None:
+    def _own(self, buffer: Buffer | None) -> None:
         self.buffer = buffer
         size = 0 if buffer is None else len(buffer)
         if size != self.held:
             self.memory.change(size - self.held)
             self.held = size
 
-    def _make_room(self, buffer: bytearray) -> bytearray:
+    def _make_room(self, buffer: Buffer) -> Buffer:
         """It is full and starts with the frame at hand."""
-        grown = bytearray(_room_for_rest(buffer))
-        grown[: self.filled] = buffer
+        size = _room_for_rest(memoryview(buffer))
+        grown = buffer if _is_resized(buffer, size) else _new_buffer(size)
+        if grown is not buffer:
+            grown[: self.filled] = buffer
         self._own(grown)
         return grown
 
