@@ -16,6 +16,8 @@ from broker.zookeeper.znodes import LeaderAndIsr
 
 Ids = tuple[int, ...]
 _TOLD: Final = 20
+# As many as a replication factor, two bytes in the protocol, can say.
+_MOST_REPLICAS: Final = (1 << 15) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ def check_target(target: Sequence[int]) -> None:
     """Raises KafkaError INVALID_REPLICA_ASSIGNMENT for what cannot be a partition's replicas."""
     if not target:
         raise _invalid("the list of replicas is empty: name at least one broker, or null to cancel")
+    if len(target) > _MOST_REPLICAS:
+        raise _invalid(f"{len(target)} replicas are more than the {_MOST_REPLICAS} that a partition may have")
     if len(set(target)) != len(target):
         raise _invalid(f"the list of replicas {few(target)} names a broker more than once")
     if any(broker_id < 0 for broker_id in target):
@@ -84,7 +88,9 @@ def check_alive(target: Sequence[int], before: ReplicaAssignment, live: Collecti
     """Raises KafkaError INVALID_REPLICA_ASSIGNMENT where a dead broker would be added: what passes is no longer than
     the cluster has brokers.
     """
-    dead = sorted(set(target).difference(before.origin, live))
+    known = {*before.origin, *live}
+    # One by one, so that other threads have their turns: a stranger may name a hundred thousand.
+    dead = [broker_id for broker_id in target if broker_id not in known]
     if dead:
         raise _invalid(f"brokers {few(dead)} are not alive (or stop just now): live are {few(sorted(live))}")
 

@@ -23,9 +23,10 @@ from typing import Any, Literal, get_args
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.framing import INT32, write_uvarint
-from broker.protocol.lengths import FIXED_BYTES, Check, element_type, length_check
+from broker.protocol.lengths import FIXED_BYTES, NO_ARRAYS, Check, Survey, element_type, length_check
 from broker.protocol.listed import Listed
 from broker.protocol.one_body import Addressed
+from broker.protocol.pieces import read_in_pieces
 from broker.protocol.unknown_tags import without_unknown_tags
 from broker.utils.lean_import import import_lean
 
@@ -42,19 +43,23 @@ _MOST_ANSWERED: Mapping[int, int] = {
 _MOST_ANSWERED_BY_OTHERS = 400_000
 
 
-def count_elements(api_key: int, version: int, body: memoryview, most: int) -> int:
+def survey(api_key: int, version: int, body: memoryview, most: int) -> Survey:
     """How many elements the arrays of a request have, those in elements too; ``most`` + 1 where there are more.
 
-    What has no more than ``most`` has been checked for :meth:`decode` with that. Nothing is made but numbers. Raises
-    :class:`ProtocolError` where a length cannot be true.
+    What has no more than ``most`` has been checked for :meth:`decode`, which is to be told. Nothing is made but
+    numbers. Raises :class:`ProtocolError` where a length cannot be true.
     """
-    return _count(api_key, version, "request", body, most)
+    return _survey(api_key, version, "request", body, most)
 
 
 def decode(
-    api_key: int, version: int, kind: Kind, body: bytes | bytearray | memoryview, *, counted: bool = False
+    api_key: int,
+    version: int,
+    kind: Kind,
+    body: bytes | bytearray | memoryview,
+    surveyed: Survey | None = None,
 ) -> Any:
-    """Decodes one message body (no header) to its entity. ``counted``: by :func:`count_elements`, whole.
+    """Decodes one message body (no header) to its entity. ``surveyed``: what :func:`survey` found, when it was asked.
 
     Raises :class:`ProtocolError` when the bytes are truncated or otherwise no such message, or a response has more
     elements than there can be. What stands behind a
@@ -62,14 +67,15 @@ def decode(
     Byte fields are copied out; do not use this for Produce requests or Fetch responses of size.
     """
     view = memoryview(body).toreadonly()
-    if not counted:
+    if surveyed is None:
         most = (
             _MOST_ANSWERED.get(api_key, _MOST_ANSWERED_BY_OTHERS) if kind == "response" else sys.maxsize - 1
         )
-        if _count(api_key, version, kind, view, most) > most:
+        surveyed = _survey(api_key, version, kind, view, most)
+        if surveyed.elements > most:
             raise ProtocolError(f"a {APIS[api_key].name} v{version} {kind} of more than {most} elements")
     try:
-        entity, size = _read(api_key, version, kind, view)
+        entity, size = _read(api_key, version, kind, view, surveyed)
     except Exception as error:  # the decoder's errors are many: parse, unicode, enum, overflow
         raise ProtocolError(f"not a {APIS[api_key].name} v{version} {kind}: {error!r}") from error
     if size != len(view) and kind == "response":
@@ -77,15 +83,16 @@ def decode(
     return entity
 
 
-def _read(api_key: int, version: int, kind: Kind, view: memoryview) -> tuple[Any, int]:
-    reader = _reader(api_key, version, kind)
+def _read(api_key: int, version: int, kind: Kind, view: memoryview, surveyed: Survey) -> tuple[Any, int]:
+    entity_type = _entity_type(api_key, version, kind)
     try:
-        return reader(view, 0)
+        return read_in_pieces(entity_type, view, 0, len(view), surveyed.large)
     except KeyError as error:
         if "Unknown tagged field" not in str(error):
             raise
-    known = without_unknown_tags(_entity_type(api_key, version, kind), view)
-    return reader(memoryview(known), 0)[0], len(view)
+    known = memoryview(without_unknown_tags(entity_type, view))
+    large = _survey(api_key, version, kind, known, surveyed.elements).large
+    return read_in_pieces(entity_type, known, 0, len(known), large)[0], len(view)
 
 
 def encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
@@ -243,18 +250,10 @@ def _kio_serial() -> Any:
     return import_lean("kio.serial")  # late: a broker's first answer does not need it
 
 
-@cache
-def _reader(api_key: int, version: int, kind: Kind) -> Callable[[memoryview, int], tuple[Any, int]]:
-    reader: Callable[[memoryview, int], tuple[Any, int]] = _kio_serial().entity_reader(
-        _entity_type(api_key, version, kind)
-    )
-    return reader
-
-
-def _count(api_key: int, version: int, kind: Kind, view: memoryview, most: int) -> int:
+def _survey(api_key: int, version: int, kind: Kind, view: memoryview, most: int) -> Survey:
     check = _length_check(api_key, version, kind)
     if check is None:
-        return 0
+        return NO_ARRAYS
     try:
         return check(view, most)
     except ProtocolError as error:

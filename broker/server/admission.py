@@ -29,7 +29,8 @@ class Rule:
 
     An element of the dearest APIs takes 12 µs (DescribeGroups, FindCoordinator), so 512 hold the network thread for
     a few milliseconds; 100,000 hold a handler for a second. ``for_brokers``: only brokers may send it, and it is served
-    by handlers of its own, so that no work of clients keeps a broker from what its controller tells it. ``blocks``: its
+    by handlers of its own, so that no work of clients keeps a broker from what its controller tells it. Those of more
+    than ``alone_bytes`` are so one at a time: several that compute leave the network thread little. ``blocks``: its
     handler waits for ZooKeeper with each element, and computes in between. Up to so many bytes several run at once; the
     larger ones of all such APIs run one at a time on a thread of their own, so that neither eight of them compute at
     once nor what only computes waits for ZooKeeper with them. ``asks_only``: it changes nothing, and need not be served
@@ -40,6 +41,7 @@ class Rule:
     here_elements: int = 512
     most_elements: int = 100_000
     for_brokers: bool = False
+    alone_bytes: int = 16 * 1024
     blocks: int = 0
     asks_only: bool = False
 
@@ -82,7 +84,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.FIND_COORDINATOR: _ASKS,
     ApiKey.JOIN_GROUP: Rule(),
     ApiKey.HEARTBEAT: Rule(),
-    ApiKey.LEAVE_GROUP: Rule(),
+    ApiKey.LEAVE_GROUP: Rule(here_elements=64),  # each of its members is looked for in the group: 6 µs
     ApiKey.SYNC_GROUP: Rule(),
     ApiKey.DESCRIBE_GROUPS: _ASKS_HANDLERS,  # one name can ask for megabytes of members
     ApiKey.LIST_GROUPS: _ASKS_HANDLERS,  # all groups there are
@@ -90,7 +92,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.CREATE_TOPICS: _ADMIN,
     ApiKey.DELETE_TOPICS: _ADMIN,
     ApiKey.INIT_PRODUCER_ID: Rule(),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: _ASKS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Rule(here_elements=128, asks_only=True),
     ApiKey.DESCRIBE_CONFIGS: _ASKS_ADMIN,
     ApiKey.DESCRIBE_LOG_DIRS: _ASKS_HANDLERS,  # all partitions there are
     ApiKey.CREATE_PARTITIONS: _ADMIN,

@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from broker.utils.collector import leave_old_objects
 from broker.utils.open_files import raise_open_file_limit
 from broker.utils.stop_signals import STOP_SIGNALS, WAITED_SIGNALS, WAKE_SIGNAL
 from broker.utils.systemd import Notifier, Watchdog, watchdog_interval_ms
@@ -171,6 +172,7 @@ class Daemon:
         # What start-up built stays for good: the collector need not look at it again. Nor before: all of it lives, and
         # of 10,000 partitions a look takes longer than a tenth of a second, while the first clients come.
         gc.freeze()
+        leave_old_objects()
 
     def _begin_shutdown(self) -> None:
         self._notifier.stopping("Stopping")

@@ -1,4 +1,5 @@
-"""Gives the C heap's free pages back to the system at calm moments, with glibc's ``malloc_trim``.
+"""At calm moments: finds the cycles that nobody needs (:mod:`.collector`), and gives the C heap's free pages back to
+the system, with glibc's ``malloc_trim``.
 
 glibc keeps what was freed: one block in use near the end of a heap holds all the free ones before it. After a flood
 (buffers of halves of requests, groups, producer ids) the process would stay as large as it ever was. ``malloc_trim(0)``
@@ -8,6 +9,7 @@ for calm moments and not for often. Another C library has no such call, and noth
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
+from broker.utils.collector import CollectPolicy
 from broker.utils.scheduler import KafkaScheduler
 
 if TYPE_CHECKING:
@@ -110,6 +113,8 @@ class HeapKeeper:
 
     def __init__(self) -> None:
         self._policy = TrimPolicy(resident_bytes())
+        self._collect_policy = CollectPolicy(resident_bytes())
+        self._last_look = (time.monotonic(), time.process_time())
         self._heap: Heap | None = None
         self._is_absent = False
 
@@ -118,7 +123,23 @@ class HeapKeeper:
         scheduler.schedule("heap", self.look, LOOK_MS, LOOK_MS)
 
     def look(self) -> None:
-        """Trims when it is worth it and calm; else, and where it cannot be done, nothing."""
+        """Collects and trims when it is worth it and calm; else, and where it cannot be done, nothing."""
+        self._collect()
+        self._trim()
+
+    def _collect(self) -> None:
+        before_s, cpu_before_s = self._last_look
+        now_s, cpu_s = self._last_look = time.monotonic(), time.process_time()
+        share = (cpu_s - cpu_before_s) / max(now_s - before_s, 1e-3)
+        looks = gc.get_count()[2]
+        if not self._collect_policy.is_due(now_s, looks, resident_bytes(), share):
+            return
+        found = gc.collect()
+        after_s = time.monotonic()
+        self._collect_policy.collected(after_s, after_s - now_s, resident_bytes())
+        _log.debug("cycles_collected", found=found, looks=looks, took_us=round((after_s - now_s) * 1e6))
+
+    def _trim(self) -> None:
         heap = self._opened()
         if heap is None:
             return

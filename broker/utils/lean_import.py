@@ -34,6 +34,9 @@ _NEEDLESS: Final[Mapping[str, Mapping[str, Mapping[str, Any] | None]]] = {
         "hashlib": {},  # OpenSSL, for digest ACLs
         "ssl": {"SSLError": _NeverRaisedError},  # OpenSSL; `zookeeper.ssl.client.enable` is refused
     },
+    "kio.serial.readers": {
+        "typing_extensions": {"Buffer": object},  # one name, in annotations
+    },
     "kio.serial": {
         "asyncio": {"StreamWriter": object},  # one name, in an annotation; with it come subprocess and ssl
         "hypothesis": None,  # 200 ms, where it happens to be installed

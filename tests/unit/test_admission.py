@@ -147,22 +147,22 @@ def test_what_may_block_never_runs_on_the_network_thread() -> None:
 @pytest.mark.parametrize(("key", "version"), ALL_VERSIONS)
 def test_valid_requests_are_counted_and_pass(key: ApiKey, version: int) -> None:
     valid = memoryview(body(key, version, World()))
-    assert 0 <= codec.count_elements(key, version, valid, RULES[key].most_elements) < 20
+    assert 0 <= codec.survey(key, version, valid, RULES[key].most_elements).elements < 20
 
 
 def test_elements_within_elements_are_counted() -> None:
     topic = struct.pack(">h", 1) + b"t" + int32(3) + bytes(12)
     offset_fetch = struct.pack(">h", 1) + b"g" + int32(2) + topic * 2
-    assert codec.count_elements(ApiKey.OFFSET_FETCH, 5, memoryview(offset_fetch), 100) == 8
-    assert codec.count_elements(ApiKey.OFFSET_FETCH, 5, memoryview(offset_fetch), 8) == 8
-    assert codec.count_elements(ApiKey.OFFSET_FETCH, 5, memoryview(offset_fetch), 7) == 8
-    assert codec.count_elements(ApiKey.OFFSET_FETCH, 5, memoryview(offset_fetch), 2) == 3
+    assert codec.survey(ApiKey.OFFSET_FETCH, 5, memoryview(offset_fetch), 100).elements == 8
+    assert codec.survey(ApiKey.OFFSET_FETCH, 5, memoryview(offset_fetch), 8).elements == 8
+    assert codec.survey(ApiKey.OFFSET_FETCH, 5, memoryview(offset_fetch), 7).elements == 8
+    assert codec.survey(ApiKey.OFFSET_FETCH, 5, memoryview(offset_fetch), 2).elements == 3
 
 
 def test_counting_ends_at_the_bound_whatever_follows() -> None:
     """Two million keys of a byte are not walked: the bytes behind the bound could be anything."""
     keys = b"\0" + uvarint(2_000_001) + b"\1" * 2_000_000
-    assert codec.count_elements(ApiKey.FIND_COORDINATOR, 4, memoryview(keys), 512) == 513
+    assert codec.survey(ApiKey.FIND_COORDINATOR, 4, memoryview(keys), 512).elements == 513
 
 
 @pytest.mark.parametrize(

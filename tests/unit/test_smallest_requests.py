@@ -24,7 +24,7 @@ def test_every_array_takes_as_many_elements_as_are_asked_for(pair, count) -> Non
         for name in path[:-1]:
             (decoded,) = getattr(decoded, name)
         assert len(getattr(decoded, path[-1])) == count, path
-        assert codec.count_elements(key, version, memoryview(data), sys.maxsize - 1) == len(path) - 1 + count
+        assert codec.survey(key, version, memoryview(data), sys.maxsize - 1).elements == len(path) - 1 + count
 
 
 def test_arrays_in_elements_are_found() -> None:

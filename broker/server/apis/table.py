@@ -142,8 +142,10 @@ class Apis:
             key, version, body = request.api_key, request.api_version, request.body
             size = len(body)
             # What is large is not even looked at here. No element is smaller than a byte: few bytes need no count.
-            counted = size > most
-            if size > here_bytes or (counted and codec.count_elements(key, version, body, most) > most):
+            surveyed = None
+            if size > here_bytes or (
+                size > most and (surveyed := codec.survey(key, version, body, most)).elements > most
+            ):
                 return self._queue(
                     request,
                     rule,
@@ -151,7 +153,7 @@ class Apis:
                     submit if computes or size <= rule.blocks else submit_long,
                     dear=computes,
                 )
-            message = codec.decode(key, version, "request", body, counted=counted)
+            message = codec.decode(key, version, "request", body, surveyed)
             if is_dear is not None and is_dear(message):
                 return self._queue(
                     request,
@@ -193,15 +195,16 @@ class Apis:
     ) -> Verdict:
         """Of a stranger nothing is queued for brokers' handlers, nor copied, before it is known as one."""
         submit = self._ctx.submit_of_broker
+        is_dear = len(request.body) > rule.alone_bytes
 
         def serve() -> None:
             self._serve_later(request, rule, module, function)
 
         if self._ctx.peers.knows(request.connection):
-            return self._queue(request, rule, serve, submit)
+            return self._queue(request, rule, serve, submit, dear=is_dear)
 
         def admitted() -> None:
-            if not submit(lambda: self._guarded(request, rule, serve), request):
+            if not submit(lambda: self._guarded(request, rule, serve), request, dear=is_dear):
                 request.close_connection()  # not even brokers have room: it is sent again
 
         def refused() -> None:
@@ -211,11 +214,11 @@ class Apis:
 
     def _serve_later(self, request: Request, rule: Rule, module: ModuleType, function: Handler) -> None:
         key, version, body = request.api_key, request.api_version, request.body
-        elements = codec.count_elements(key, version, body, rule.most_elements)
-        if rule.place(len(body), elements) is Place.REFUSED:
+        surveyed = codec.survey(key, version, body, rule.most_elements)
+        if rule.place(len(body), surveyed.elements) is Place.REFUSED:
             refuse_too_many(request, rule.most_elements)
             return
-        message = codec.decode(key, version, "request", body, counted=True)
+        message = codec.decode(key, version, "request", body, surveyed)
         self._serve(request, message, module, function)
 
     def _serve(self, request: Request, message: Any, module: ModuleType, function: Handler) -> None:
