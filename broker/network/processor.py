@@ -38,8 +38,7 @@ from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
 _SHARED_BUFFER = 256 * 1024
-_TICK_S = 1.0
-_RETRY_S = 0.005
+_TICK_S, _RETRY_S = 1.0, 0.005
 _FEW = 4  # so many need no look at the clock: each has its own bound
 _MOST_ARRIVALS = 64  # of a turn: each takes some 20 µs
 
@@ -103,9 +102,9 @@ class Processor:
         self._starved = self._rations.waiting
         self._stopping = self._ended = False
         self._sweep = Sweep(idle_ms, deleted_file_ms, self._memory, self._dear_addresses)
-        self._sweep_ms = 0
+        self._sweep_ms = self._thread_id = 0
         self._late = False  # a flush takes long: what is asked meanwhile waits for the next turn
-        self._thread_id = 0
+        self._went_on = False  # some connection did, after its answers, with requests that waited
         self._thread = threading.Thread(target=self._run, name=f"network-thread-{index}", daemon=True)
 
     def __repr__(self) -> str:
@@ -227,7 +226,9 @@ class Processor:
         self._settle()
         if self._answered:
             self._flush_answered()
-            self._settle()  # the connection may have gone on with requests that waited
+            if self._went_on:
+                self._went_on = False
+                self._settle()
 
     def _wait_in_crowd(self, connection: Connection, mask: int, now_ns: int) -> None:
         """It is not looked for again meanwhile: to be told of a thousand in each turn takes its time too."""
@@ -439,6 +440,7 @@ class Processor:
                 self._put_off(connection, in_crowd=True)
             else:
                 connection.muted = False
+                self._went_on = True
                 self._handle_frames(connection)
         self._watch(connection)
 

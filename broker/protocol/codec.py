@@ -18,7 +18,7 @@ from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
@@ -26,7 +26,7 @@ from broker.protocol.framing import INT32, write_uvarint
 from broker.protocol.lengths import FIXED_BYTES, NO_ARRAYS, Check, Survey, element_type, length_check
 from broker.protocol.listed import Listed
 from broker.protocol.one_body import Addressed
-from broker.protocol.pieces import read_in_pieces
+from broker.protocol.pieces import Reader, entity_reader, read_in_pieces
 from broker.protocol.unknown_tags import without_unknown_tags
 from broker.utils.lean_import import import_lean
 
@@ -62,37 +62,63 @@ def decode(
     """Decodes one message body (no header) to its entity. ``surveyed``: what :func:`survey` found, when it was asked.
 
     Raises :class:`ProtocolError` when the bytes are truncated or otherwise no such message, or a response has more
-    elements than there can be. What stands behind a
-    request is ignored, as Kafka does: librdkafka 2.16 asks for all topics in Metadata v12 with three bytes too many.
+    elements than there can be. What stands behind a request is ignored, as Kafka does: librdkafka 2.16 asks for all
+    topics in Metadata v12 with three bytes too many.
     Byte fields are copied out; do not use this for Produce requests or Fetch responses of size.
     """
     view = memoryview(body).toreadonly()
-    if surveyed is None:
-        most = (
-            _MOST_ANSWERED.get(api_key, _MOST_ANSWERED_BY_OTHERS) if kind == "response" else sys.maxsize - 1
-        )
-        surveyed = _survey(api_key, version, kind, view, most)
-        if surveyed.elements > most:
-            raise ProtocolError(f"a {APIS[api_key].name} v{version} {kind} of more than {most} elements")
+    decoder = _decoder(api_key, version, kind)
+    if surveyed is None and decoder.check is not None:
+        surveyed = _survey(api_key, version, kind, view, decoder.most)
+        if surveyed.elements > decoder.most:
+            raise ProtocolError(
+                f"a {APIS[api_key].name} v{version} {kind} of more than {decoder.most} elements"
+            )
     try:
-        entity, size = _read(api_key, version, kind, view, surveyed)
+        if surveyed is None or not surveyed.large:
+            entity, size = decoder.read(view, 0)
+        else:
+            entity, size = read_in_pieces(decoder.entity_type, view, 0, len(view), surveyed.large)
+    except KeyError as error:
+        if "Unknown tagged field" not in str(error):
+            raise _not_decoded(api_key, version, kind, error) from error
+        return _decode_without_unknown(api_key, version, kind, view)
     except Exception as error:  # the decoder's errors are many: parse, unicode, enum, overflow
-        raise ProtocolError(f"not a {APIS[api_key].name} v{version} {kind}: {error!r}") from error
+        raise _not_decoded(api_key, version, kind, error) from error
     if size != len(view) and kind == "response":
         raise ProtocolError(f"{len(view) - size} bytes left after a {APIS[api_key].name} v{version} {kind}")
     return entity
 
 
-def _read(api_key: int, version: int, kind: Kind, view: memoryview, surveyed: Survey) -> tuple[Any, int]:
+def _decode_without_unknown(api_key: int, version: int, kind: Kind, view: memoryview) -> Any:
+    """Of a message that has been checked, and has tagged fields of another time. Raises :class:`ProtocolError`."""
     entity_type = _entity_type(api_key, version, kind)
     try:
-        return read_in_pieces(entity_type, view, 0, len(view), surveyed.large)
-    except KeyError as error:
-        if "Unknown tagged field" not in str(error):
-            raise
-    known = memoryview(without_unknown_tags(entity_type, view))
-    large = _survey(api_key, version, kind, known, surveyed.elements).large
-    return read_in_pieces(entity_type, known, 0, len(known), large)[0], len(view)
+        known = memoryview(without_unknown_tags(entity_type, view))
+        large = _survey(api_key, version, kind, known, sys.maxsize - 1).large
+        return read_in_pieces(entity_type, known, 0, len(known), large)[0]
+    except Exception as error:
+        raise _not_decoded(api_key, version, kind, error) from error
+
+
+def _not_decoded(api_key: int, version: int, kind: Kind, error: Exception) -> ProtocolError:
+    return ProtocolError(f"not a {APIS[api_key].name} v{version} {kind}: {error!r}")
+
+
+class _Decoder(NamedTuple):
+    """What decodes one kind of message, and looks at it before: ``check`` is None where there are no arrays."""
+
+    entity_type: Any
+    read: Reader
+    check: Check | None
+    most: int
+
+
+@cache
+def _decoder(api_key: int, version: int, kind: Kind) -> _Decoder:
+    entity_type = _entity_type(api_key, version, kind)
+    most = _MOST_ANSWERED.get(api_key, _MOST_ANSWERED_BY_OTHERS) if kind == "response" else sys.maxsize - 1
+    return _Decoder(entity_type, entity_reader(entity_type), length_check(entity_type), most)
 
 
 def encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
@@ -101,6 +127,8 @@ def encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
     One that is :class:`~broker.protocol.one_body.Addressed` is encoded once for all its destinations, a response that
     is :class:`~broker.protocol.listed.Listed` around its elements.
     """
+    if type(values) is dict:  # as nearly always
+        return _encode(api_key, version, kind, values)
     if isinstance(values, Addressed):
         position = _fixed_position(api_key, version, kind, values.name)
         return values.encoded(lambda shared: _encode(api_key, version, kind, shared), position)
@@ -110,8 +138,9 @@ def encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
 
 
 def _encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
+    build, write = _encoder(api_key, version, kind)
     buffer = io.BytesIO()
-    _writer(api_key, version, kind)(buffer, _builder(_entity_type(api_key, version, kind))(values))
+    write(buffer, build(values))
     return buffer.getvalue()
 
 
@@ -251,7 +280,7 @@ def _kio_serial() -> Any:
 
 
 def _survey(api_key: int, version: int, kind: Kind, view: memoryview, most: int) -> Survey:
-    check = _length_check(api_key, version, kind)
+    check = _decoder(api_key, version, kind).check
     if check is None:
         return NO_ARRAYS
     try:
@@ -261,16 +290,12 @@ def _survey(api_key: int, version: int, kind: Kind, view: memoryview, most: int)
 
 
 @cache
-def _length_check(api_key: int, version: int, kind: Kind) -> Check | None:
-    return length_check(_entity_type(api_key, version, kind))
-
-
-@cache
-def _writer(api_key: int, version: int, kind: Kind) -> Callable[[io.BytesIO, Any], None]:
-    writer: Callable[[io.BytesIO, Any], None] = _kio_serial().entity_writer(
-        _entity_type(api_key, version, kind)
-    )
-    return writer
+def _encoder(
+    api_key: int, version: int, kind: Kind
+) -> tuple[Callable[[Fields], Any], Callable[[io.BytesIO, Any], None]]:
+    """What makes the entity, and what writes it."""
+    entity_type = _entity_type(api_key, version, kind)
+    return _builder(entity_type), _entity_writer(entity_type)
 
 
 @cache

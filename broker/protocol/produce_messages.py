@@ -13,7 +13,7 @@ from struct import error as struct_error
 from typing import NamedTuple
 
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
-from broker.protocol.framing import write_uvarint
+from broker.protocol.framing import read_uvarint, write_uvarint
 from broker.protocol.readers import FlexibleReader, Reader
 
 _FLEXIBLE_FROM = 9
@@ -55,6 +55,10 @@ def parse_produce_request(body: memoryview, version: int, most: int = sys.maxsiz
     """Raises :class:`ProtocolError` when lengths do not add up, :class:`TooManyElements` for more than ``most`` topics
     and partitions; nothing is allocated by a length that a peer claims.
     """
+    if version >= _FLEXIBLE_FROM and most > 1:
+        usual = _usual_request(body)
+        if usual is not None:
+            return usual
     try:
         reader = FlexibleReader(body) if version >= _FLEXIBLE_FROM else Reader(body)
         transactional_id = reader.nullable_string()
@@ -87,6 +91,30 @@ def parse_produce_request(body: memoryview, version: int, most: int = sys.maxsiz
     if reader.position != len(body):
         raise ProtocolError(f"{len(body) - reader.position} bytes left after Produce v{version}")
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _usual_request(body: memoryview) -> ProduceRequest | None:
+    """One batch for one partition, no transaction, no tags, in the compact encoding: half the time that it takes to
+    read any. None for all others, and for what is wrong.
+    """
+    try:
+        # No transactional id; one topic.
+        if body[0] != 0 or body[7] != 2:
+            return None
+        at = body[8] + 8  # behind the name
+        # Of fewer than 127 bytes; one partition.
+        if not 9 < at < 0x87 or body[at] != 2:
+            return None
+        size, begin = read_uvarint(body, at + 5)
+        # The records are followed by the tags of the partition, of the topic and of the request.
+        if size < 1 or begin + size + 2 != len(body) or body[-3] or body[-2] or body[-1]:
+            return None
+        acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, 1)
+        (partition,) = _INT32.unpack_from(body, at + 1)
+        topic = str(body[9:at], "utf-8")
+    except (struct_error, IndexError, UnicodeDecodeError, ProtocolError):
+        return None
+    return ProduceRequest(None, acks, timeout_ms, [(topic, [(partition, body[begin:-3])])])
 
 
 def encode_produce_response(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from functools import lru_cache
 from struct import Struct
 from typing import Any
 
@@ -16,6 +17,12 @@ from broker.protocol.framing import read_uvarint, skip_tags
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
+
+
+@lru_cache(maxsize=4096)
+def _uuid_of(value: bytes) -> uuid.UUID:
+    """Readers name the same topics again and again. One made takes a microsecond, and so does to compare two."""
+    return uuid.UUID(bytes=value)
 
 
 class Reader:
@@ -54,7 +61,7 @@ class Reader:
         return value
 
     def uuid(self) -> uuid.UUID:
-        return uuid.UUID(bytes=bytes(self.take(16)))
+        return _uuid_of(bytes(self.take(16)))
 
     def nullable_string(self) -> str | None:
         (length,) = _INT16.unpack_from(self.body, self.position)

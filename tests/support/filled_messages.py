@@ -31,7 +31,7 @@ def filled(api_key: int, version: int, kind: codec.Kind) -> bytes:
     """The encoded body."""
     buffer = io.BytesIO()
     entity_type = codec._entity_type(api_key, version, kind)
-    codec._writer(api_key, version, kind)(buffer, _filled(entity_type))
+    codec._encoder(api_key, version, kind)[1](buffer, _filled(entity_type))
     return buffer.getvalue()
 
 

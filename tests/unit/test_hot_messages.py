@@ -7,8 +7,10 @@ import tempfile
 import uuid
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from broker.protocol import codec, framing
+from broker.protocol import codec, framing, produce_messages
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fetch_messages import (
@@ -142,3 +144,48 @@ def test_follower_fetch_request_is_read_by_kio() -> None:
     first, second = decoded.topics[0].partitions
     assert (first.fetch_offset, first.last_fetched_epoch, first.current_leader_epoch) == (100, 2, 3)
     assert (second.partition, second.partition_max_bytes) == (7, 1 << 16)
+
+
+@given(
+    topic=st.text(max_size=140),
+    partition=st.integers(0, 2**31 - 1),
+    records=st.one_of(st.none(), st.binary(max_size=300)),
+    acks=st.sampled_from([-1, 0, 1]),
+    version=st.sampled_from([9, 11]),
+    cut=st.integers(0, 40),
+    flip=st.one_of(st.none(), st.tuples(st.integers(0, 400), st.integers(0, 255))),
+)
+def test_what_is_read_the_short_way_is_what_the_long_way_reads(
+    topic: str,
+    partition: int,
+    records: bytes | None,
+    acks: int,
+    version: int,
+    cut: int,
+    flip: tuple[int, int] | None,
+) -> None:
+    fields = {
+        "transactional_id": None,
+        "acks": acks,
+        "timeout": 3000,
+        "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": records}]}],
+    }
+    body = bytearray(codec.encode(ApiKey.PRODUCE, version, "request", fields))
+    if flip is not None and flip[0] < len(body):
+        body[flip[0]] = flip[1]
+        body = body[: len(body) - cut]
+    short = produce_messages._usual_request(memoryview(body))
+    if short is None:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(produce_messages, "_usual_request", lambda _body: None)
+        assert parse_produce_request(memoryview(body), version) == short
+
+
+def test_a_usual_request_is_read_the_short_way() -> None:
+    topics = [{"name": "orders", "partition_data": [{"index": 3, "records": bytes(20_000)}]}]
+    fields = {"transactional_id": None, "acks": -1, "timeout": 3000, "topic_data": topics}
+    body = memoryview(codec.encode(ApiKey.PRODUCE, 9, "request", fields))
+    short = produce_messages._usual_request(body)
+    assert short is not None
+    assert (short.acks, short.timeout_ms, short.topics) == (-1, 3000, [("orders", [(3, bytes(20_000))])])

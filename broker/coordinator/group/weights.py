@@ -6,6 +6,7 @@ Each is told from what it is made of alone, so that whoever takes it away takes 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from broker.coordinator.group.records import OffsetAndMetadata
@@ -51,5 +52,15 @@ def assignments_weight(members: int, assigned_bytes: int) -> int:
 
 
 def offset_weight(partition: TopicPartition, value: OffsetAndMetadata) -> int:
+    """Asked for twice with each commit of it."""
+    weight = _unsaid_weight(partition.topic)
+    if not value.metadata:  # as nearly always
+        return weight
     steps = (text_weight(value.metadata) + _METADATA_STEP - 1) // _METADATA_STEP
-    return _OFFSET + text_weight(partition.topic) + steps * _METADATA_STEP
+    return weight + (steps - 1) * _METADATA_STEP
+
+
+@lru_cache(maxsize=1024)
+def _unsaid_weight(topic: str) -> int:
+    """Of an offset without metadata, which takes one step."""
+    return _OFFSET + text_weight(topic) + _METADATA_STEP

@@ -177,8 +177,14 @@ def _answer(request: Request, message: ProduceRequest, responses: Responses) -> 
         failed = any(response.error is not Errors.NONE for response in responses.values())
         request.close_connection() if failed else request.respond_nothing()
         return
-    topics = [
-        (topic, [(index, responses[TopicPartition(topic, index)]) for index, _ in partitions])
-        for topic, partitions in message.topics
-    ]
+    topics: list[tuple[str, list[tuple[int, PartitionResponse]]]]
+    if len(message.topics) == 1 and len(message.topics[0][1]) == 1:  # as nearly always
+        topic, ((index, _),) = message.topics[0]
+        (response,) = responses.values()
+        topics = [(topic, [(index, response)])]
+    else:
+        topics = [
+            (topic, [(index, responses[TopicPartition(topic, index)]) for index, _ in partitions])
+            for topic, partitions in message.topics
+        ]
     respond_body(request, encode_produce_response(request.api_version, topics))
