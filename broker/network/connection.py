@@ -230,7 +230,11 @@ class Connection:
             abandon = request.on_abandon  # another thread may be answering it
             if abandon is not None:
                 abandon()
+                request.on_abandon = None
         self.in_flight.clear()
+        # What holds each other is freed at once, and not when the collector looks for it.
+        self.info.waiting = None
+        self.on_answer = _nobody_listens
 
     def drop_buffer(self) -> None:
         """Gives the own buffer back, whatever it holds."""

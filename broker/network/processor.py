@@ -277,7 +277,7 @@ class Processor:
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         connection.last_active_ms = now_ms
         if mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR) and not connection.muted:
-            if connection.wants_room() and connection.memory.over and not self._rations.may_grow(connection):
+            if connection.memory.over and connection.wants_room() and not self._rations.may_grow(connection):
                 self._watch(connection)
                 if mask & (select.EPOLLHUP | select.EPOLLERR):
                     self._close(connection)

@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, Final
 
 from broker.protocol.framing import INT32, write_uvarint
 from broker.protocol.lengths import LargeArray, element_type
 from broker.utils.lean_import import import_lean
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
+# A piece is copied, for the length that goes before it; one of more bytes is read an element at a time.
+MOST_COPIED: Final = 256 * 1024
 
 
 def read_in_pieces(
@@ -46,7 +48,7 @@ def read_in_pieces(
 
 def _elements(entity_type: Any, view: memoryview, array: LargeArray, *, flexible: bool) -> list[Any]:
     found: list[Any] = []
-    read = _array_reader(entity_type, array.name)
+    read, read_one = _array_readers(entity_type, array.name)
     ends = chain([(0, array.first)], array.cuts, [(array.elements, array.end)])
     inner = iter(array.within)
     next_inner = next(inner, None)
@@ -60,6 +62,12 @@ def _elements(entity_type: Any, view: memoryview, array: LargeArray, *, flexible
                 next_inner = next(inner, None)
             element, _ = read_in_pieces(_inner_type(entity_type, array.name), view, start, end, within)
             found.append(element)
+        elif end - start > MOST_COPIED:
+            position = start
+            for _ in range(next_number - number):
+                element, size = read_one(view, position)
+                found.append(element)
+                position += size
         else:
             piece = (_length(next_number - number, flexible=flexible), view[start:end])
             elements, _ = read(memoryview(b"".join(piece)), 0)
@@ -79,7 +87,8 @@ def entity_reader(entity_type: Any) -> Reader:
 
 
 @cache
-def _array_reader(entity_type: Any, name: str) -> Reader:
+def _array_readers(entity_type: Any, name: str) -> tuple[Reader, Reader]:
+    """Of as many elements as their length says, and of one."""
     readers = import_lean("kio.serial.readers")
     flexible = bool(entity_type.__flexible__)
     kafka_type = _field(entity_type, name).metadata.get("kafka_type")
@@ -89,8 +98,8 @@ def _array_reader(entity_type: Any, name: str) -> Reader:
         one = readers.read_compact_string if flexible else readers.read_legacy_string
     else:
         one = getattr(readers, "read_boolean" if kafka_type == "bool" else f"read_{kafka_type}")
-    reader: Reader = (readers.compact_array_reader if flexible else readers.legacy_array_reader)(one)
-    return reader
+    of_many = readers.compact_array_reader if flexible else readers.legacy_array_reader
+    return of_many(one), one
 
 
 def _inner_type(entity_type: Any, name: str) -> Any:

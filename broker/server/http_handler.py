@@ -29,16 +29,7 @@ def serve_connection(
     """Answers until the client closes, errs, takes longer than ``request_timeout_s`` for the head of a request or for
     its answer, or has asked ``max_requests`` times. Raises OSError.
     """
-
-    class Handler(_Handler):
-        requests_left = max_requests
-        timeout_s = request_timeout_s
-        served = connection
-
-        def answer_path(self) -> Answer:
-            return answer(self.path)
-
-    Handler(connection.socket, address, None)  # type: ignore[arg-type] # it has no use for a server
+    _Handler(connection, address, answer, max_requests, request_timeout_s)
 
 
 class _HeadReader(io.RawIOBase):
@@ -75,9 +66,20 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "landline"
     sys_version = ""
-    requests_left = 0
-    timeout_s = 0.0
-    served: HttpConnection
+
+    def __init__(
+        self,
+        served: HttpConnection,
+        address: Any,
+        answer: Callable[[str], Answer],
+        requests_left: int,
+        timeout_s: float,
+    ) -> None:
+        self._served = served
+        self._answer_to = answer
+        self._requests_left = requests_left
+        self._timeout_s = timeout_s
+        super().__init__(served.socket, address, None)  # type: ignore[arg-type] # it has no use for a server
 
     def setup(self) -> None:
         super().setup()
@@ -85,9 +87,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(self._head)
 
     def handle_one_request(self) -> None:
-        self._head.begin(self.timeout_s)
+        self._head.begin(self._timeout_s)
         super().handle_one_request()
-        self.served.busy = False
+        self._served.busy = False
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
@@ -96,24 +98,21 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
-        self.requests_left -= 1
-        self.served.busy = True
-        self.connection.settimeout(self.timeout_s)
+        self._requests_left -= 1
+        self._served.busy = True
+        self.connection.settimeout(self._timeout_s)
         has_body = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
-        status, content_type, body = self.answer_path()
+        status, content_type, body = self._answer_to(self.path)
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
-        if has_body or self.requests_left <= 0:
+        if has_body or self._requests_left <= 0:
             # A body is never read, so what follows it cannot be either.
             self.send_header("Connection", "close")
         self.end_headers()
         if with_body:
             self.wfile.write(body)
-
-    def answer_path(self) -> Answer:
-        raise KeyError(self.path)  # a connection's own class answers
 
     def log_message(self, *_: Any) -> None:
         """A scrape is no event."""

@@ -51,13 +51,16 @@ class CollectPolicy:
         """
         if self._last_s is None:
             self._last_s = now_s
+        self.resident = min(self.resident, resident)
         since_s = now_s - self._last_s
-        if looks < max(WORTH_LOOKS, self._took_s / _LOOK_S / _PART) or since_s * MOST_SHARE < self._took_s:
+        if not looks or since_s * MOST_SHARE < self._took_s:
+            return False
+        if resident - self.resident >= GROWN_BYTES or since_s >= LONGEST_WAIT_S:
+            return True
+        if looks < max(WORTH_LOOKS, self._took_s / _LOOK_S / _PART):
             return False
         takes_s = self._took_s + looks * _LOOK_S
-        if share < (CALM_SHARE if takes_s <= SHORT_S else IDLE_SHARE):
-            return True
-        return resident - self.resident >= GROWN_BYTES or since_s >= LONGEST_WAIT_S
+        return share < (CALM_SHARE if takes_s <= SHORT_S else IDLE_SHARE)
 
     def collected(self, now_s: float, took_s: float, resident: int) -> None:
         """It was done."""

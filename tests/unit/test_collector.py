@@ -60,10 +60,22 @@ def test_a_process_that_grows_much_is_looked_at_all_the_same() -> None:
     assert not looks.after(MANY_LOOKS, BUSY, resident=START + GROWN_BYTES, seconds=60)
 
 
+def test_a_process_that_grows_much_is_looked_at_though_little_is_new() -> None:
+    assert Looks().after(1, BUSY, resident=START + GROWN_BYTES)
+    assert not Looks().after(0, BUSY, resident=START + GROWN_BYTES), "nothing is"
+
+
+def test_it_has_grown_since_it_was_smallest() -> None:
+    looks = Looks()
+    looks.collected(0.001, START + GROWN_BYTES)
+    assert not looks.after(MANY_LOOKS, BUSY, resident=START)
+    assert looks.after(MANY_LOOKS, BUSY, resident=START + GROWN_BYTES)
+
+
 def test_nothing_waits_for_ever() -> None:
     looks = Looks()
-    assert not looks.after(WORTH_LOOKS, BUSY, seconds=LONGEST_WAIT_S - 3 * STEP_S)
-    assert looks.after(WORTH_LOOKS, BUSY, seconds=3 * STEP_S)
+    assert not looks.after(1, BUSY, seconds=LONGEST_WAIT_S - 3 * STEP_S)
+    assert looks.after(1, BUSY, seconds=3 * STEP_S)
 
 
 def test_what_took_long_is_done_seldom_and_only_for_as_much_again() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import tracemalloc
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from broker.protocol import codec, lengths, pieces
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import ProtocolError
+from tests.support.allocations import allocations
 from tests.support.filled_messages import filled
 from tests.support.valid_requests import ALL_VERSIONS
 
@@ -34,11 +36,13 @@ def with_longer_arrays(entity: Any, repeats: int) -> Any:
     return replace(entity, **longer)
 
 
+@pytest.mark.parametrize("most_copied", [0, pieces.MOST_COPIED])
 @pytest.mark.parametrize("piece", [1, 2, 3, 7])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_message_is_the_same_in_pieces(
-    monkeypatch: pytest.MonkeyPatch, kind: codec.Kind, piece: int
+    monkeypatch: pytest.MonkeyPatch, kind: codec.Kind, piece: int, most_copied: int
 ) -> None:
+    monkeypatch.setattr(pieces, "MOST_COPIED", most_copied)
     cut = 0
     for key, version in ALL_VERSIONS:
         entity = with_longer_arrays(codec.decode(key, version, kind, filled(key, version, kind)), 2)
@@ -87,19 +91,19 @@ def test_a_large_message_with_a_tag_of_another_time_is_decoded_without_it(
 
 def test_no_piece_has_more_elements_than_a_piece_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    array_reader = pieces._array_reader
+    array_readers = pieces._array_readers
 
-    def noting(entity_type: Any, name: str) -> pieces.Reader:
-        reader = array_reader(entity_type, name)
+    def noting(entity_type: Any, name: str) -> tuple[pieces.Reader, pieces.Reader]:
+        reader, one = array_readers(entity_type, name)
 
         def note(view: memoryview, position: int) -> tuple[Any, int]:
             elements, size = reader(view, position)
             read.append(len(elements))
             return elements, size
 
-        return note
+        return note, one
 
-    monkeypatch.setattr(pieces, "_array_reader", noting)
+    monkeypatch.setattr(pieces, "_array_readers", noting)
     partitions = [
         {"partition_index": number, "committed_offset": 1, "committed_metadata": ""}
         for number in range(4_500)
@@ -136,3 +140,14 @@ def test_another_thread_runs_while_a_large_message_is_decoded() -> None:
         thread.join()
         sys.setswitchinterval(interval)
     assert during > 10_000
+
+
+def test_large_elements_are_not_copied_to_be_read() -> None:
+    assignments = [{"member_id": f"member-{number}", "assignment": bytes(20_000)} for number in range(1_100)]
+    fields_ = {"group_id": "g", "generation_id": 1, "member_id": "m", "assignments": assignments}
+    body = codec.encode(ApiKey.SYNC_GROUP, 3, "request", fields_)
+    with allocations() as taken:
+        decoded = codec.decode(ApiKey.SYNC_GROUP, 3, "request", body)
+        assert taken() < 1.2 * len(body)
+        assert tracemalloc.get_traced_memory()[1] < 1.2 * len(body)
+    assert [one.assignment for one in decoded.assignments] == [bytes(20_000)] * 1_100

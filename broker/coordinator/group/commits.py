@@ -49,14 +49,16 @@ def commit(
     accepted: dict[TopicPartition, OffsetAndMetadata] = {}
     added = 0
     for partition, value in request.offsets.items():
-        growth = max(group.offsets.growth(partition, value), 0)
-        if not _fits(value.metadata, metadata_max_chars):
+        if value.metadata and not _fits(value.metadata, metadata_max_chars):
             answer[partition] = Errors.OFFSET_METADATA_TOO_LARGE
-        elif growth and not admits(added + growth):
-            answer[partition] = Errors.INVALID_COMMIT_OFFSET_SIZE
-        else:
-            accepted[partition] = value
+            continue
+        growth = group.offsets.growth(partition, value)
+        if growth > 0:
+            if not admits(added + growth):
+                answer[partition] = Errors.INVALID_COMMIT_OFFSET_SIZE
+                continue
             added += growth
+        accepted[partition] = value
     if not accepted:
         return [Reply(request.respond, answer)]
 

@@ -66,9 +66,11 @@ class GroupOffsets:
 
     def growth(self, partition: TopicPartition, value: OffsetAndMetadata) -> int:
         """How much more than what is known of the partition ``value`` weighs; nothing and less: as much as is there."""
-        known = self.get(partition)
-        if known is None and partition in self._pending:
-            known = self._pending[partition][-1]
+        committed = self._committed.get(partition)
+        if committed is not None:
+            known: OffsetAndMetadata | None = committed.value
+        else:
+            known = self._pending[partition][-1] if partition in self._pending else None
         if known is not None and known.metadata == value.metadata:
             return 0
         return offset_weight(partition, value) - (0 if known is None else offset_weight(partition, known))

@@ -100,6 +100,7 @@ def _refuse_follower(request: Request) -> None:
 
 def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchContext | None:
     """What is to be read; None where the request is answered with its session's error."""
+    request.body = memoryview(b"")  # it was read, and may wait for long
     fetch = ctx.fetch_sessions.begin(
         Asked(
             asked.session_id,

@@ -56,8 +56,9 @@ class MetadataWait:
                 return
             self._finished = True
         self._ctx.metadata_cache.remove_listener(self._check)
-        if self._timer is not None:
-            self._timer.cancel()
+        timer, self._timer = self._timer, None  # it holds this, which holds it
+        if timer is not None:
+            timer.cancel()
         self._finish()
 
 
