@@ -24,7 +24,7 @@ MOST_SHARE: Final = 0.01
 # What may take longer than this waits until nobody asks for anything.
 SHORT_S: Final = 0.02
 # Cycles wait for no such moment when they may be what makes the process grow, nor for longer than this.
-GROWN_BYTES: Final = 256 * MIB
+GROWN_BYTES: Final = 512 * MIB
 LONGEST_WAIT_S: Final = 300.0
 # Of one CPU: what a broker takes that has time, and one that nobody asks for anything.
 CALM_SHARE: Final = 0.5
