@@ -137,7 +137,8 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
     connection = request.connection
 
     def answer(fetched: Fetched) -> None:
-        if connection.waiting is not None and connection.waiting.is_completed:
+        waiting = connection.waiting  # once: it may be taken away by the thread that sees the connection end
+        if waiting is not None and waiting.is_completed:
             connection.waiting = None
         if fetch.news is not None:
             results = [(fetch.wanted_of(entry), result) for entry, result in fetched]
