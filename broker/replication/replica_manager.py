@@ -164,22 +164,21 @@ class ReplicaManager:
             self._group_commit.submit(unsynced, lambda _failures: None)
             callback(responses)
         else:
-            self._await_sync(unsynced, timeout_ms, required_acks, pending, responses, callback)
+            then = partial(self._await_replicas, timeout_ms, required_acks, pending, responses, callback)
+            self._await_sync(unsynced, pending, responses, then)
 
     def _await_sync(
         self,
         unsynced: Sequence[Partition],
-        timeout_ms: int,
-        required_acks: int,
         pending: dict[TopicPartition, Awaited],
         responses: dict[TopicPartition, PartitionResponse],
-        callback: AppendCallback,
+        then: Callable[[], None],
     ) -> None:
         def synced(failures: Failures) -> None:
             for topic_partition in pending.keys() & failures.keys():
                 del pending[topic_partition]
                 responses[topic_partition] = self.append_refused(topic_partition, failures[topic_partition])
-            self._await_replicas(timeout_ms, required_acks, pending, responses, callback)
+            then()
 
         self._group_commit.submit(unsynced, synced)
 
