@@ -8,6 +8,7 @@ network (``lab.inside()``).
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import shutil
 import socket
@@ -326,8 +327,11 @@ def cluster_of(lab: Lab, product: Product = LANDLINE) -> Iterator[ClusterUnderTe
 
 def _status(address: str, port: int) -> Any:
     """A broker's /status. Raises OSError, ValueError."""
-    with urllib.request.urlopen(f"http://{address}:{port}/status", timeout=2.0) as answer:
-        return json.load(answer)
+    try:
+        with urllib.request.urlopen(f"http://{address}:{port}/status", timeout=2.0) as answer:
+            return json.load(answer)
+    except http.client.HTTPException as error:  # it went down in the middle of its answer
+        raise OSError(f"half an answer of {address}:{port}: {error}") from error
 
 
 def _four_letter_word(address: str, word: str) -> str:

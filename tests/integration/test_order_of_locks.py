@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import itertools
 import sys
 import threading
@@ -86,7 +87,8 @@ class Doing:
         while not self._over.wait(0.05):
             try:
                 step()
-            except (KafkaException, OSError):  # a broker is down, or a topic is gone
+            # A broker is down, or was killed in the middle of an answer, or a topic is gone.
+            except (KafkaException, OSError, http.client.HTTPException):
                 continue
 
     def __enter__(self) -> None:

@@ -7,6 +7,7 @@ two, so that a test written once runs against both.
 from __future__ import annotations
 
 import abc
+import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -42,7 +43,7 @@ def http_status(url: str, timeout_s: float = 2.0) -> int:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
-    except OSError:
+    except (OSError, http.client.HTTPException):  # it is down, or went down in the middle of an answer
         return 0
 
 
