@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from broker.config.log_config import LogConfig
-from broker.log.segment import AppendedBatch
+from broker.log.segments.segment import AppendedBatch
 from broker.record import validator
 from broker.record.header import BatchHeader
 from broker.record.validator import AppendOrigin, BatchRules

@@ -16,12 +16,12 @@ from uuid import uuid4
 import structlog
 
 from broker.config.log_config import LONG_MAX
-from broker.log import producer_replay
 from broker.log.log_dir_health import Fault, fault_of
 from broker.log.log_files import LogFiles
-from broker.log.producer_snapshot import snapshot_offsets
+from broker.log.producers import producer_replay
+from broker.log.producers.producer_snapshot import snapshot_offsets
 from broker.log.retention import Reason, RetentionRules, SegmentFacts, segments_to_delete
-from broker.log.segment import DELETED_SUFFIX, Segment, set_limits
+from broker.log.segments.segment import DELETED_SUFFIX, Segment, set_limits
 from broker.protocol.errors import Errors, KafkaError
 
 _log = structlog.get_logger(__name__)

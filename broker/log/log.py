@@ -23,12 +23,12 @@ from broker.log.appended import (
     rules_of,
     runs_that_fit,
 )
-from broker.log.batch_file import INT32_MAX, LOG_SUFFIX
-from broker.log.batch_walk import DamagedError
 from broker.log.local_log import LocalLog
-from broker.log.producer_replay import note_batch
+from broker.log.producers.producer_replay import note_batch
 from broker.log.results import AbortedTransaction, AppendInfo, EpochEndOffset, LogRead, TimestampOffset
-from broker.log.segment import AppendedBatch, Segment
+from broker.log.segments.batch_file import INT32_MAX, LOG_SUFFIX
+from broker.log.segments.batch_walk import DamagedError
+from broker.log.segments.segment import AppendedBatch, Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record import validator
 from broker.record.header import LOG_OVERHEAD_BYTES, BatchHeader, iter_batches, set_offset_and_epoch
@@ -54,7 +54,7 @@ _FRESH_MS = 1_000
 
 
 class Log(LocalLog):
-    """Kafka's UnifiedLog. Made by :func:`broker.log.loader.load_log`; its invariants are
+    """Kafka's UnifiedLog. Made by :func:`broker.log.loading.loader.load_log`; its invariants are
     :class:`broker.log.log_files.LogFiles`'.
     """
 

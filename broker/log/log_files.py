@@ -15,14 +15,14 @@ from uuid import UUID
 import structlog
 
 from broker.config.log_config import LogConfig
-from broker.log import producer_replay
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.log_dir_health import Fault, LogDirHealth, fault_of
 from broker.log.partition_metadata import write_topic_id
-from broker.log.producer_snapshot import encode_snapshot
-from broker.log.producer_state import ProducerStateManager
+from broker.log.producers import producer_replay
+from broker.log.producers.producer_snapshot import encode_snapshot
+from broker.log.producers.producer_state import ProducerStateManager
 from broker.log.roll_pace import RollPace
-from broker.log.segment import Segment, set_limits, sync_dir
+from broker.log.segments.segment import Segment, set_limits, sync_dir
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler

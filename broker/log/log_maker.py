@@ -15,15 +15,15 @@ from uuid import UUID
 import structlog
 
 from broker.config.log_config import LogConfig
+from broker.log.dirs.log_dir import LogDir
+from broker.log.dirs.log_dirs import LogDirs
 from broker.log.filesystem_sync import sync_filesystem
-from broker.log.loader import LoadParameters, load_log
+from broker.log.loading.loader import LoadParameters, load_log
 from broker.log.log import Log
-from broker.log.log_dir import LogDir
 from broker.log.log_dir_health import LogDirHealth
-from broker.log.log_dirs import LogDirs
 from broker.log.log_registry import LogRegistry
 from broker.log.partition_metadata import prepare_topic_id, take_up_topic_id
-from broker.log.producer_state import MAX_PRODUCERS
+from broker.log.producers.producer_state import MAX_PRODUCERS
 from broker.log.roll_pace import RollPace
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import Clock

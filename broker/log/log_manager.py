@@ -16,19 +16,19 @@ from pathlib import Path
 import structlog
 
 from broker.config.log_config import LONG_MAX, LogConfig
-from broker.log.cleaner_manager import LogCleaner, forget_clean
+from broker.log.cleaning.cleaner_manager import LogCleaner, forget_clean
+from broker.log.dirs.log_dir import LogDir
+from broker.log.dirs.log_dirs import LogDirs
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.filesystem_sync import sync_filesystem
 from broker.log.free_space import DEFAULT_FLOOR, FreeSpaceFloor, check_free_space
-from broker.log.load_progress import LoadMeter, LoadProgress, segments_to_verify
-from broker.log.loader import LoadParameters, load_log
+from broker.log.loading.load_progress import LoadMeter, LoadProgress, segments_to_verify
+from broker.log.loading.loader import LoadParameters, load_log
+from broker.log.loading.parallel import run_parallel
 from broker.log.log import Log
-from broker.log.log_dir import LogDir
 from broker.log.log_dir_health import LogDirHealth
-from broker.log.log_dirs import LogDirs
 from broker.log.log_maker import LogMaker
-from broker.log.parallel import run_parallel
-from broker.log.producer_state import MAX_PRODUCERS, level_for
+from broker.log.producers.producer_state import MAX_PRODUCERS, level_for
 from broker.protocol.errors import KafkaError
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.scheduler import KafkaScheduler

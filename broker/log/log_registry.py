@@ -11,9 +11,9 @@ from types import MappingProxyType
 
 from broker.config.log_config import LONG_MAX
 from broker.log.checkpoints import OffsetCheckpoint
+from broker.log.dirs.log_dir import LogDir
+from broker.log.dirs.log_dirs import LogDirs
 from broker.log.log import Log
-from broker.log.log_dir import LogDir
-from broker.log.log_dirs import LogDirs
 from broker.log.log_files import LogFiles
 from broker.utils.topic_partition import TopicPartition
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 
-from broker.log.batch_walk import DamagedError
 from broker.log.results import AbortedTransaction, LogRead, TimestampOffset
-from broker.log.segment import Segment
+from broker.log.segments.batch_walk import DamagedError
+from broker.log.segments.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import records_body
 from broker.record.header import LOG_OVERHEAD_BYTES, BatchHeader, batch_size_at

@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 from crc32c import crc32c
 
-from broker.log.segment import sync_dir
+from broker.log.segments.segment import sync_dir
 
 TEMPORARY_SUFFIX = ".tmp"
 ATTRIBUTE = "user.landline.crc32c"

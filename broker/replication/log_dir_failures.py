@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from broker.log.log_dir import LogDir
+from broker.log.dirs.log_dir import LogDir
 from broker.log.log_manager import LogManager
 from broker.replication.leadership import Leadership
 

@@ -25,7 +25,7 @@ from broker.config.problems import ConfigError
 from broker.controller.controller import KafkaController
 from broker.controller.topic_admin import TopicAdmin
 from broker.log.errors import LoadCancelled, LogDirError
-from broker.log.load_progress import LoadProgress
+from broker.log.loading.load_progress import LoadProgress
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
 from broker.record.inspection import Depth

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from broker.log.dir_lock import is_locked
+from broker.log.dirs.dir_lock import is_locked
 from broker.server.session_file import SessionFile, SessionNote
 from broker.zookeeper.session_end import Outcome, Session, end_session
 

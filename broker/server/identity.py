@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker.config.broker_config import BrokerConfig
-from broker.log.log_dirs import LogDirs
+from broker.log.dirs.log_dirs import LogDirs
 from broker.server.startup_steps import StartupError
 from broker.zookeeper.cluster_store import ClusterStore
 

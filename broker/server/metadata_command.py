@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.config.log_dirs import log_dir_paths
+from broker.log.dirs.meta_properties import read_meta_properties
 from broker.log.errors import LogDirError
-from broker.log.meta_properties import read_meta_properties
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.connect_string import parse_connect_string
 from broker.zookeeper.store import StoreError

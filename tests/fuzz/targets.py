@@ -19,10 +19,10 @@ from broker.config.problems import ConfigError
 from broker.config.properties import parse_properties
 from broker.coordinator.group import records as group_records
 from broker.coordinator.group.primitives import MalformedRecord
-from broker.log.batch_walk import DamagedError, Extent, next_sound, walk
 from broker.log.checkpoints import CheckpointError, OffsetCheckpoint
 from broker.log.leader_epochs import LeaderEpochCache
-from broker.log.producer_snapshot import SnapshotError, read_snapshot
+from broker.log.producers.producer_snapshot import SnapshotError, read_snapshot
+from broker.log.segments.batch_walk import DamagedError, Extent, next_sound, walk
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import ProtocolError

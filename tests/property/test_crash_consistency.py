@@ -17,14 +17,15 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from broker.log import checkpoints, cleaner
+from broker.log import checkpoints
 from broker.log.checkpoints import read_checkpoint
+from broker.log.cleaning import cleaner
 from broker.log.log import Log
 from broker.log.log_files import LogFiles
 from broker.log.log_manager import LogManager
 from broker.log.partition_metadata import read_topic_id
-from broker.log.producer_replay import replay
-from broker.log.producer_state import ProducerStateManager
+from broker.log.producers.producer_replay import replay
+from broker.log.producers.producer_state import ProducerStateManager
 from broker.record.batch import Record, build_batch, read_records
 from broker.record.header import CRC_START, BatchHeader, iter_batches
 from tests.support.crash_workload import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker.log import cleaner
+from broker.log.cleaning import cleaner
 from broker.log.log import Log
 from tests.support.mutations import Mutation, Patch
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from broker.cluster.partition import Partition
 from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
-from broker.log.loader import LoadParameters, load_log
+from broker.log.loading.loader import LoadParameters, load_log
 from broker.log.log import Log
 from broker.log.log_manager import LogManager
-from broker.log.producer_state import MAX_PRODUCERS
+from broker.log.producers.producer_state import MAX_PRODUCERS
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.scheduler import KafkaScheduler

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.log import batch_file, log_maker, log_manager, segment
+from broker.log import log_maker, log_manager
+from broker.log.segments import batch_file, segment
 
 ROOT = 0
 

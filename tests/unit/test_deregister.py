@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from broker.log.dir_lock import take_lock
+from broker.log.dirs.dir_lock import take_lock
 from broker.server.deregister import deregister
 from broker.server.session_file import FILE_NAME, SessionFile
 from broker.utils.process_identity import ProcessIdentity

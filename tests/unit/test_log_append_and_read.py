@@ -11,8 +11,8 @@ import pytest
 from broker.config.log_config import LogConfig
 from broker.log import reader as log_reader
 from broker.log.free_space import FreeSpaceFloor, check_free_space
-from broker.log.index_file import IndexFile
-from broker.log.segment import Segment
+from broker.log.segments.index_file import IndexFile
+from broker.log.segments.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch, iter_batches, read_header, read_records
 from broker.utils.file_region import FileRegion

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from broker.config.log_config import LogConfig
-from broker.log.batch_walk import DamagedError
-from broker.log.cleaner import clean_log
+from broker.log.cleaning.cleaner import clean_log
+from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.log_manager import LogManager
-from broker.log.offset_map import OffsetMap
+from broker.log.segments.batch_walk import DamagedError
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from tests.support.logs import TP, ManualClock, open_log

@@ -9,9 +9,9 @@ import pytest
 
 from broker.config.log_config import LogConfig
 from broker.log.checkpoints import CLEANER_CHECKPOINT, OffsetCheckpoint
-from broker.log.cleaner import CleaningAborted, clean_log
+from broker.log.cleaning.cleaner import CleaningAborted, clean_log
+from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.log_manager import LogManager, LogManagerSettings
-from broker.log.offset_map import OffsetMap
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.record.validator import AppendOrigin
 from broker.utils.topic_partition import TopicPartition

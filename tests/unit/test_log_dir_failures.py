@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from broker.config.log_config import LogConfig
-from broker.log import log_dir
+from broker.log.dirs import log_dir
 from broker.log.errors import LogDirError
 from broker.log.free_space import FreeSpaceFloor, check_free_space
 from broker.log.log_dir_health import Fault, LogDirHealth, fault_of
 from broker.log.log_manager import LogManager
-from broker.log.segment import Segment
+from broker.log.segments.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.validator import AppendOrigin
 from broker.utils.topic_partition import TopicPartition
@@ -181,7 +181,7 @@ def test_a_segment_that_cannot_be_begun_leaves_no_file_behind(tmp_path, monkeypa
         failing(errno.ENOSPC)()
 
     with monkeypatch.context() as patch:
-        patch.setattr("broker.log.segment.SegmentFile", begin_and_fail)
+        patch.setattr("broker.log.segments.segment.SegmentFile", begin_and_fail)
         storage_error(log.roll)
     check_free_space(NO_FLOOR, [log.health])
     log.append_as_leader(batch(b"b"), 0)

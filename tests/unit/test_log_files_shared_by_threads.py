@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.log import batch_file
-from broker.log.index_file import IndexFile
-from broker.log.segment import Segment
+from broker.log.segments import batch_file
+from broker.log.segments.index_file import IndexFile
+from broker.log.segments.segment import Segment
 
 ENTRY = struct.Struct(">ii")
 READERS = 3

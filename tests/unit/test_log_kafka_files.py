@@ -10,11 +10,16 @@ import pytest
 
 from broker.config.log_config import LogConfig
 from broker.log.checkpoints import OffsetCheckpoint
+from broker.log.dirs.meta_properties import read_meta_properties
 from broker.log.log_manager import LogManager
-from broker.log.meta_properties import read_meta_properties
 from broker.log.partition_metadata import read_topic_id, topic_id_text
-from broker.log.producer_snapshot import read_snapshot, snapshot_offsets, snapshot_path, write_snapshot
-from broker.log.txn_index import TransactionIndex
+from broker.log.producers.producer_snapshot import (
+    read_snapshot,
+    snapshot_offsets,
+    snapshot_path,
+    write_snapshot,
+)
+from broker.log.segments.txn_index import TransactionIndex
 from broker.record.batch import iter_batches, read_records
 from broker.utils.topic_partition import TopicPartition
 

@@ -8,7 +8,7 @@ import pytest
 
 from broker.config.log_config import LogConfig
 from broker.log.errors import LoadCancelled
-from broker.log.load_progress import LoadMeter, LoadProgress, segments_to_verify
+from broker.log.loading.load_progress import LoadMeter, LoadProgress, segments_to_verify
 from broker.log.log_manager import LogManager
 from broker.utils.topic_partition import TopicPartition
 from tests.support.logs import ManualClock, TickingClock, batch

@@ -10,13 +10,13 @@ import pytest
 import structlog
 
 from broker.config.log_config import LogConfig
-from broker.log import loader
-from broker.log import segment as segment_module
 from broker.log.errors import LoadCancelled, LogDirError
-from broker.log.index_file import IndexFile
 from broker.log.leader_epochs import LeaderEpochCache
-from broker.log.loader import LoadParameters, load_log
+from broker.log.loading import loader
+from broker.log.loading.loader import LoadParameters, load_log
 from broker.log.retention import Reason, RetentionRules, SegmentFacts, segments_to_delete
+from broker.log.segments import segment as segment_module
+from broker.log.segments.index_file import IndexFile
 from broker.protocol.errors import Errors, KafkaError
 from tests.support.logs import TP, ManualClock, batch, contents, open_log
 

@@ -15,10 +15,10 @@ import pytest
 from broker.config.log_config import LogConfig
 from broker.log.checkpoints import CheckpointError, OffsetCheckpoint
 from broker.log.errors import LoadCancelled, LogDirError
-from broker.log.load_progress import LoadProgress
+from broker.log.loading.load_progress import LoadProgress
 from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.log.partition_metadata import parse_topic_id, read_topic_id, topic_id_text, write_topic_id
-from broker.log.producer_state import level_for
+from broker.log.producers.producer_state import level_for
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition

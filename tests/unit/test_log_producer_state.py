@@ -8,8 +8,13 @@ import pytest
 
 from broker.config.log_config import LogConfig
 from broker.log.free_space import FreeSpaceFloor, check_free_space
-from broker.log.producer_snapshot import SnapshotError, read_snapshot, snapshot_offsets, write_snapshot
-from broker.log.producer_state import BatchMetadata, ProducerEntry, ProducerStateManager
+from broker.log.producers.producer_snapshot import (
+    SnapshotError,
+    read_snapshot,
+    snapshot_offsets,
+    write_snapshot,
+)
+from broker.log.producers.producer_state import BatchMetadata, ProducerEntry, ProducerStateManager
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch
 from broker.record.header import read_header

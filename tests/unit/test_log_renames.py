@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from broker.config.log_config import LogConfig
-from broker.log import cleaner
 from broker.log.checkpoints import CLEANER_CHECKPOINT, OffsetCheckpoint
+from broker.log.cleaning import cleaner
 from broker.log.log import Log
 from broker.log.log_manager import LogManager
-from broker.log.segment import Segment
+from broker.log.segments.segment import Segment
 from broker.record.batch import Record, build_batch
 from broker.utils.scheduler import KafkaScheduler
 from tests.support.gate import WAIT_S, Gate

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from broker.log.checkpoints import CheckpointError, OffsetCheckpoint
+from broker.log.dirs.log_dir import LogDir
+from broker.log.dirs.meta_properties import read_meta_properties, write_meta_properties
 from broker.log.errors import LogDirError
 from broker.log.leader_epochs import LeaderEpochCache
-from broker.log.log_dir import LogDir
-from broker.log.meta_properties import read_meta_properties, write_meta_properties
 from broker.log.partition_metadata import prepare_topic_id, read_topic_id, take_up_topic_id, write_topic_id
 from broker.log.sealed_file import ATTRIBUTE, read_file, replace_file
 from broker.utils.topic_partition import TopicPartition

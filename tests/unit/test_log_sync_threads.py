@@ -13,7 +13,7 @@ import pytest
 from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log import log_files
-from broker.log.segment import Segment
+from broker.log.segments.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.scheduler import KafkaScheduler
 from tests.support.gate import WAIT_S, Gate

@@ -13,7 +13,7 @@ from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log import checkpoints, leader_epochs, log_files
 from broker.log.log_manager import LogManager
-from broker.log.segment import Segment
+from broker.log.segments.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record import validator
 from broker.record.validator import AppendOrigin

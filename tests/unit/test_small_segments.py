@@ -11,9 +11,9 @@ import pytest
 from broker.config.alter import AlterError, Change, Operation, alter_broker, alter_topic
 from broker.config.broker_config import BrokerConfig
 from broker.config.log_config import LogConfig
-from broker.log import batch_file
 from broker.log.log import Log
 from broker.log.roll_pace import RollPace
+from broker.log.segments import batch_file
 from tests.support.logs import ManualClock, batch, contents, open_log
 
 SET = Operation.SET

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from broker.log.dirs.log_dir import LogDir
 from broker.log.free_space import space_at
 from broker.log.log import Log
-from broker.log.log_dir import LogDir
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors
 from broker.server.apis.context import ApiContext

@@ -9,10 +9,10 @@ from pathlib import Path
 import structlog
 
 from broker.log.errors import LoadCancelled
-from broker.log.producer_snapshot import encode_snapshot, read_snapshot, snapshot_path
-from broker.log.producer_state import ProducerStateManager, read_marker
+from broker.log.producers.producer_snapshot import encode_snapshot, read_snapshot, snapshot_path
+from broker.log.producers.producer_state import ProducerStateManager, read_marker
 from broker.log.sealed_file import replace_file
-from broker.log.segment import Segment
+from broker.log.segments.segment import Segment
 from broker.record.header import BatchHeader
 
 _log = structlog.get_logger(__name__)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from struct import Struct
 
-from broker.log.index_file import IndexFile
+from broker.log.segments.index_file import IndexFile
 
 _ENTRY = Struct(">qi")
 ENTRY_BYTES = _ENTRY.size

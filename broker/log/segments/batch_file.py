@@ -15,8 +15,8 @@ from weakref import ref
 
 import structlog
 
-from broker.log.batch_walk import DamagedError, Extent, has_right_crc, implausible, next_sound, walk
-from broker.log.offset_index import OffsetIndex
+from broker.log.segments.batch_walk import DamagedError, Extent, has_right_crc, implausible, next_sound, walk
+from broker.log.segments.offset_index import OffsetIndex
 from broker.record.header import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"

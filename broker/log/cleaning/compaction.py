@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker.log.offset_map import OffsetMap
+from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.results import AbortedTransaction
 from broker.record.batch import Record, assemble, each_record
 from broker.record.header import (

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
 
-from broker.log.index_file import sync_file
 from broker.log.results import AbortedTransaction
+from broker.log.segments.index_file import sync_file
 
 _ENTRY = Struct(">hqqqq")
 ENTRY_BYTES = _ENTRY.size

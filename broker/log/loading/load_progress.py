@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.log.batch_file import LOG_SUFFIX
+from broker.log.segments.batch_file import LOG_SUFFIX
 from broker.utils.clock import Clock
 
 # Often enough for an eye, and for a service manager that waits for a sign of life.

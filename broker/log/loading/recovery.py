@@ -13,14 +13,14 @@ import structlog
 from crc32c import crc32c
 
 from broker.config.log_config import LONG_MAX
-from broker.log.batch_file import INDEX_SUFFIX, INT32_MAX, LOG_SUFFIX
-from broker.log.batch_walk import DamagedError
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.log_dir_health import Fault, fault_of
-from broker.log.producer_state import read_marker
+from broker.log.producers.producer_state import read_marker
 from broker.log.results import AbortedTransaction
-from broker.log.segment import Segment, sync_dir
+from broker.log.segments.batch_file import INDEX_SUFFIX, INT32_MAX, LOG_SUFFIX
+from broker.log.segments.batch_walk import DamagedError
+from broker.log.segments.segment import Segment, sync_dir
 from broker.record.header import CRC_START, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, read_header
 
 _log = structlog.get_logger(__name__)

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import structlog
 
-from broker.log.batch_file import INT32_MAX, LOG_SUFFIX, TXN_INDEX_SUFFIX
-from broker.log.batch_walk import DamagedError
-from broker.log.compaction import AbortedRanges, CompactionRules, compact_batch
-from broker.log.loader import CLEANED_SUFFIX, SWAP_SUFFIX
+from broker.log.cleaning.compaction import AbortedRanges, CompactionRules, compact_batch
+from broker.log.cleaning.offset_map import OffsetMap
+from broker.log.loading.loader import CLEANED_SUFFIX, SWAP_SUFFIX
+from broker.log.loading.recovery import has_marker
 from broker.log.log import Log
 from broker.log.log_dir_health import Fault, fault_of
-from broker.log.offset_map import OffsetMap
-from broker.log.recovery import has_marker
 from broker.log.results import AbortedTransaction
-from broker.log.segment import Segment
-from broker.log.txn_index import ENTRY_BYTES
+from broker.log.segments.batch_file import INT32_MAX, LOG_SUFFIX, TXN_INDEX_SUFFIX
+from broker.log.segments.batch_walk import DamagedError
+from broker.log.segments.segment import Segment
+from broker.log.segments.txn_index import ENTRY_BYTES
 from broker.protocol.errors import KafkaError
 from broker.record.batch import each_record
 from broker.record.header import NO_TIMESTAMP, BatchHeader, read_header

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import structlog
 
-from broker.log.dir_lock import LOCK_FILE
+from broker.log.dirs.dir_lock import LOCK_FILE
+from broker.log.dirs.log_dir import LogDir
+from broker.log.dirs.meta_properties import agreed, write_meta_properties
 from broker.log.errors import LogDirError, LogDirUnusableError
-from broker.log.log_dir import LogDir
-from broker.log.meta_properties import agreed, write_meta_properties
 from broker.log.sealed_file import can_seal
 
 _log = structlog.get_logger(__name__)

@@ -19,13 +19,13 @@ from broker.log.checkpoints import (
     CheckpointError,
     OffsetCheckpoint,
 )
-from broker.log.dir_lock import LOCK_FILE, take_lock
+from broker.log.dirs.dir_lock import LOCK_FILE, take_lock
+from broker.log.dirs.meta_properties import MetaProperties, read_meta_properties
 from broker.log.errors import LogDirError, LogDirUnusableError
 from broker.log.local_log import DELETE_DIR_SUFFIX
 from broker.log.log_dir_health import LogDirHealth
-from broker.log.meta_properties import MetaProperties, read_meta_properties
 from broker.log.sealed_file import replace_file
-from broker.log.segment import sync_dir
+from broker.log.segments.segment import sync_dir
 from broker.utils.topic_partition import TopicPartition
 
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
@@ -54,7 +54,7 @@ class LogDir:
     def lock(self) -> None:
         """Makes the directory if need be and locks it. Raises LogDirError, LogDirUnusableError when its disk is why.
 
-        See :mod:`broker.log.dir_lock` for the kinds of lock.
+        See :mod:`broker.log.dirs.dir_lock` for the kinds of lock.
         """
         try:
             if not self.path.is_dir():

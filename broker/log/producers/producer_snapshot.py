@@ -18,7 +18,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from broker.log.producer_state import BatchMetadata, ProducerEntry
+from broker.log.producers.producer_state import BatchMetadata, ProducerEntry
 from broker.log.sealed_file import replace_file
 from broker.record.header import NO_SEQUENCE
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from broker.log.batch_file import (
+from broker.log.segments.batch_file import (
     INDEX_SUFFIX,
     INT32_MAX,
     LOG_SUFFIX,
@@ -21,10 +21,10 @@ from broker.log.batch_file import (
     BatchFile,
     SegmentFile,
 )
-from broker.log.batch_walk import DamagedError
-from broker.log.offset_index import OffsetIndex
-from broker.log.time_index import TimeIndex
-from broker.log.txn_index import TransactionIndex
+from broker.log.segments.batch_walk import DamagedError
+from broker.log.segments.offset_index import OffsetIndex
+from broker.log.segments.time_index import TimeIndex
+from broker.log.segments.txn_index import TransactionIndex
 from broker.record.header import HEADER_BYTES, BatchHeader
 
 DELETED_SUFFIX = ".deleted"

@@ -15,8 +15,8 @@ import structlog
 
 from broker.config.log_config import LONG_MAX
 from broker.log.checkpoints import CLEANER_CHECKPOINT, OffsetCheckpoint
+from broker.log.dirs.log_dir import LogDir
 from broker.log.log import Log
-from broker.log.log_dir import LogDir
 from broker.protocol.errors import KafkaError
 from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
@@ -99,8 +99,8 @@ class LogCleaner:
 
     def _clean(self, log_dir: LogDir, dirty: DirtyLog) -> bool:
         # Imported with the first log that wants cleaning, not at every start.
-        from broker.log.cleaner import CleaningAborted, clean_log
-        from broker.log.offset_map import OffsetMap
+        from broker.log.cleaning.cleaner import CleaningAborted, clean_log
+        from broker.log.cleaning.offset_map import OffsetMap
 
         log = dirty.log
         started_ms = self._clock.monotonic_ms()

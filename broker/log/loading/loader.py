@@ -18,22 +18,22 @@ from uuid import UUID
 import structlog
 
 from broker.config.log_config import LONG_MAX, LogConfig
-from broker.log.batch_file import INDEX_SUFFIX, LOG_SUFFIX
-from broker.log.batch_walk import DamagedError
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import FILE_NAME as EPOCHS_FILE_NAME
 from broker.log.leader_epochs import LeaderEpochCache
+from broker.log.loading.recovery import RecoveryResult, recover_segment, refuse_legacy, remove_segments
 from broker.log.log import Log
 from broker.log.log_dir_health import LogDirHealth
 from broker.log.partition_metadata import FILE_NAME as METADATA_FILE_NAME
 from broker.log.partition_metadata import read_topic_id
-from broker.log.producer_replay import remove_snapshots, thin_out_snapshots
-from broker.log.producer_snapshot import snapshot_offsets, snapshots_among
-from broker.log.producer_state import MAX_PRODUCERS, ProducerStateManager
-from broker.log.recovery import RecoveryResult, recover_segment, refuse_legacy, remove_segments
+from broker.log.producers.producer_replay import remove_snapshots, thin_out_snapshots
+from broker.log.producers.producer_snapshot import snapshot_offsets, snapshots_among
+from broker.log.producers.producer_state import MAX_PRODUCERS, ProducerStateManager
 from broker.log.roll_pace import RollPace
 from broker.log.sealed_file import TEMPORARY_SUFFIX
-from broker.log.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, Segment, set_limits
+from broker.log.segments.batch_file import INDEX_SUFFIX, LOG_SUFFIX
+from broker.log.segments.batch_walk import DamagedError
+from broker.log.segments.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, Segment, set_limits
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
