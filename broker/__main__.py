@@ -231,7 +231,7 @@ def _deregister(options: Any) -> int:
     from broker.config.log_dirs import log_dir_paths
     from broker.config.problems import ConfigError
     from broker.config.properties import read_properties
-    from broker.server.deregister import deregister
+    from broker.server.registration.deregister import deregister
 
     try:
         texts = {**read_properties(options.file), **dict(options.override)}
@@ -248,7 +248,7 @@ def _deregister(options: Any) -> int:
 def _turn(options: Any) -> int:
     from broker.config.problems import ConfigError
     from broker.config.properties import read_properties
-    from broker.server.turn_command import await_return, may_stop
+    from broker.server.stopping.turn_command import await_return, may_stop
 
     try:
         properties = {**read_properties(options.file), **dict(options.override)}

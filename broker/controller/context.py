@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from broker.controller.replica_assignment import ReplicaAssignment
-from broker.controller.states import (
+from broker.controller.rules.replica_assignment import ReplicaAssignment
+from broker.controller.rules.states import (
     PartitionState,
     Replica,
     ReplicaState,
@@ -154,7 +154,7 @@ class ControllerContext:
         return self.partition_states.get(partition, PartitionState.NON_EXISTENT)
 
     def move_partition(self, partition: TopicPartition, target: PartitionState) -> None:
-        """Raises :class:`~broker.controller.states.InvalidTransition`."""
+        """Raises :class:`~broker.controller.rules.states.InvalidTransition`."""
         check_partition(partition, self.state(partition), target)
         if target is PartitionState.NON_EXISTENT:
             self.partition_states.pop(partition, None)
@@ -168,7 +168,7 @@ class ControllerContext:
         return self.replica_states.get(replica, ReplicaState.NON_EXISTENT)
 
     def move_replica(self, replica: Replica, target: ReplicaState) -> None:
-        """Raises :class:`~broker.controller.states.InvalidTransition`."""
+        """Raises :class:`~broker.controller.rules.states.InvalidTransition`."""
         check_replica(replica, self.replica_state(replica), target)
         if target is ReplicaState.NON_EXISTENT:
             self.replica_states.pop(replica, None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import structlog
 
 from broker.controller.context import ControllerContext
-from broker.controller.leader_selector import Election
-from broker.controller.states import PartitionState, Replica, ReplicaState
+from broker.controller.rules.leader_selector import Election
+from broker.controller.rules.states import PartitionState, Replica, ReplicaState
 from broker.controller.term import Term
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.topic_partition import TopicPartition

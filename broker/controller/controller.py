@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import structlog
 
 from broker.config.broker_config import BrokerConfig
-from broker.controller.alterations import alter_partitions
 from broker.controller.channel_manager import ChannelManager, MakeChannel
 from broker.controller.controlled_shutdown import controlled_shutdown
 from broker.controller.elections import ElectionResult, ElectionType
 from broker.controller.event_queue import EventQueue
+from broker.controller.isr_changes import alter_partitions
 from broker.controller.metrics import ControllerMetrics
 from broker.controller.reassignment_requests import Refused, Wishes, listed
 from broker.controller.settings import ControllerSettings

@@ -12,8 +12,8 @@ from enum import IntEnum
 import structlog
 
 from broker.controller.context import ControllerContext
-from broker.controller.leader_selector import Election
 from broker.controller.partition_machine import PartitionMachine
+from broker.controller.rules.leader_selector import Election
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore

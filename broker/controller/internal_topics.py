@@ -14,7 +14,7 @@ import structlog
 
 from broker.controller.context import ControllerContext
 from broker.controller.reassignment import Reassignments
-from broker.controller.replica_assignment import ReplicaAssignment
+from broker.controller.rules.replica_assignment import ReplicaAssignment
 from broker.controller.settings import RAISE_INTERNAL_TOPICS, ControllerSettings
 from broker.utils.topic_partition import TopicPartition
 

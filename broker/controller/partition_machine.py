@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import structlog
 
-from broker.controller import leader_selector
 from broker.controller.context import ControllerContext
 from broker.controller.eligible_replicas import EligibleReplicas
-from broker.controller.leader_selector import Election
 from broker.controller.request_batch import BrokerRequestBatch
-from broker.controller.states import PartitionState, Replica, ReplicaState
+from broker.controller.rules import leader_selector
+from broker.controller.rules.leader_selector import Election
+from broker.controller.rules.states import PartitionState, Replica, ReplicaState
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.controller_store import ControllerMovedError, ControllerStore

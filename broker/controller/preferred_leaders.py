@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable
 
-from broker.controller import leader_selector
 from broker.controller.context import ControllerContext
-from broker.controller.leader_selector import Election
 from broker.controller.partition_machine import PartitionMachine
+from broker.controller.rules import leader_selector
+from broker.controller.rules.leader_selector import Election
+from broker.controller.rules.states import PartitionState, Replica
 from broker.controller.settings import ControllerSettings
-from broker.controller.states import PartitionState, Replica
 from broker.utils.topic_partition import TopicPartition
 
 

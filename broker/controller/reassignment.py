@@ -26,12 +26,12 @@ from dataclasses import replace
 import structlog
 
 from broker.controller.context import ControllerContext, with_replicas
-from broker.controller.leader_selector import Election
 from broker.controller.partition_machine import MAX_ATTEMPTS, PartitionMachine
-from broker.controller.replica_assignment import ReplicaAssignment, may_drop_unneeded
 from broker.controller.replica_machine import ReplicaMachine
 from broker.controller.request_batch import BrokerRequestBatch
-from broker.controller.states import Replica, ReplicaState
+from broker.controller.rules.leader_selector import Election
+from broker.controller.rules.replica_assignment import ReplicaAssignment, may_drop_unneeded
+from broker.controller.rules.states import Replica, ReplicaState
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.controller_store import ControllerStore

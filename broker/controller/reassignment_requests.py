@@ -15,7 +15,7 @@ import structlog
 
 from broker.controller.context import ControllerContext
 from broker.controller.reassignment import Reassignments
-from broker.controller.replica_assignment import (
+from broker.controller.rules.replica_assignment import (
     ReplicaAssignment,
     check_alive,
     check_move,

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 import structlog
 
-from broker.controller import leader_selector
 from broker.controller.context import ControllerContext
 from broker.controller.eligible_replicas import EligibleReplicas
 from broker.controller.partition_machine import MAX_ATTEMPTS, PartitionMachine
 from broker.controller.request_batch import BrokerRequestBatch
-from broker.controller.states import Replica, ReplicaState
+from broker.controller.rules import leader_selector
+from broker.controller.rules.states import Replica, ReplicaState
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.controller_store import ControllerStore
 from broker.zookeeper.store import BadVersionError

@@ -10,7 +10,7 @@ import structlog
 
 from broker.controller.context import ControllerContext
 from broker.controller.request_batch import Fields
-from broker.controller.states import Replica
+from broker.controller.rules.states import Replica
 from broker.controller.topic_deletion import TopicDeletion
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID

@@ -26,8 +26,8 @@ from broker.controller.reassignment_requests import ReassignmentRequests
 from broker.controller.replica_machine import ReplicaMachine
 from broker.controller.request_batch import BrokerRequestBatch, Fields
 from broker.controller.responses import Responses
+from broker.controller.rules.states import PartitionState, Replica, ReplicaState
 from broker.controller.settings import ControllerSettings
-from broker.controller.states import PartitionState, Replica, ReplicaState
 from broker.controller.topic_changes import TopicChanges
 from broker.controller.topic_deletion import TopicDeletion
 from broker.controller.watches import Watches

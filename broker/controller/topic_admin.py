@@ -17,8 +17,8 @@ from broker.config.broker_config import BrokerConfig
 from broker.config.client_floors import below_floors
 from broker.config.problems import ConfigError
 from broker.config.topic_config import check_topic_configs
-from broker.controller import topic_validation
-from broker.controller.assignment import assign_replicas
+from broker.controller.rules import new_topic as topic_validation
+from broker.controller.rules.placement import assign_replicas
 from broker.protocol.errors import Errors, KafkaError
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import (

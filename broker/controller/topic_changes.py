@@ -9,9 +9,9 @@ from functools import partial
 import structlog
 
 from broker.controller.context import ControllerContext
-from broker.controller.leader_selector import Election
 from broker.controller.partition_machine import PartitionMachine
 from broker.controller.replica_machine import ReplicaMachine
+from broker.controller.rules.leader_selector import Election
 from broker.controller.settings import ControllerSettings
 from broker.controller.topic_deletion import TopicDeletion
 from broker.controller.watches import Watches

@@ -13,7 +13,7 @@ from broker.controller.context import ControllerContext
 from broker.controller.partition_machine import PartitionMachine
 from broker.controller.replica_machine import ReplicaMachine
 from broker.controller.request_batch import BrokerRequestBatch
-from broker.controller.states import PartitionState, Replica, ReplicaState
+from broker.controller.rules.states import PartitionState, Replica, ReplicaState
 from broker.zookeeper.controller_store import ControllerStore
 
 _log = structlog.get_logger(__name__)

@@ -35,24 +35,24 @@ from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import follow_brokers
-from broker.server.broker_state import BrokerState, StateKeeper
-from broker.server.controlled_shutdown import controlled_shutdown
-from broker.server.deposition import await_deposition_after_crash
-from broker.server.disk_stats import register_disk_stats
 from broker.server.dynamic_config import DynamicConfigManager
-from broker.server.http_endpoint import HttpEndpoint
-from broker.server.identity import settle_identity
-from broker.server.lifecycle import Lifecycle, LifecycleFile
-from broker.server.lifecycle_publisher import LifecyclePublisher
-from broker.server.membership import Membership, await_first_metadata
+from broker.server.http.disk_stats import register_disk_stats
+from broker.server.http.http_endpoint import HttpEndpoint
+from broker.server.http.status import NOT_RUNNING, register_stats, running_status
+from broker.server.lifecycle.broker_state import BrokerState, StateKeeper
+from broker.server.lifecycle.lifecycle_events import Lifecycle, LifecycleFile
+from broker.server.lifecycle.lifecycle_publisher import LifecyclePublisher
+from broker.server.lifecycle.startup_steps import StartupCancelled, StartupError, StartupSteps
 from broker.server.metadata_cache import MetadataCache
 from broker.server.offsets_topic import leadership_listener, make_group_coordinator
 from broker.server.producer_ids import ProducerIdManager
+from broker.server.registration.deposition import await_deposition_after_crash
+from broker.server.registration.identity import settle_identity
+from broker.server.registration.membership import Membership, await_first_metadata
+from broker.server.registration.session_file import SessionFile
+from broker.server.registration.session_stats import register_session_stats
 from broker.server.replication_service import ReplicationService
-from broker.server.session_file import SessionFile
-from broker.server.session_stats import register_session_stats
-from broker.server.startup_steps import StartupCancelled, StartupError, StartupSteps
-from broker.server.status import NOT_RUNNING, register_stats, running_status
+from broker.server.stopping.controlled_shutdown import controlled_shutdown
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.heap import HeapKeeper
 from broker.utils.scheduler import KafkaScheduler

@@ -34,9 +34,9 @@ from broker.record.compression import CompressionError, compress, decompress
 from broker.record.header import iter_batches
 from broker.record.records import RecordFormatError, decode_records
 from broker.record.records import walk as walk_records
-from broker.server.http_connections import HttpConnection
-from broker.server.http_endpoint import REQUEST_TIMEOUT_S
-from broker.server.http_handler import serve_connection
+from broker.server.http.http_connections import HttpConnection
+from broker.server.http.http_endpoint import REQUEST_TIMEOUT_S
+from broker.server.http.http_handler import serve_connection
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper import znodes
 from tests.support.raw_client import request_frame

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.server.session_file import SessionFile
+from broker.server.registration.session_file import SessionFile
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
-from broker.server.session_file import FILE_NAME as SESSION_FILE
+from broker.server.registration.session_file import FILE_NAME as SESSION_FILE
 from tests.support.brokers import BrokerProcess, Cluster
 from tests.support.landline_broker import LandlineBroker
 from tests.support.peers import CLUSTER_CONFIG

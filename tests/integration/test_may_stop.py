@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.server.status import NOT_RUNNING
+from broker.server.http.status import NOT_RUNNING
 from tests.support.brokers import BrokerProcess, Cluster
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.landline_broker import COMMAND, REPOSITORY, LandlineBroker

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from broker.config.endpoint import Endpoint
-from broker.server.healthcheck import BrokerIdInUseError, Healthcheck
-from broker.server.session_file import SessionFile
+from broker.server.registration.healthcheck import BrokerIdInUseError, Healthcheck
+from broker.server.registration.session_file import SessionFile
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.controller.alterations import alter_partitions
 from broker.controller.controlled_shutdown import controlled_shutdown
 from broker.controller.eligible_replicas import who_is_whole
+from broker.controller.isr_changes import alter_partitions
 from broker.controller.settings import ControllerSettings
 from broker.controller.term import OwnBrokerGoneError, Term
 from broker.protocol.errors import Errors, KafkaError

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 from broker.controller import eligible_replicas
 from broker.controller.eligible_replicas import led_though_eligible_could
-from broker.server.deposition import led_though_others_could
+from broker.server.registration.deposition import led_though_others_could
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.znodes import LeaderRecoveryState
 from tests.support.mutations import Mutation, Patch, mutated

@@ -16,7 +16,7 @@ from broker.cluster.isr import IsrState
 from broker.cluster.partition import Awaited, Partition
 from broker.cluster.partition_state import PartitionState
 from broker.cluster.replica import ReplicaState
-from broker.controller import leader_selector
+from broker.controller.rules import leader_selector
 from broker.log.log_files import LogFiles
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.leadership import Leadership

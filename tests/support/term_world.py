@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker.config.endpoint import Endpoint
-from broker.controller.alterations import alter_partitions
+from broker.controller.isr_changes import alter_partitions
 from broker.controller.settings import ControllerSettings
 from broker.controller.term import Term
 from broker.protocol import codec

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.controller.assignment import alternate_racks, assign_replicas
+from broker.controller.rules.placement import alternate_racks, assign_replicas
 
 
 def no_racks(*brokers):

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from broker.server import broker_state
-from broker.server.broker_state import TRANSITIONS, BrokerState, InvalidTransitionError, StateKeeper
+from broker.server.lifecycle.broker_state import TRANSITIONS, BrokerState, InvalidTransitionError, StateKeeper
+from broker.server.lifecycle.lifecycle_events import broker_state
 
 
 def documented_ways() -> set[tuple[str, str]]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.controller.alter_partition import Proposal, judge, response_fields
+from broker.controller.rules.isr_change import Proposal, judge, response_fields
 from broker.protocol.errors import Errors
 from broker.zookeeper.znodes import LeaderAndIsr, LeaderRecoveryState
 

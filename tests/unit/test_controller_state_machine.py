@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from broker.controller import states
 from broker.controller.context import ControllerContext
-from broker.controller.states import (
+from broker.controller.rules import states
+from broker.controller.rules.states import (
     PARTITION_PREDECESSORS,
     REPLICA_PREDECESSORS,
     InvalidTransition,

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from broker.server.deposition import await_deposition, led_though_others_could
+from broker.server.registration.deposition import await_deposition, led_though_others_could
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper import znodes
 from broker.zookeeper.cluster_store import ClusterStore

@@ -15,8 +15,8 @@ from contextlib import closing, contextmanager
 import pytest
 
 from broker.log.dirs.dir_lock import take_lock
-from broker.server.deregister import deregister
-from broker.server.session_file import FILE_NAME, SessionFile
+from broker.server.registration.deregister import deregister
+from broker.server.registration.session_file import FILE_NAME, SessionFile
 from broker.utils.process_identity import ProcessIdentity
 from broker.zookeeper.connect_string import server_addresses
 from broker.zookeeper.session_end import Outcome, Session, end_session
@@ -45,7 +45,7 @@ def log_dir(tmp_path):
 def note_of_dead_process(log_dir):
     """What a process that has ended left in the directory."""
     program = (
-        "import sys, pathlib; from broker.server.session_file import SessionFile; "
+        "import sys, pathlib; from broker.server.registration.session_file import SessionFile; "
         "from broker.zookeeper.session_end import Session; "
         f"SessionFile(pathlib.Path(sys.argv[1])).write(Session({SESSION.servers!r}, {SESSION.session_id}, "
         f"bytes.fromhex({SESSION.password.hex()!r})))"
@@ -182,7 +182,8 @@ def test_only_the_ended_sessions_own_note_is_cleared(log_dir):
 
 def test_nothing_slow_is_loaded_before_the_session_ends(log_dir):
     program = (
-        "import sys; import broker.__main__; import broker.server.deregister; assert 'kazoo' not in sys.modules; "
+        "import sys; import broker.__main__; import broker.server.registration.deregister; "
+        "assert 'kazoo' not in sys.modules; "
         "import kazoo.protocol.serialization; "
         "slow = {'kazoo.client', 'kio', 'structlog', 'asyncio', 'dataclasses', 'json', 'logging'}; "
         "print(sorted(slow & set(sys.modules)))"

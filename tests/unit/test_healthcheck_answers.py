@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.config.endpoint import Endpoint
-from broker.server.healthcheck import Healthcheck
+from broker.server.registration.healthcheck import Healthcheck
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
 from tests.support.faulty_store import Fault, Faults, FaultySession
@@ -17,8 +17,8 @@ from tests.support.wait import wait_until
 def test_a_registration_is_tried_until_it_is_answered(
     fault: Fault, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.server.healthcheck.RETRY_S", 0.01)
-    monkeypatch.setattr("broker.server.healthcheck.CONFLICT_POLL_S", 0.01)
+    monkeypatch.setattr("broker.server.registration.healthcheck.RETRY_S", 0.01)
+    monkeypatch.setattr("broker.server.registration.healthcheck.CONFLICT_POLL_S", 0.01)
     embedded = EmbeddedStore()
     embedded.connect()
     observer = ClusterStore(FaultySession(embedded, {}, Faults()))

@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
-from broker.server import http_endpoint
-from broker.server.http_connections import MAX_CONNECTIONS, MAX_PER_ADDRESS, HttpConnections
-from broker.server.http_endpoint import HttpEndpoint
+from broker.server.http import http_endpoint
+from broker.server.http.http_connections import MAX_CONNECTIONS, MAX_PER_ADDRESS, HttpConnections
+from broker.server.http.http_endpoint import HttpEndpoint
 from tests.support.logs import ManualClock
 from tests.support.wait import wait_until
 

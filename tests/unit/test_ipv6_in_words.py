@@ -9,9 +9,9 @@ from broker.config.endpoint import Endpoint
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError, _bind
 from broker.replication.broker_channel import BrokerChannel, ChannelError
-from broker.server.asker import _http_url
-from broker.server.http_endpoint import HttpEndpoint
-from broker.server.stop_view import _member
+from broker.server.http.http_endpoint import HttpEndpoint
+from broker.server.stopping.asker import _http_url
+from broker.server.stopping.stop_view import _member
 from broker.zookeeper.znodes import BrokerRegistration, LiveBroker
 from sparkctl.inventory import Host, SparkCluster
 from tests.support.deploy_code import ROOT

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.controller.leader_selector import (
+from broker.controller.rules.leader_selector import (
     elect_controlled_shutdown,
     elect_offline,
     elect_preferred,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.server import lifecycle
-from broker.server.lifecycle import Lifecycle, LifecycleFile
-from broker.server.startup_steps import StartupCancelled, StartupSteps
+from broker.server.lifecycle.lifecycle_events import Lifecycle, LifecycleFile
+from broker.server.lifecycle.lifecycle_events import lifecycle_events as lifecycle
+from broker.server.lifecycle.startup_steps import StartupCancelled, StartupSteps
 
 TOLD = {"LANDLINE_RUN_ID": "run-1", "LANDLINE_START_MODEL": "push-parallel"}
 

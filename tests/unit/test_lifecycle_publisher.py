@@ -11,8 +11,8 @@ import pytest
 
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
-from broker.server.lifecycle import Lifecycle, LifecycleFile
-from broker.server.lifecycle_publisher import TOPIC, LifecyclePublisher
+from broker.server.lifecycle.lifecycle_events import Lifecycle, LifecycleFile
+from broker.server.lifecycle.lifecycle_publisher import TOPIC, LifecyclePublisher
 from broker.server.metadata_cache import BrokerInfo, MetadataCache, MetadataUpdate, PartitionInfo
 from broker.utils.scheduler import KafkaScheduler
 

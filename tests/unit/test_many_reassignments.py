@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.controller.reassignment_requests import Wishes
-from broker.controller.replica_assignment import ReplicaAssignment, check_alive, check_target, few
+from broker.controller.rules.replica_assignment import ReplicaAssignment, check_alive, check_target, few
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.controller.replica_assignment import ReplicaAssignment, check_target, may_drop_unneeded
+from broker.controller.rules.replica_assignment import ReplicaAssignment, check_target, may_drop_unneeded
 from broker.protocol.errors import Errors, KafkaError
 from broker.zookeeper.znodes import LeaderAndIsr
 

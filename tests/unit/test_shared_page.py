@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from broker.server.shared_page import SharedPage
+from broker.server.http.shared_page import SharedPage
 from tests.support.logs import ManualClock
 from tests.support.wait import wait_until
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.server import stop_judge
-from broker.server.stop_judge import ClusterView, Member, OwnBroker, PartitionView
+from broker.server.stopping import stop_judge
+from broker.server.stopping.stop_judge import ClusterView, Member, OwnBroker, PartitionView
 from broker.utils.topic_partition import TopicPartition
 
 ORDERS = TopicPartition("orders", 7)

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from broker.server.asker import Asker, CannotAskError, why_given_up
-from broker.server.may_stop import Turn
-from broker.server.session_file import SessionFile
-from broker.server.stop_judge import ClusterView, Member, OwnBroker, PartitionView
-from broker.server.stop_permit import PERMIT, Held, Lease, StopPermit, decode_lease, encode_lease
+from broker.server.registration.session_file import SessionFile
+from broker.server.stopping.asker import Asker, CannotAskError, why_given_up
+from broker.server.stopping.may_stop import Turn
+from broker.server.stopping.stop_judge import ClusterView, Member, OwnBroker, PartitionView
+from broker.server.stopping.stop_permit import PERMIT, Held, Lease, StopPermit, decode_lease, encode_lease
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.embedded import EmbeddedStore
 from broker.zookeeper.session_end import Session

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from broker.config.endpoint import Endpoint
-from broker.server.stop_view import read_view
+from broker.server.stopping.stop_view import read_view
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper import znodes
 from broker.zookeeper.cluster_store import ClusterStore

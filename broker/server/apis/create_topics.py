@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.describe import topic_entries
+from broker.controller.rules.new_topic import check_request
 from broker.controller.topic_admin import CreatedTopic, NewTopic, Seen, TopicAdmin
-from broker.controller.topic_validation import check_request
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID

@@ -15,11 +15,11 @@ from broker.protocol.api_keys import ApiKey
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.traffic import Traffic
 from broker.server.apis.table import Apis
-from broker.server.broker_state import StateKeeper
-from broker.server.disk_stats import disk_status
+from broker.server.http.disk_stats import disk_status
+from broker.server.lifecycle.broker_state import StateKeeper
+from broker.server.lifecycle.startup_steps import StartupSteps
 from broker.server.metadata_cache import MetadataCache
 from broker.server.request_handler_pool import RequestHandlerPool
-from broker.server.startup_steps import StartupSteps
 from broker.zookeeper.cluster_store import ClusterStore
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from broker.config.broker_config import BrokerConfig
 from broker.log.dirs.log_dirs import LogDirs
-from broker.server.startup_steps import StartupError
+from broker.server.lifecycle.startup_steps import StartupError
 from broker.zookeeper.cluster_store import ClusterStore
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 import structlog
 
 from broker.config.endpoint import Endpoint
-from broker.server.session_file import SessionFile
+from broker.server.registration.session_file import SessionFile
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import (

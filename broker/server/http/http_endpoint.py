@@ -23,8 +23,8 @@ import structlog
 from broker.config.endpoint import host_port
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
-from broker.server.http_connections import HttpConnection, HttpConnections
-from broker.server.shared_page import SharedPage
+from broker.server.http.http_connections import HttpConnection, HttpConnections
+from broker.server.http.shared_page import SharedPage
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.lean_import import import_lean
 
@@ -193,7 +193,7 @@ class HttpEndpoint:
 
     def _serve(self, connection: HttpConnection, address: Any) -> None:
         import_lean("http.server")  # nothing else here imports ssl but the exposition, which comes after it
-        from broker.server.http_handler import serve_connection
+        from broker.server.http.http_handler import serve_connection
 
         try:
             serve_connection(

@@ -1,7 +1,7 @@
 """This process's place in the cluster: the epoch of its registration, and the ZooKeeper session that it hangs on.
 
-:class:`broker.server.healthcheck.Healthcheck` registers; here stands what came of it, and how the sessions before and
-after are ended.
+:class:`~broker.server.registration.healthcheck.Healthcheck` registers; here stands what came of it, and how the
+sessions before and after are ended.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import structlog
 from broker.config.broker_config import BrokerConfig
 from broker.config.endpoint import Endpoint
 from broker.controller.settings import ELIGIBLE_REPLICAS
-from broker.server.healthcheck import Healthcheck
 from broker.server.metadata_cache import MetadataCache
-from broker.server.session_file import SessionFile
+from broker.server.registration.healthcheck import Healthcheck
+from broker.server.registration.session_file import SessionFile
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.session_end import end_session
 from broker.zookeeper.store import Store

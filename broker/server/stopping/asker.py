@@ -17,8 +17,8 @@ from broker.config.endpoint import host_port
 from broker.config.log_dirs import log_dir_paths
 from broker.log.dirs.meta_properties import MetaProperties, read_meta_properties
 from broker.log.errors import LogDirError
-from broker.server.session_file import SessionFile
-from broker.server.stop_judge import OwnBroker
+from broker.server.registration.session_file import SessionFile
+from broker.server.stopping.stop_judge import OwnBroker
 from broker.zookeeper.cluster_store import MIN_INSYNC_REPLICAS
 
 _HTTP_S: Final = 2.0

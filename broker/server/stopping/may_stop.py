@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from broker.server.asker import Asker, CannotAskError
-from broker.server.stop_judge import (
+from broker.server.stopping.asker import Asker, CannotAskError
+from broker.server.stopping.stop_judge import (
     ClusterView,
     in_words,
     not_back,
@@ -26,8 +26,8 @@ from broker.server.stop_judge import (
     why_cut_off,
     why_not_stop,
 )
-from broker.server.stop_permit import Lease, StopPermit, by_topic
-from broker.server.stop_view import read_view
+from broker.server.stopping.stop_permit import Lease, StopPermit, by_topic
+from broker.server.stopping.stop_view import read_view
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Store, StoreError

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from broker.log.dirs.dir_lock import is_locked
-from broker.server.session_file import SessionFile, SessionNote
+from broker.server.registration.session_file import SessionFile, SessionNote
 from broker.zookeeper.session_end import Outcome, Session, end_session
 
 TIMEOUT_S: Final = 4.0

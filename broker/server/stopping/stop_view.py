@@ -19,7 +19,7 @@ from broker.config.endpoint import Endpoint, host_port
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import ProtocolError
 from broker.replication.broker_channel import BrokerChannel, ChannelError
-from broker.server.stop_judge import ClusterView, Member, PartitionView
+from broker.server.stopping.stop_judge import ClusterView, Member, PartitionView
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.znodes import LiveBroker

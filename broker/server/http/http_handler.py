@@ -13,7 +13,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
-from broker.server.http_connections import HttpConnection
+from broker.server.http.http_connections import HttpConnection
 
 _MAX_HEAD_BYTES: Final = 16 * 1024
 Answer = tuple[int, str, bytes]

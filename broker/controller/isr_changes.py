@@ -8,9 +8,9 @@ from typing import Any
 
 import structlog
 
-from broker.controller.alter_partition import Proposal, judge, proposal_of, response_fields
 from broker.controller.context import ControllerContext
-from broker.controller.states import Replica
+from broker.controller.rules.isr_change import Proposal, judge, proposal_of, response_fields
+from broker.controller.rules.states import Replica
 from broker.controller.term import Term
 from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from broker.server.asker import Asker, CannotAskError, recovery_progress, unit_given_up
-from broker.server.may_stop import ZOOKEEPER_MS, Turn, zookeeper
-from broker.server.stop_judge import in_words
+from broker.server.stopping.asker import Asker, CannotAskError, recovery_progress, unit_given_up
+from broker.server.stopping.may_stop import ZOOKEEPER_MS, Turn, zookeeper
+from broker.server.stopping.stop_judge import in_words
 from broker.zookeeper.store import Store, StoreError
 
 EXIT_GRANTED: Final = 0

@@ -1,7 +1,7 @@
 """Lifecycle events: every step of a broker's start and stop, for who compares starts. docs/lifecycle.md has the schema.
 
 Off unless ``landline.lifecycle.enable``. A process's events are kept in a file of the first log directory, and
-published from there once the broker is up (:mod:`broker.server.lifecycle_publisher`).
+published from there once the broker is up (:mod:`broker.server.lifecycle.lifecycle_publisher`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from broker.server.startup_steps import StepRecord
+from broker.server.lifecycle.startup_steps import StepRecord
 from broker.utils.own_connections import OwnConnections, Traffic
 from broker.utils.process_identity import ProcessIdentity
 
