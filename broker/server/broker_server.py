@@ -40,7 +40,7 @@ from broker.server.http.disk_stats import register_disk_stats
 from broker.server.http.http_endpoint import HttpEndpoint
 from broker.server.http.status import NOT_RUNNING, register_stats, running_status
 from broker.server.lifecycle.broker_state import BrokerState, StateKeeper
-from broker.server.lifecycle.lifecycle_events import Lifecycle, LifecycleFile
+from broker.server.lifecycle.lifecycle_file import Lifecycle, LifecycleFile
 from broker.server.lifecycle.lifecycle_publisher import LifecyclePublisher
 from broker.server.lifecycle.startup_steps import StartupCancelled, StartupError, StartupSteps
 from broker.server.metadata_cache import MetadataCache

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from broker.server.lifecycle.lifecycle_events import FILE_NAME
+from broker.server.lifecycle.lifecycle_file import FILE_NAME
 from tests.support.landline_broker import LandlineBroker, LandlineStandalone
 from tests.support.wait import wait_until
 from tests.support.zookeeper import ZooKeeperServer

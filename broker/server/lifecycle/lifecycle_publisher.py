@@ -18,7 +18,7 @@ from broker.protocol.errors import Errors, ProtocolError
 from broker.record.batch import Record, build_batch
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.cluster_view import BrokerAddress
-from broker.server.lifecycle.lifecycle_events import LifecycleFile
+from broker.server.lifecycle.lifecycle_file import LifecycleFile
 from broker.server.metadata_cache import MetadataCache
 from broker.utils.scheduler import KafkaScheduler, ScheduledTask
 from broker.utils.topic_partition import TopicPartition
