@@ -139,7 +139,7 @@ lint-python:
 	@ruff format --check --quiet . || { echo "run \`make fmt\`"; exit 1; }
 	@$(call say,mypy)
 	@mypy
-	@mypy tools/*.py
+	@MYPYPATH=plugins/module_utils mypy fabfile.py inventory/*.py plugins/*/*.py roles/*/files/*.py tools/*.py
 	@$(call say,import-linter)
 	@lint-imports --no-logo 2>/dev/null || lint-imports
 

@@ -7,8 +7,8 @@ from kazoo.client import KazooClient
 
 from tests.support.deploy_code import load
 
-tree = load("module_utils/zookeeper_tree.py")
-quorum_info = load("library/zookeeper_quorum_info.py")
+tree = load("plugins/module_utils/zookeeper_tree.py")
+quorum_info = load("plugins/modules/zookeeper_quorum_info.py")
 
 KAFKA = {
     "features": {},

@@ -12,7 +12,7 @@ import ansible.module_utils
 ROOT = Path(__file__).parents[2]
 
 # Where Ansible itself finds the modules' shared code.
-ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
+ansible.module_utils.__path__.append(str(ROOT / "plugins/module_utils"))
 
 
 def load(path: str) -> ModuleType:

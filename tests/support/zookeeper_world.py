@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from tests.support.deploy_code import load
 
-steps = load("filter_plugins/zookeeper.py")
+steps = load("plugins/filter/zookeeper.py")
 
 SETTINGS = "settings of now"
 

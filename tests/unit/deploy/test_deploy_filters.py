@@ -6,8 +6,8 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from tests.support.deploy_code import ROOT, load
 
-filters = load("filter_plugins/landline.py")
-zookeeper = load("filter_plugins/zookeeper_inventory.py")
+filters = load("plugins/filter/landline.py")
+zookeeper = load("plugins/filter/zookeeper_inventory.py")
 
 SETTINGS = {
     "first_id": "4",

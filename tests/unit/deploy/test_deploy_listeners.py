@@ -11,13 +11,13 @@ import pytest
 from tests.support.deploy_code import load
 from tests.unit.deploy.test_deploy_filters import SETTINGS, filters
 
-listeners = load("filter_plugins/broker_listeners.py")
-listening = load("module_utils/listening.py")
-tree = load("module_utils/zookeeper_tree.py")
-zookeeper_words = load("module_utils/zookeeper_words.py")
-instances = load("library/broker_instances_info.py")
-reach = load("library/broker_reach_info.py")
-quorum_info = load("library/zookeeper_quorum_info.py")
+listeners = load("plugins/filter/broker_listeners.py")
+listening = load("plugins/module_utils/listening.py")
+tree = load("plugins/module_utils/zookeeper_tree.py")
+zookeeper_words = load("plugins/module_utils/zookeeper_words.py")
+instances = load("plugins/modules/broker_instances_info.py")
+reach = load("plugins/modules/broker_reach_info.py")
+quorum_info = load("plugins/modules/zookeeper_quorum_info.py")
 
 ONE = "advertised.listeners=PLAINTEXT://a:9092"
 BOTH = ONE + ",BROKER://a:9091\ninter.broker.listener.name=PLAINTEXT"

@@ -12,12 +12,12 @@ import pytest
 
 from tests.support.deploy_code import load
 
-zookeeper_words = load("module_utils/zookeeper_words.py")
-unit_state = load("module_utils/unit_state.py")
-health = load("library/broker_health.py")
-instances = load("library/broker_instances_info.py")
-attended = load("library/attended_command.py")
-zookeeper_health = load("library/zookeeper_health.py")
+zookeeper_words = load("plugins/module_utils/zookeeper_words.py")
+unit_state = load("plugins/module_utils/unit_state.py")
+health = load("plugins/modules/broker_health.py")
+instances = load("plugins/modules/broker_instances_info.py")
+attended = load("plugins/modules/attended_command.py")
+zookeeper_health = load("plugins/modules/zookeeper_health.py")
 
 
 def status(broker_id=1, state="RunningAsBroker", is_controller=False, loading=None):

@@ -4,8 +4,8 @@ import struct
 
 from tests.support.deploy_code import load
 
-data = load("module_utils/zookeeper_data.py")
-info = load("library/zookeeper_server_info.py")
+data = load("plugins/module_utils/zookeeper_data.py")
+info = load("plugins/modules/zookeeper_server_info.py")
 
 HEADER = b"ZKLG" + bytes(12)
 

@@ -98,9 +98,7 @@ def test_no_host_and_port_are_put_together_without_a_look_at_the_host():
         "broker",
         "tools",
         "sparkctl",
-        "filter_plugins",
-        "library",
-        "module_utils",
+        "plugins",
         "roles",
         "playbooks",
     )

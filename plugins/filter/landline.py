@@ -36,7 +36,7 @@ def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
         "http_port": http_port,
         "url": f"http://{host_port(settings['http_address'], http_port)}",
     }
-    own = {
+    own: dict[str, Any] = {
         "broker.id": broker_id,
         "listeners": f"PLAINTEXT://{host_port(settings['listen_host'], port)}",
         "advertised.listeners": f"PLAINTEXT://{host_port(settings['advertised_host'], port)}",

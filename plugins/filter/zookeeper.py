@@ -8,53 +8,17 @@ safe, and why the steps come in this order: docs/adr/0022.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-Ids = frozenset[int]
+# Ansible brings these to the hosts. A filter runs here, where they are found by their directory.
+sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
+
+from zookeeper_ensemble import Ids, Server, can_part, majority, server_of, step_for, zxid_of
 
 _AT_A_TIME = 2
-
-
-@dataclass(frozen=True)
-class Server:
-    """One server as it was seen.
-
-    `position` is (epoch, last zxid on its disk), as elections compare them; a zxid of 0 is an empty server.
-    `members` are the ids it runs with, or, stopped, those in its configuration; empty where there is none.
-    `current`: it runs with the settings that the inventory wants. `sole`: nothing was committed since it was the only
-    server with the tree. `bare`: it has snapshots and no transaction log, so what it was told last may be gone. `lines`
-    are the addresses of its ensemble as its configuration has them, by id.
-    """
-
-    id: int
-    host: str
-    running: bool
-    current: bool
-    enabled: bool
-    mode: str
-    members: Ids
-    position: tuple[int, int]
-    sole: bool
-    bare: bool
-    lines: Mapping[int, str]
-
-    @property
-    def serves(self) -> bool:
-        return self.running and bool(self.mode)
-
-    @property
-    def full(self) -> bool:
-        return self.position[1] > 0
-
-    @property
-    def leads(self) -> bool:
-        return self.running and self.mode in {"leader", "standalone"}
-
-    @property
-    def name(self) -> str:
-        return f"server {self.id} ({self.host})"
 
 
 def zookeeper_next_step(
@@ -74,7 +38,7 @@ def zookeeper_next_step(
     Actions: none; start (several at once); restart, stop or retire one; wait; refuse. `members` empty: as the server
     is configured.
     """
-    servers = {server.id: server for server in map(_server, seen)}
+    servers = {server.id: server for server in map(server_of, seen)}
     ensemble = Ensemble(
         servers,
         {int(key): host for key, host in wanted.items()},
@@ -84,51 +48,6 @@ def zookeeper_next_step(
     )
     step = ensemble.next_step()
     return {**step, "witness": ensemble.witness(step), "until": ensemble.until(step)}
-
-
-def _server(seen: Mapping[str, Any]) -> Server:
-    own_id = int(seen["id"])
-    running = seen["state"] != "stopped"
-    return Server(
-        id=own_id,
-        host=str(seen["host"]),
-        running=running,
-        current=seen["state"] == "current",
-        enabled=bool(seen["enabled"]),
-        mode=str(seen["mode"]) if running else "",
-        members=frozenset(map(int, seen["members"])),
-        position=(int(seen["epoch"]), int(seen["zxid"])),
-        sole=bool(seen["sole"]),
-        bare=bool(seen["bare"]),
-        lines={int(key): str(line) for key, line in seen["servers"].items()},
-    )
-
-
-def majority(members: Ids) -> int:
-    """How many of them decide."""
-    return len(members) // 2 + 1
-
-
-def can_part(first: Ids, second: Ids, alive: Ids) -> bool:
-    """Whether, of those that may be alive, one quorum of each list can form without a server in common."""
-    if first == second:
-        return False
-    quorums = len(first & alive) >= majority(first) and len(second & alive) >= majority(second)
-    return quorums and majority(first) + majority(second) <= len((first | second) & alive)
-
-
-def _zxid(server: Server) -> str:
-    return f"zxid 0x{server.position[1]:x}"
-
-
-def _step(action: str, servers: Iterable[Server], why: str, members: Ids = frozenset()) -> dict[str, Any]:
-    chosen = sorted(servers, key=lambda server: server.id)
-    return {
-        "action": action,
-        "hosts": [server.host for server in chosen],
-        "members": sorted(members),
-        "why": f"{action} {', '.join(server.name for server in chosen)}: {why}" if chosen else why,
-    }
 
 
 class Ensemble:
@@ -218,7 +137,7 @@ class Ensemble:
             return None
         names = ", ".join(map(self._name, unseen))
         if all(server.current and server.members == self.wanted for server in self._wanted_servers()):
-            return _step("none", [], f"{names} were not seen; the others are as wanted")
+            return step_for("none", [], f"{names} were not seen; the others are as wanted")
         return self._refuse(
             f"{followers[0].name} serves, but its leader was not seen. Bring these hosts back, or run this without "
             f"--limit: {names}"
@@ -247,7 +166,7 @@ class Ensemble:
         if old or target != self.wanted or leader.members != self.wanted:
             return self._refuse(self._why_stuck(leader, target))
         missing = self._missing(target)
-        return _step("none", [], f"server(s) {missing} were not seen" if missing else "nothing to do")
+        return step_for("none", [], f"server(s) {missing} were not seen" if missing else "nothing to do")
 
     def _target(self, leader: Server) -> Ids:
         """The list to go for now: who is to join joins before anybody leaves, two at a time.
@@ -279,7 +198,7 @@ class Ensemble:
         ]
         if not down:
             return None
-        return _step("start", down[:1], "a member that does not run", leader.members)
+        return step_for("start", down[:1], "a member that does not run", leader.members)
 
     def _is_newcomer(self, server: Server, leader: Server) -> bool:
         """In the leader's list, but in not every voter's: it has to wait until it is."""
@@ -306,7 +225,7 @@ class Ensemble:
             and (server.full or server.running or server.enabled)
             and not (server.running and server.id in self.wanted)
         ]
-        return _step("retire", left[:1], "the ensemble has it no more") if left else None
+        return step_for("retire", left[:1], "the ensemble has it no more") if left else None
 
     def _is_outside(self, server: Server) -> bool:
         """No running server that is or was a voter counts it."""
@@ -333,7 +252,7 @@ class Ensemble:
                     if server.members == target
                     else f"its ensemble becomes {sorted(target)}"
                 )
-                return _step("restart", [server], why, target)
+                return step_for("restart", [server], why, target)
         return None
 
     def _bears(self, server: Server, leader: Server, target: Ids) -> bool:
@@ -362,7 +281,7 @@ class Ensemble:
             return None
         for server in self._wanted_servers():
             if not server.running and server.id in target and self._is_safe({target}, server.id):
-                return _step("start", [server], "it joins, and takes the tree from the leader", target)
+                return step_for("start", [server], "it joins, and takes the tree from the leader", target)
         return None
 
     def _stop_a_leaver(self, leader: Server, target: Ids) -> dict[str, Any] | None:
@@ -378,7 +297,7 @@ class Ensemble:
         for server in leaving:
             serves_on = len((self.serving - {server.id}) & leader.members) >= majority(leader.members)
             if serves_on and (len(target) == 1 or not self._is_safe({target})):
-                return _step("stop", [server], f"it leaves the ensemble, which becomes {sorted(target)}")
+                return step_for("stop", [server], f"it leaves the ensemble, which becomes {sorted(target)}")
         return None
 
     def _hand_over(self, leader: Server, target: Ids) -> dict[str, Any] | None:
@@ -386,14 +305,16 @@ class Ensemble:
             leader.members
         ):
             return None
-        return _step("restart", [leader], "a server that leaves must not lead", leader.members)
+        return step_for("restart", [leader], "a server that leaves must not lead", leader.members)
 
     def _start_a_leaver(self, leader: Server, target: Ids) -> dict[str, Any] | None:
         """It is needed once more, so that the others can go over to the new list with a quorum of the old one."""
         for server in sorted(self.servers.values(), key=lambda each: each.id):
             leaves = not server.running and server.id in leader.members - target
             if leaves and len(target) > 1 and self._is_safe({target}, server.id):
-                return _step("start", [server], "the others need it until they have changed", leader.members)
+                return step_for(
+                    "start", [server], "the others need it until they have changed", leader.members
+                )
         return None
 
     def _leave_the_standalone(self, leader: Server, target: Ids) -> dict[str, Any] | None:
@@ -403,7 +324,7 @@ class Ensemble:
         ready = [server for server in self._wanted_servers() if not server.running and not server.full]
         if len(ready) < majority(target) - 1:
             return None
-        return _step("restart", [leader], f"its ensemble becomes {sorted(target)}", target)
+        return step_for("restart", [leader], f"its ensemble becomes {sorted(target)}", target)
 
     def _to_the_standalone(self, leader: Server, target: Ids) -> dict[str, Any] | None:
         """Where no quorum is without it, the last server has all that was acknowledged: the others may stop."""
@@ -414,7 +335,7 @@ class Ensemble:
             return None
         leaving = [server for server in self.servers.values() if server.running and server.id not in target]
         return (
-            _step("stop", leaving, f"{self.servers[min(target)].name} has the whole tree")
+            step_for("stop", leaving, f"{self.servers[min(target)].name} has the whole tree")
             if leaving
             else None
         )
@@ -454,14 +375,14 @@ class Ensemble:
             return self._refuse_the_lost(have, without, members)
         if stopped := [server for server in have if not server.running]:
             as_wanted = members == self.wanted and not any(server.running for server in self.servers.values())
-            return _step(
+            return step_for(
                 "start",
                 stopped,
                 "the servers with the tree come first",
                 self.wanted if as_wanted else frozenset(),
             )
         if not too_few:
-            return _step("wait", have, "they are enough for a quorum")
+            return step_for("wait", have, "they are enough for a quorum")
         if truth is not None:
             return self._fill(truth, have, without, members)
         unseen = ", ".join(self._name(each) for each in sorted(members - set(self.servers)))
@@ -485,8 +406,8 @@ class Ensemble:
             server for server in self._wanted_servers() if not server.running or server.members != self.wanted
         ]
         if todo:
-            return _step("start", todo, "a new ensemble, all servers empty", self.wanted)
-        return _step("wait", self._wanted_servers(), "a new ensemble, all servers empty")
+            return step_for("start", todo, "a new ensemble, all servers empty", self.wanted)
+        return step_for("wait", self._wanted_servers(), "a new ensemble, all servers empty")
 
     def _become_standalone(self, members: Ids) -> dict[str, Any] | None:
         """The others were stopped on the way to one server, and it was proved to have as much as they."""
@@ -496,7 +417,7 @@ class Ensemble:
         others = [server for server in self.servers.values() if server.id in members and server is not only]
         if any(server.running or server.bare or server.position > only.position for server in others):
             return None
-        return _step("restart", [only], "it goes on alone, with as new a tree as any", self.wanted)
+        return step_for("restart", [only], "it goes on alone, with as new a tree as any", self.wanted)
 
     def _truth(self, have: list[Server], without: list[Server]) -> Server | None:
         """Whose tree the others may take though too few have one; None where disks were lost, and nobody said whose.
@@ -520,15 +441,15 @@ class Ensemble:
         need = majority(members) - len(have)
         running = [server for server in without if server.running]
         if len(running) >= need:
-            return _step("wait", [*have, *running], "they are enough for a quorum")
+            return step_for("wait", [*have, *running], "they are enough for a quorum")
         chosen = [server for server in without if not server.running][: need - len(running)]
-        return _step("start", chosen, f"it makes a quorum with {truth.name}, and takes its tree", members)
+        return step_for("start", chosen, f"it makes a quorum with {truth.name}, and takes its tree", members)
 
     def _refuse_the_lost(self, have: list[Server], without: list[Server], members: Ids) -> dict[str, Any]:
         newest = max([*have, *without], key=lambda server: server.position)
         empty = ", ".join(server.name for server in without if not server.full)
-        bare = ", ".join(f"{server.name}, {_zxid(server)}" for server in without if server.full)
-        whole = ", ".join(f"{server.name}, {_zxid(server)}" for server in have) or "none that was seen"
+        bare = ", ".join(f"{server.name}, {zxid_of(server)}" for server in without if server.full)
+        whole = ", ".join(f"{server.name}, {zxid_of(server)}" for server in have) or "none that was seen"
         lost = [
             f"{empty} lost the tree: nothing in their data directories" if empty else "",
             f"{bare} have snapshots without any transaction log (zookeeper_data_log_dir): what they were told after "
@@ -562,7 +483,7 @@ class Ensemble:
         )
 
     def _refuse(self, why: str) -> dict[str, Any]:
-        return _step("refuse", [], why)
+        return step_for("refuse", [], why)
 
 
 class FilterModule:

@@ -93,9 +93,10 @@ def ask_for_brokers(connect: str, states: Mapping[str, str]) -> dict[str, dict[s
     for wanted in ("serves", "unclear"):
         for server in (each for each, state in states.items() if state == wanted):
             try:
-                return registered_brokers(*servers[server], chroot)
+                found: dict[str, dict[str, Any]] = registered_brokers(*servers[server], chroot)
             except (OSError, TreeError, ValueError):
                 continue
+            return found
     return None
 
 
