@@ -69,13 +69,13 @@ help: ## List the verbs
 
 .PHONY: setup
 setup: ## Make .venv from the locked, hashed requirements (does nothing when it is there)
-	@scripts/setup
+	@tools/setup
 
 # A cluster
 
 .PHONY: cluster-up
 cluster-up: setup ## Bring up HOSTS real systemd hosts with the whole cluster on them, check it, show it
-	@scripts/apt-ensure $(LAB_PACKAGES) $(JAVA_PACKAGES)
+	@tools/apt-ensure $(LAB_PACKAGES) $(JAVA_PACKAGES)
 	@$(PY) tools/wheelhouse.py
 	@$(PY) -m pipeline.jars >/dev/null
 	@mkdir -p build/lab $(SHARED)
@@ -157,8 +157,8 @@ fmt: setup ## Format the code and write generated documentation anew
 
 .PHONY: test
 test: setup ## Everything: lint, unit and property, integration, then real hosts (about 45 minutes on 2 cores)
-	@scripts/apt-ensure $(TEST_PACKAGES)
-	@scripts/test-all $(TEST_ARGS)
+	@tools/apt-ensure $(TEST_PACKAGES)
+	@tools/test-all $(TEST_ARGS)
 
 .PHONY: unit
 unit: setup ## Unit and property tests
@@ -170,18 +170,18 @@ crash: setup ## Power lost at every moment of many workloads of the log (SEEDS=5
 
 .PHONY: integration
 integration: setup ## Tests with real ZooKeeper, brokers and clients on this machine (PEERS=all: Kafka's brokers too)
-	@scripts/apt-ensure $(TEST_PACKAGES)
+	@tools/apt-ensure $(TEST_PACKAGES)
 	@pytest tests/integration -q -n 2 --dist loadfile $(TEST_ARGS)
 
 .PHONY: cluster-test
 cluster-test: setup ## Tests on real hosts, in labs of their own
-	@scripts/apt-ensure $(TEST_PACKAGES)
-	@scripts/test-cluster $(TEST_ARGS)
+	@tools/apt-ensure $(TEST_PACKAGES)
+	@tools/test-cluster $(TEST_ARGS)
 
 .PHONY: docs-test
 docs-test: setup ## Every command of README and docs, as written, on a cluster made for it (make test has it too)
-	@scripts/apt-ensure $(TEST_PACKAGES)
-	@scripts/test-docs $(TEST_ARGS)
+	@tools/apt-ensure $(TEST_PACKAGES)
+	@tools/test-docs $(TEST_ARGS)
 
 .PHONY: stress
 stress: setup ## Real threads over the logs, what must hold checked throughout, the order of locks too: SECONDS=60 SEED=(random)
@@ -193,23 +193,23 @@ fuzz: setup ## Every decoder fed what nobody would send, guided by what it reach
 
 .PHONY: chaos
 chaos: setup ## A random walk of faults under load, every record judged: ROUNDS=50 SEED=(random) LAB=(a new one)
-	@scripts/apt-ensure $(TEST_PACKAGES)
-	@$(CHAOS_LAB) scripts/chaos walk --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+	@tools/apt-ensure $(TEST_PACKAGES)
+	@$(CHAOS_LAB) tools/chaos walk --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 .PHONY: chaos-gaps
 chaos-gaps: setup ## How long producers wait under faults, beside Apache Kafka on the same hosts; into docs/reliability.md
-	@scripts/apt-ensure $(TEST_PACKAGES)
-	@$(CHAOS_LAB) scripts/chaos compare --report docs/reliability.md $(CHAOS_ARGS)
+	@tools/apt-ensure $(TEST_PACKAGES)
+	@$(CHAOS_LAB) tools/chaos compare --report docs/reliability.md $(CHAOS_ARGS)
 
 .PHONY: sessions
 sessions: setup ## How short a ZooKeeper session may be on this machine at full load: SECONDS=600 DISK=(MB/s, its queue always full)
-	@scripts/apt-ensure $(JAVA_PACKAGES)
+	@tools/apt-ensure $(JAVA_PACKAGES)
 	@$(PY) -m tests.chaos.sessions --seconds $(or $(SECONDS),600) $(if $(DISK),--disk-limit $(DISK))
 
 .PHONY: compare
 compare: setup ## Starts by each host itself beside a master's push, measured: HOSTS=4 ROUNDS=6 LAB=(a new one); a report
-	@scripts/apt-ensure $(LAB_PACKAGES) $(JAVA_PACKAGES)
-	@HOSTS=$(HOSTS) ROUNDS=$(COMPARE_ROUNDS) $(COMPARE_LAB) scripts/compare $(COMPARE_ARGS)
+	@tools/apt-ensure $(LAB_PACKAGES) $(JAVA_PACKAGES)
+	@HOSTS=$(HOSTS) ROUNDS=$(COMPARE_ROUNDS) $(COMPARE_LAB) tools/compare $(COMPARE_ARGS)
 
 .PHONY: compare-publish
 compare-publish: setup ## A comparison's data and page into docs/comparison, its answer into README: DATA=build/compare/DATE
@@ -217,17 +217,17 @@ compare-publish: setup ## A comparison's data and page into docs/comparison, its
 
 .PHONY: chaos-mixed
 chaos-mixed: setup ## Landline and Apache Kafka 3.9.1 in one cluster, at length: ROUNDS=50 SEED=(random), about 15 s a round
-	@scripts/apt-ensure $(JAVA_PACKAGES)
+	@tools/apt-ensure $(JAVA_PACKAGES)
 	@ROUNDS=$(ROUNDS) SEED=$(SEED) pytest tests/mixed -v -s -p no:cacheprovider $(TEST_ARGS)
 
 .PHONY: lake-kills
 lake-kills: setup ## The lake job killed in mid-stream again and again, every record counted: KILLS=10
-	@scripts/apt-ensure $(JAVA_PACKAGES)
+	@tools/apt-ensure $(JAVA_PACKAGES)
 	@LAKE_KILLS=$(or $(KILLS),10) pytest tests/integration/test_pipeline_lake.py -v -s -p no:cacheprovider $(TEST_ARGS)
 
 .PHONY: bench
 bench: setup ## Start-up, memory, throughput, CPU per GiB, beside Apache Kafka in the same run
-	@scripts/apt-ensure $(TEST_PACKAGES)
+	@tools/apt-ensure $(TEST_PACKAGES)
 	@$(PY) -m bench $(BENCH_ARGS)
 
 .PHONY: perf-check

@@ -1,6 +1,6 @@
 """`make cluster-up` and deploy.yml on real hosts: nothing to do the second time, rolls that harm nobody.
 
-The three-host cluster is the one that LANDLINE_LAB names (scripts/test-cluster brings it up).
+The three-host cluster is the one that LANDLINE_LAB names (tools/test-cluster brings it up).
 """
 
 import itertools
