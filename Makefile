@@ -20,7 +20,7 @@ ANSIBLE_ARGS ?=
 # The random walk of faults: how many, and which walk; empty: another each time.
 ROUNDS ?= 50
 SEED ?=
-# More arguments of `python -m tests.chaos walk`, for example CHAOS_ARGS="--only SIGKILL".
+# More arguments of `python -m chaos walk`, for example CHAOS_ARGS="--only SIGKILL".
 CHAOS_ARGS ?=
 # More arguments of `python -m compare run`, for example COMPARE_ARGS="--scenario crash --system spark".
 COMPARE_ARGS ?=
@@ -204,7 +204,7 @@ chaos-gaps: setup ## How long producers wait under faults, beside Apache Kafka o
 .PHONY: sessions
 sessions: setup ## How short a ZooKeeper session may be on this machine at full load: SECONDS=600 DISK=(MB/s, its queue always full)
 	@tools/apt-ensure $(JAVA_PACKAGES)
-	@$(PY) -m tests.chaos.sessions --seconds $(or $(SECONDS),600) $(if $(DISK),--disk-limit $(DISK))
+	@$(PY) -m chaos.sessions --seconds $(or $(SECONDS),600) $(if $(DISK),--disk-limit $(DISK))
 
 .PHONY: compare
 compare: setup ## Starts by each host itself beside a master's push, measured: HOSTS=4 ROUNDS=6 LAB=(a new one); a report

@@ -28,8 +28,8 @@ from bench.session import MAX_REPEATS, Session
 from bench.suites import SUITES
 from bench.targets import Target
 from bench.workload import Stage, Suite
-from tests.support import kafka_dist
-from tests.support.zookeeper import ZooKeeperServer
+from rig import kafka_dist
+from rig.zookeeper import ZooKeeperServer
 
 DEFAULT_OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 NAMES = {"landline": Target.LANDLINE, "kafka": Target.KAFKA, "kraft": Target.KRAFT}

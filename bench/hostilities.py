@@ -28,7 +28,7 @@ from bench.preparations import (
 from bench.targets import Target
 from bench.visit import Visit
 from broker.protocol.api_keys import ApiKey
-from tests.support.wire import framed
+from rig.wire import framed
 
 AGAIN: Final = 100
 NEW_GROUPS: Final = 128

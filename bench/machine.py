@@ -15,7 +15,7 @@ from typing import TypeVar
 import psutil
 
 from bench import loopback
-from tests.support.processes import CpuSeconds
+from rig.processes import CpuSeconds
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import sys
 
 import psutil
 
-from tests.support.processes import MIB
+from rig.processes import MIB
 
 CHUNK = bytes(range(256)) * (MIB // 256)
 

@@ -23,10 +23,10 @@ from bench.suites.clients import LINES_MIB
 from bench.targets import Factory, Target
 from bench.visit import IN_FLIGHT, LEAST_MIB, Visit, killed_in_the_end, pause
 from bench.workload import Stage, Suite, Workload
-from tests.support.brokers import BrokerProcess
-from tests.support.processes import MIB
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
+from rig.brokers import BrokerProcess
+from rig.processes import MIB
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 
 WARM_UP_MIB: Mapping[Stage, int] = {Stage.ONE: 2048, Stage.THREE: 512}
 STAGE_BROKERS: Mapping[Stage, int] = {Stage.ONE: 1, Stage.THREE: 3}

@@ -10,13 +10,13 @@ from pathlib import Path
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from tests.support.brokers import BrokerProcess
-from tests.support.kafka_broker import DEFAULT_JVM, KafkaBroker
-from tests.support.kafka_dist import KAFKA_VERSION, KRAFT_VERSION
-from tests.support.kraft_broker import KraftBroker, new_cluster_id
-from tests.support.landline_broker import LandlineBroker, LandlineStandalone
-from tests.support.ports import free_port
-from tests.support.zookeeper import ZooKeeperServer
+from rig.brokers import BrokerProcess
+from rig.kafka_broker import DEFAULT_JVM, KafkaBroker
+from rig.kafka_dist import KAFKA_VERSION, KRAFT_VERSION
+from rig.kraft_broker import KraftBroker, new_cluster_id
+from rig.landline_broker import LandlineBroker, LandlineStandalone
+from rig.ports import free_port
+from rig.zookeeper import ZooKeeperServer
 
 # The same for all. The tests' settings go back to the defaults; a group's first rebalance waits for nobody, and one
 # broker cannot hold three replicas of the internal topics.

@@ -16,11 +16,11 @@ from bench.client.connection import serving_leaders
 from bench.client.transfer import produce
 from bench.machine import Usage
 from bench.targets import Factory, Target
-from tests.support.brokers import BrokerProcess
-from tests.support.disks import SmallDisk, can_mount
-from tests.support.processes import MIB, CpuSeconds
-from tests.support.topics import create_topic, delete_topics
-from tests.support.wait import wait_until
+from rig.brokers import BrokerProcess
+from rig.disks import SmallDisk, can_mount
+from rig.processes import MIB, CpuSeconds
+from rig.topics import create_topic, delete_topics
+from rig.wait import wait_until
 
 T = TypeVar("T")
 GIB = 1024 * MIB

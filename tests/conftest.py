@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rig.zookeeper import ZooKeeperServer
 from tests.support.peers import Peer, PeerKind
-from tests.support.zookeeper import ZooKeeperServer
 
 
 def pytest_configure(config: pytest.Config) -> None:

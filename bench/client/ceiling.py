@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
 from bench.client.connection import Connection
-from tests.support.brokers import HOST
+from rig.brokers import HOST
 
 CONNECTIONS = 3
 START_TIMEOUT_S = 30.0

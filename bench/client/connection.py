@@ -14,7 +14,7 @@ from bench.client.requests import (
     metadata_request,
     read_leaders,
 )
-from tests.support.brokers import HOST
+from rig.brokers import HOST
 
 SOCKET_TIMEOUT_S = 60.0
 LENGTH = struct.Struct(">i")

@@ -25,8 +25,8 @@ from bench.client.requests import (
     request,
     string,
 )
-from tests.support.brokers import HOST
-from tests.support.wire import API_VERSIONS, framed
+from rig.brokers import HOST
+from rig.wire import API_VERSIONS, framed
 
 OFFSET_COMMIT, OFFSET_COMMIT_VERSION = 8, 2
 DELETE_GROUPS, DELETE_GROUPS_VERSION = 42, 0

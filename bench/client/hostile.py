@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bench.client.process import ClientProcess
-from tests.support.brokers import HOST
+from rig.brokers import HOST
 
 ROOM = 1 << 20
 LENGTH = struct.Struct(">i")

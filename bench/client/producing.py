@@ -10,7 +10,7 @@ from typing import Self
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 _VALUE = bytes(100)
 _INTERVAL_S = 0.02

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 
 from bench.client.batches import Batch
-from tests.support.wire import METADATA, framed
+from rig.wire import METADATA, framed
 
 PRODUCE, PRODUCE_VERSION = 0, 7
 FETCH, FETCH_VERSION = 1, 11

@@ -11,7 +11,7 @@ from bench.pages import touch_free_memory
 from bench.suites.throughput import HOT_MIB, KIB, SHARED
 from bench.visit import Visit
 from bench.workload import Stage, Suite, Values, Workload, rate_metrics, rate_values
-from tests.support.processes import MIB
+from rig.processes import MIB
 
 RECORDS_PER_MIB = MIB // tools.LINE_BYTES
 LINES_MIB = 512

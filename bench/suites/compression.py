@@ -8,7 +8,7 @@ from bench.pages import touch_free_memory
 from bench.results import Better, Metric
 from bench.visit import IN_FLIGHT, Visit
 from bench.workload import Stage, Suite, Values, Workload, rate_metrics, rate_values
-from tests.support.processes import MIB
+from rig.processes import MIB
 
 BATCH_BYTES = 128 * 1024
 RECORDS_MIB = 512

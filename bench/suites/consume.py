@@ -13,8 +13,8 @@ from bench.results import Better, Metric
 from bench.suites.throughput import FETCH_BYTES, HOT_MIB, KIB, SHARED
 from bench.visit import PARTITIONS, Visit
 from bench.workload import Stage, Suite, Values, Workload, rate_metrics, rate_values
-from tests.support.page_cache import drop_from_cache
-from tests.support.processes import MIB
+from rig.page_cache import drop_from_cache
+from rig.processes import MIB
 
 COLD_MIB = 768
 HOT_LANES, HOT_INTERVAL_S, HOT_BYTES = 6, 0.005, 64 * KIB

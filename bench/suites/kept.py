@@ -20,9 +20,9 @@ from bench.results import Better, Goal, Metric
 from bench.targets import QUICK_DELETES, Target
 from bench.visit import IN_FLIGHT, Visit, await_leaders, pause
 from bench.workload import Stage, Suite, Values, Workload
-from tests.support.brokers import BrokerProcess
-from tests.support.processes import MIB
-from tests.support.topics import create_topic, delete_topics
+from rig.brokers import BrokerProcess
+from rig.processes import MIB
+from rig.topics import create_topic, delete_topics
 
 TOPIC: Final = "kept"
 PARTITIONS: Final = 50

@@ -18,9 +18,9 @@ from bench.results import Better, Metric
 from bench.targets import Target
 from bench.visit import Visit, pause
 from bench.workload import Stage, Suite, Values, Workload
-from tests.support.brokers import BrokerProcess
-from tests.support.topics import isr_sizes
-from tests.support.wait import wait_until
+from rig.brokers import BrokerProcess
+from rig.topics import isr_sizes
+from rig.wait import wait_until
 
 COUNTS = (1_000, 3_000, 10_000)
 TOPIC = "many"

@@ -19,7 +19,7 @@ from bench.percentiles import summarise
 from bench.results import Better, Metric
 from bench.visit import Visit, pause
 from bench.workload import Stage, Suite, Values, Workload
-from tests.support.landline_broker import LandlineBroker
+from rig.landline_broker import LandlineBroker
 
 RECORD_BYTES = 100
 PER_SECOND = 100

@@ -9,7 +9,7 @@ from bench.machine import run_seconds
 from bench.results import Better, Metric
 from bench.visit import Visit, pause
 from bench.workload import Stage, Suite, Values, Workload
-from tests.support.topics import create_topic
+from rig.topics import create_topic
 
 COUNT = 2000
 SETTLE_S = 5.0

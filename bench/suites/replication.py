@@ -14,8 +14,8 @@ from bench.results import Better, Goal, Metric
 from bench.suites.latency import REPLICATED_PER_SECOND, latency_workload
 from bench.visit import IN_FLIGHT, Visit, pause
 from bench.workload import Stage, Suite, Values, Workload, rate_metrics, rate_values
-from tests.support.processes import MIB
-from tests.support.topics import await_full_isr
+from rig.processes import MIB
+from rig.topics import await_full_isr
 
 REPLICAS = 3
 RETRY_S = 0.02

@@ -15,9 +15,9 @@ from bench.results import Better, Metric
 from bench.targets import Target
 from bench.visit import IN_FLIGHT, Visit, await_leaders
 from bench.workload import Stage, Suite, Values, Workload
-from tests.support.brokers import BrokerProcess
-from tests.support.processes import MIB
-from tests.support.topics import create_topic
+from rig.brokers import BrokerProcess
+from rig.processes import MIB
+from rig.topics import create_topic
 
 CLIENTS = 2
 PARTITIONS = 4

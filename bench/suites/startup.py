@@ -22,10 +22,10 @@ from bench.pages import touch_free_memory
 from bench.results import Better, Metric
 from bench.visit import IN_FLIGHT, Visit, await_leaders, killed_in_the_end, pause
 from bench.workload import Stage, Suite, Values, Workload
-from tests.support.brokers import HOST, BrokerProcess
-from tests.support.processes import MIB
-from tests.support.topics import create_topic
-from tests.support.wire import answers_api_versions
+from rig.brokers import HOST, BrokerProcess
+from rig.processes import MIB
+from rig.topics import create_topic
+from rig.wire import answers_api_versions
 
 STARTS = 3
 START_TIMEOUT_S = 90.0

@@ -14,7 +14,7 @@ from bench.pages import touch_free_memory
 from bench.results import Better, Goal, Metric
 from bench.visit import IN_FLIGHT, Visit
 from bench.workload import Stage, Suite, Values, Workload, rate_metrics, rate_values
-from tests.support.processes import MIB
+from rig.processes import MIB
 
 KIB = 1024
 FETCH_BYTES = MIB

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from chaos.cluster import cluster_of
+from chaos.faults import Victims
+from chaos.rounds import Round
+from chaos.scenarios import Step, steps
+from chaos.walk import Walk
 from lab import Lab
-from tests.chaos.cluster import cluster_of
-from tests.chaos.faults import Victims
-from tests.chaos.rounds import Round
-from tests.chaos.scenarios import Step, steps
-from tests.chaos.walk import Walk
 from tests.support.lab_cluster import LAB_ENV
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]

@@ -14,10 +14,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab import Lab
+from rig.topics import delete_topics
+from rig.wait import wait_until
 from tests.support.deploying import changed, make
 from tests.support.lab_cluster import LAB_ENV, running_cluster
-from tests.support.topics import delete_topics
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 

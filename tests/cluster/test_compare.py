@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from lab import Lab
+from rig.topics import all_records
+from rig.wait import wait_until
 from tests.support.lab_cluster import LAB_ENV, running_cluster
-from tests.support.topics import all_records
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 

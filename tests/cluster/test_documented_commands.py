@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from lab import Lab
-from tests.support import kafka_dist
+from rig import kafka_dist
 from tests.support.documented import Command, commands_of, documents
 from tests.support.documented_plan import INSTEAD, KAFKAS, VERBS, running
 from tests.support.documented_shell import ROOT, Shell

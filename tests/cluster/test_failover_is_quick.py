@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from rig.topics import await_full_isr, create_topic, delete_topics, partition_leaders
 from tests.support.ack_meter import AckMeter
 from tests.support.lab_cluster import LabTarget, running_cluster
-from tests.support.topics import await_full_isr, create_topic, delete_topics, partition_leaders
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -12,8 +12,8 @@ import pytest
 from lab import Direction, HostState, Lab, LabError, UsageError, mounts, netns
 from lab.cgroups import HostCgroup
 from lab.errors import CommandFailedError
+from rig.wait import wait_until
 from tests.support.labs import assert_no_trace, lab_session, traces_of
-from tests.support.wait import wait_until
 
 pytestmark = [
     pytest.mark.cluster,

@@ -7,11 +7,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
 from lab import Lab
+from rig.wait import wait_until
 from tests.support.deploying import make
 from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import assert_no_trace, skip_without_hosts
 from tests.support.numbered_load import NumberedLoad, numbers_in
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 

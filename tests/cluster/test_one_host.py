@@ -11,10 +11,10 @@ import sys
 import pytest
 
 from lab import Lab
+from rig.wait import wait_until
 from tests.support.deploying import ROOT, changed, make
 from tests.support.lab_cluster import LAB_ENV
 from tests.support.labs import assert_no_trace, skip_without_hosts
-from tests.support.wait import wait_until
 from tools.inventory import Inventory
 
 pytestmark = [

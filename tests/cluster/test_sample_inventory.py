@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from rig.wait import wait_until
+from rig.wire import cluster_view
 from tests.support.deploying import ROOT, make
 from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import lab_session
 from tests.support.numbered_load import NumberedLoad, numbers_in
-from tests.support.wait import wait_until
-from tests.support.wire import cluster_view
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -23,12 +23,12 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from lab import Lab
+from rig.jvm import CHEAP_COMPILER
+from rig.processes import ManagedProcess
+from rig.topics import all_records, create_topic, held_offsets
+from rig.wait import wait_until
 from tests.support import parquet_sink
-from tests.support.jvm import CHEAP_COMPILER
 from tests.support.lab_cluster import LAB_ENV, running_cluster
-from tests.support.processes import ManagedProcess
-from tests.support.topics import all_records, create_topic, held_offsets
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -128,7 +128,7 @@ def test_start_names_the_host_that_the_master_cannot_reach(site: Site) -> None:
 
 
 def submitted(job: str, arguments: Sequence[str], log: Path) -> ManagedProcess:
-    """By ``fab spark.submit``; with the cheap compiler alone (tests.support.jvm): one flag, for the string is split."""
+    """By ``fab spark.submit``; with the cheap compiler alone (rig.jvm): one flag, for the string is split."""
     words = " ".join(f"'{argument}'" for argument in arguments)
     jvm = " ".join(f"spark.{role}.extraJavaOptions={CHEAP_COMPILER}" for role in ("driver", "executor"))
     conf = f"spark.executor.cores=1 spark.cores.max=3 {jvm}"

@@ -17,11 +17,11 @@ from kazoo.client import KazooClient
 from kazoo.security import ACL, Id
 
 from lab import Lab
+from rig.wait import wait_until
 from tests.support.deploying import ROOT, changed, make
 from tests.support.lab_cluster import BROKER_PORT, LAB_ENV
 from tests.support.labs import lab_session
 from tests.support.numbered_load import NumberedLoad, numbers_in
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
 

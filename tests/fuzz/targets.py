@@ -39,7 +39,7 @@ from broker.server.http.http_endpoint import REQUEST_TIMEOUT_S
 from broker.server.http.http_handler import serve_connection
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper import znodes
-from tests.support.raw_client import request_frame
+from rig.raw_client import request_frame
 from tests.support.valid_requests import ALL_VERSIONS, World, body, some_records
 
 _MOST_INFLATED = 1 << 20

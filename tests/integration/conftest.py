@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.brokers import HOST
+from rig.brokers import HOST
+from rig.landline_broker import LandlineStandalone
+from rig.raw_client import RawClient, stranger
+from rig.zookeeper import ZooKeeperServer
 from tests.support.controller_world import World, embedded_world, zookeeper_world
-from tests.support.landline_broker import LandlineStandalone
-from tests.support.raw_client import RawClient, stranger
-from tests.support.zookeeper import ZooKeeperServer
 
 
 @pytest.fixture(params=["zookeeper", "embedded"])

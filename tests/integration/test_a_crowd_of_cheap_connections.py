@@ -15,11 +15,11 @@ import pytest
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.record.batch import Record, build_batch
-from tests.support.brokers import HOST
+from rig.brokers import HOST
+from rig.landline_broker import LandlineStandalone
+from rig.raw_client import RawClient, request_frame
+from rig.wait import last_for, wait_until
 from tests.support.closed_loop import closed_loop
-from tests.support.landline_broker import LandlineStandalone
-from tests.support.raw_client import RawClient, request_frame
-from tests.support.wait import last_for, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

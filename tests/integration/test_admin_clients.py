@@ -32,10 +32,10 @@ from kafka.admin import NewPartitions as KpNewPartitions
 from kafka.admin import NewTopic as KpNewTopic
 from kafka.errors import KafkaError as KpError
 
-from tests.support.kafka_dist import run_tool
-from tests.support.landline_broker import LandlineStandalone
-from tests.support.topics import create_topic, record_count
-from tests.support.wait import wait_until
+from rig.kafka_dist import run_tool
+from rig.landline_broker import LandlineStandalone
+from rig.topics import create_topic, record_count
+from rig.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -16,9 +16,9 @@ import pytest
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.metadata import MetadataRequest
 
-from tests.support.brokers import HOST
-from tests.support.wait import last_for
-from tests.support.wire import API_VERSIONS, HEADER, METADATA, receive_frame
+from rig.brokers import HOST
+from rig.wait import last_for
+from rig.wire import API_VERSIONS, HEADER, METADATA, receive_frame
 
 pytestmark = [pytest.mark.integration]
 

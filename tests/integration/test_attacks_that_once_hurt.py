@@ -24,11 +24,11 @@ from broker.protocol.errors import Errors
 from broker.protocol.framing import write_uvarint
 from broker.record.batch import assemble
 from broker.record.header import MAGIC, BatchHeader
-from tests.support.brokers import HOST
-from tests.support.landline_broker import LandlineStandalone
-from tests.support.raw_client import RawClient, request_frame, stranger
+from rig.brokers import HOST
+from rig.landline_broker import LandlineStandalone
+from rig.raw_client import RawClient, request_frame, stranger
+from rig.wait import wait_until
 from tests.support.victim import VICTIM, Victim
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

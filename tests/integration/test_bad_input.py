@@ -14,11 +14,11 @@ import pytest
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors
-from tests.support.brokers import HOST
-from tests.support.landline_broker import LandlineStandalone
-from tests.support.raw_client import RawClient, request_frame, stranger
+from rig.brokers import HOST
+from rig.landline_broker import LandlineStandalone
+from rig.raw_client import RawClient, request_frame, stranger
+from rig.wait import wait_until
 from tests.support.valid_requests import ALL_VERSIONS, World, body, fields, some_records, version_id
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

@@ -19,10 +19,10 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.record.batch import Record, build_batch, read_records
 from broker.record.header import CRC_START, HEADER, HEADER_BYTES, BatchHeader, read_header
-from tests.support.landline_broker import LandlineStandalone
-from tests.support.raw_client import RawClient, request_frame
+from rig.landline_broker import LandlineStandalone
+from rig.raw_client import RawClient, request_frame
+from rig.wait import wait_until
 from tests.support.valid_requests import some_records
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

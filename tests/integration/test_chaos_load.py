@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.anomalies import AnomalyKind, summary
-from tests.chaos.checker import main
-from tests.chaos.history import Acked, Assigned, Committed, Polled
-from tests.chaos.load import Load, LoadPlan, findings
-from tests.support.brokers import Cluster
+from chaos.anomalies import AnomalyKind, summary
+from chaos.checker import main
+from chaos.history import Acked, Assigned, Committed, Polled
+from chaos.load import Load, LoadPlan, findings
+from rig.brokers import Cluster
+from rig.topics import isr_sizes
+from rig.wait import wait_until
 from tests.support.peers import Peer
-from tests.support.topics import isr_sizes
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 

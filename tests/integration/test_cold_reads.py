@@ -13,14 +13,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from broker.log.reader import is_cached
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch
-from tests.support.brokers import HOST
-from tests.support.disks import SmallDisk, needs_small_disks
-from tests.support.landline_broker import LandlineStandalone
+from rig.brokers import HOST
+from rig.disks import SmallDisk, needs_small_disks
+from rig.landline_broker import LandlineStandalone
+from rig.page_cache import drop_from_cache
+from rig.raw_client import RawClient
+from rig.topics import create_topic
+from rig.wait import wait_until
 from tests.support.logs import batch, open_log
-from tests.support.page_cache import drop_from_cache
-from tests.support.raw_client import RawClient
-from tests.support.topics import create_topic
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120), needs_small_disks()]
 

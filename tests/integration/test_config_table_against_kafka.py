@@ -8,8 +8,8 @@ from broker.config.keys import BROKER_KEYS
 from broker.config.properties import read_properties
 from broker.protocol.api_keys import ApiKey
 from broker.replication.broker_channel import BrokerChannel
-from tests.support.kafka_broker import KafkaBroker
-from tests.support.wait import wait_until
+from rig.kafka_broker import KafkaBroker
+from rig.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 TOPIC, BROKER, SET = 2, 4, 0

@@ -14,12 +14,12 @@ from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.protocol.framing import write_uvarint
-from tests.support.brokers import HOST
-from tests.support.landline_broker import LandlineStandalone
-from tests.support.raw_client import RawClient, stranger
+from rig.brokers import HOST
+from rig.landline_broker import LandlineStandalone
+from rig.raw_client import RawClient, stranger
+from rig.wait import wait_until
 from tests.support.scripted_leader import ScriptedLeader
 from tests.support.valid_requests import some_records
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

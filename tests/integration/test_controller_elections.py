@@ -12,9 +12,9 @@ from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.session_end import Outcome, end_session
 from broker.zookeeper.znodes import LeaderRecoveryState
+from rig.wait import wait_until
 from tests.support.controller_world import SETTINGS, T0, T1, active, alter, registration
 from tests.support.fake_brokers import answer_leader_and_isr
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

@@ -23,10 +23,10 @@ from broker.zookeeper import znodes
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.znodes import BrokerRegistration
+from rig.kafka_broker import KafkaBroker
+from rig.ports import free_port
+from rig.wait import wait_until
 from tests.support.fake_brokers import FakeBrokers
-from tests.support.kafka_broker import KafkaBroker
-from tests.support.ports import free_port
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 T0 = TopicPartition("t", 0)

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from broker.protocol.errors import Errors
+from rig.wait import wait_until
 from tests.support.controller_world import T0, T1, active, alter, ask
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

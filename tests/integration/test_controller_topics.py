@@ -9,9 +9,9 @@ import pytest
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.zookeeper.znodes import LeaderAndIsr
+from rig.wait import wait_until
 from tests.support.controller_world import SETTINGS, T0, T1, active
 from tests.support.fake_brokers import answer_stop_replica
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

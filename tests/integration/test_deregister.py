@@ -15,13 +15,13 @@ from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.session_end import Outcome, end_session
+from rig.brokers import BrokerProcess, Cluster
+from rig.landline_broker import COMMAND, REPOSITORY, LandlineBroker
+from rig.topics import create_topic
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 from tests.support.ack_meter import AckMeter
-from tests.support.brokers import BrokerProcess, Cluster
-from tests.support.landline_broker import COMMAND, REPOSITORY, LandlineBroker
 from tests.support.peers import CLUSTER_CONFIG
-from tests.support.topics import create_topic
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -9,12 +9,12 @@ import pytest
 
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
-from tests.support.brokers import HOST, BrokerProcess
+from rig.brokers import HOST, BrokerProcess
+from rig.raw_client import RawClient
+from rig.topics import create_topic, isr_sizes
+from rig.wait import wait_until
 from tests.support.peers import Peer
-from tests.support.raw_client import RawClient
-from tests.support.topics import create_topic, isr_sizes
 from tests.support.valid_requests import some_records
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 TOPIC = "sessions"

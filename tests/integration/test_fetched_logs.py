@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from rig.landline_broker import LandlineStandalone
+from rig.topics import create_topic
 from tests.support.fetched_logs import FetchedLogs
-from tests.support.landline_broker import LandlineStandalone
-from tests.support.topics import create_topic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

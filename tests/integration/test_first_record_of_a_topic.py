@@ -15,13 +15,13 @@ import pytest
 from broker.protocol.errors import Errors
 from broker.record.batch import build_batch
 from broker.record.records import Record
-from tests.support.brokers import HOST, BrokerProcess, Cluster
-from tests.support.landline_broker import LandlineBroker
+from rig.brokers import HOST, BrokerProcess, Cluster
+from rig.landline_broker import LandlineBroker
+from rig.raw_client import RawClient
+from rig.topics import await_full_isr, create_topic, partition_leaders
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 from tests.support.peers import CLUSTER_CONFIG
-from tests.support.raw_client import RawClient
-from tests.support.topics import await_full_isr, create_topic, partition_leaders
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

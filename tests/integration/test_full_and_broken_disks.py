@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from broker.protocol.api_keys import ApiKey
 from broker.record.batch import Record, build_batch
-from tests.support.brokers import HOST, Cluster
-from tests.support.disks import SmallDisk, needs_small_disks
-from tests.support.landline_broker import LandlineBroker, LandlineStandalone
-from tests.support.raw_client import RawClient
-from tests.support.topics import create_topic
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
+from rig.brokers import HOST, Cluster
+from rig.disks import SmallDisk, needs_small_disks
+from rig.landline_broker import LandlineBroker, LandlineStandalone
+from rig.raw_client import RawClient
+from rig.topics import create_topic
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240), needs_small_disks()]
 

@@ -11,10 +11,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 
-from tests.support.landline_broker import LandlineStandalone
+from rig.landline_broker import LandlineStandalone
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 from tests.support.peers import Peer, PeerKind
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 TOPIC = "orders"

@@ -11,9 +11,9 @@ from confluent_kafka import Consumer, TopicPartition
 from broker.config.broker_config import BrokerConfig
 from broker.server.broker_server import BrokerServer
 from broker.zookeeper.embedded import EmbeddedStore
-from tests.support.brokers import HOST, unused_port
-from tests.support.topics import create_topic
-from tests.support.wait import wait_until
+from rig.brokers import HOST, unused_port
+from rig.topics import create_topic
+from rig.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

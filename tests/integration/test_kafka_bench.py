@@ -23,12 +23,12 @@ from bench.suites import SUITES, kept
 from bench.targets import Target
 from bench.visit import Visit
 from bench.workload import Stage, Suite, Values, Workload
-from tests.support.brokers import unused_port
-from tests.support.kraft_broker import KraftBroker, new_cluster_id
+from rig.brokers import unused_port
+from rig.kraft_broker import KraftBroker, new_cluster_id
+from rig.processes import MIB
+from rig.topics import create_topic, record_count
+from rig.zookeeper import ZooKeeperServer
 from tests.support.peers import Peer
-from tests.support.processes import MIB
-from tests.support.topics import create_topic, record_count
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -8,10 +8,10 @@ import struct
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.support.brokers import HOST
+from rig.brokers import HOST
+from rig.topics import create_topic
+from rig.wire import METADATA, framed, receive_frame
 from tests.support.peers import Peer
-from tests.support.topics import create_topic
-from tests.support.wire import METADATA, framed, receive_frame
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import kafka_dist
-from tests.support.kafka_broker import KafkaBroker
+from rig import kafka_dist
+from rig.kafka_broker import KafkaBroker
+from rig.processes import ProcessFailedError
+from rig.wire import VersionRange, api_versions
+from rig.zookeeper import ZooKeeperServer
 from tests.support.peers import Peer, PeerKind
-from tests.support.processes import ProcessFailedError
-from tests.support.wire import VersionRange, api_versions
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

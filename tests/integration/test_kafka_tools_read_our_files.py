@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from rig.brokers import Cluster
+from rig.kafka_broker import KafkaBroker
+from rig.landline_broker import LandlineBroker
+from rig.topics import create_topic
+from rig.zookeeper import ZooKeeperServer
 from tests.support import log_dump, workloads
-from tests.support.brokers import Cluster
 from tests.support.clients.driver import Workload
-from tests.support.kafka_broker import KafkaBroker
-from tests.support.landline_broker import LandlineBroker
 from tests.support.peers import Peer, PeerKind
-from tests.support.topics import create_topic
 from tests.support.znode_tree import Znode, differences, read_tree
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

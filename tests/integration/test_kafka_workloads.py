@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.checker import check, summary
-from tests.chaos.history import Acked, Committed
+from chaos.checker import check, summary
+from chaos.history import Acked, Committed
+from rig.landline_broker import LandlineStandalone
+from rig.topics import create_topic
 from tests.support import workloads
 from tests.support.clients.driver import Workload
-from tests.support.landline_broker import LandlineStandalone
 from tests.support.peers import Peer
-from tests.support.topics import create_topic
 from tests.support.workloads import DRIVERS, audit
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

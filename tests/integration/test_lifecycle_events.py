@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from broker.server.lifecycle.lifecycle_file import FILE_NAME
-from tests.support.landline_broker import LandlineBroker, LandlineStandalone
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
+from rig.landline_broker import LandlineBroker, LandlineStandalone
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
 TOPIC = "landline.lifecycle"

@@ -17,14 +17,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.server.registration.session_file import FILE_NAME as SESSION_FILE
-from tests.support.brokers import BrokerProcess, Cluster
-from tests.support.landline_broker import LandlineBroker
+from rig.brokers import BrokerProcess, Cluster
+from rig.landline_broker import LandlineBroker
+from rig.raw_client import RawClient
+from rig.topics import create_topic, end_offsets
+from rig.wait import wait_until
+from rig.wire import answers_api_versions
+from rig.zookeeper import ZooKeeperServer
 from tests.support.peers import CLUSTER_CONFIG
-from tests.support.raw_client import RawClient
-from tests.support.topics import create_topic, end_offsets
-from tests.support.wait import wait_until
-from tests.support.wire import answers_api_versions
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -11,14 +11,14 @@ import pytest
 from broker.protocol.errors import Errors
 from broker.record.batch import read_records
 from broker.record.header import read_header
-from tests.support.brokers import HOST
-from tests.support.kafka_broker import KafkaBroker
-from tests.support.landline_broker import LandlineStandalone
+from rig.brokers import HOST
+from rig.kafka_broker import KafkaBroker
+from rig.landline_broker import LandlineStandalone
+from rig.raw_client import RawClient
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 from tests.support.lying_batches import LIES, TIMESTAMP, Lie, batch, record
-from tests.support.raw_client import RawClient
 from tests.support.valid_requests import some_records
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from broker.server.http.status import NOT_RUNNING
-from tests.support.brokers import BrokerProcess, Cluster
-from tests.support.kafka_broker import KafkaBroker
-from tests.support.landline_broker import COMMAND, REPOSITORY, LandlineBroker
+from rig.brokers import BrokerProcess, Cluster
+from rig.kafka_broker import KafkaBroker
+from rig.landline_broker import COMMAND, REPOSITORY, LandlineBroker
+from rig.topics import create_topic
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 from tests.support.peers import CLUSTER_CONFIG
-from tests.support.topics import create_topic
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

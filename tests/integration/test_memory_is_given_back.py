@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from broker.protocol.api_keys import ApiKey
-from tests.support.brokers import HOST
-from tests.support.landline_broker import LandlineStandalone
-from tests.support.raw_client import RawClient, request_frame
-from tests.support.wait import wait_until
+from rig.brokers import HOST
+from rig.landline_broker import LandlineStandalone
+from rig.raw_client import RawClient, request_frame
+from rig.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

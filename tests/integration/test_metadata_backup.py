@@ -12,10 +12,10 @@ from kazoo.client import KazooClient
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id
 
 from broker.zookeeper import znodes
-from tests.support.landline_broker import COMMAND, REPOSITORY, LandlineBroker
-from tests.support.topics import await_leaders, create_topic
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
+from rig.landline_broker import COMMAND, REPOSITORY, LandlineBroker
+from rig.topics import await_leaders, create_topic
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

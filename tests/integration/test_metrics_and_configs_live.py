@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
 )
 
 from broker.metrics.docs import families
-from tests.support.landline_broker import LandlineStandalone
-from tests.support.wait import wait_until
+from rig.landline_broker import LandlineStandalone
+from rig.wait import wait_until
 
 pytestmark = pytest.mark.integration
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -19,16 +19,16 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from broker.protocol.api_keys import ApiKey
-from tests.chaos.checker import AnomalyKind, check, summary
-from tests.chaos.final_log import read_final_log
-from tests.chaos.history import Acked, Failed, History, Recorder, Sent, record_id
-from tests.support.brokers import HOST, Cluster
-from tests.support.landline_broker import COMMAND, LandlineBroker
+from chaos.checker import AnomalyKind, check, summary
+from chaos.final_log import read_final_log
+from chaos.history import Acked, Failed, History, Recorder, Sent, record_id
+from rig.brokers import HOST, Cluster
+from rig.landline_broker import COMMAND, LandlineBroker
+from rig.raw_client import RawClient
+from rig.topics import create_topic, delete_topics
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 from tests.support.mutations import MUTATIONS
-from tests.support.raw_client import RawClient
-from tests.support.topics import create_topic, delete_topics
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 

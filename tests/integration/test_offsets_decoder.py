@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from broker.utils.topic_partition import TopicPartition
+from rig.kafka_dist import KafkaDistUnavailableError, dump_log_segments
 from tests.support.group_fakes import Harness
-from tests.support.kafka_dist import KafkaDistUnavailableError, dump_log_segments
 
 pytestmark = pytest.mark.integration
 

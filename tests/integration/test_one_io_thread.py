@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.landline_broker import LandlineStandalone
+from rig.landline_broker import LandlineStandalone
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 # The request would time out after 30 s.

@@ -22,14 +22,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from rig.brokers import Cluster
+from rig.landline_broker import LandlineBroker
+from rig.topics import create_topic, isr_sizes
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 from tests.stress.lock_graph import Edge
-from tests.support.brokers import Cluster
-from tests.support.landline_broker import LandlineBroker
 from tests.support.numbered_load import NumberedLoad
-from tests.support.topics import create_topic, isr_sizes
 from tests.support.traced_broker import read_report
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(240)]
 

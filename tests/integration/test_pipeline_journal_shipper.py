@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.brokers import Cluster
+from rig.brokers import Cluster
+from rig.processes import ManagedProcess
+from rig.topics import all_records
+from rig.wait import wait_until
 from tests.support.journal_shipper import SHIPPER, FileJournal
 from tests.support.peers import Peer
-from tests.support.processes import ManagedProcess
-from tests.support.topics import all_records
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -16,13 +16,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from rig.brokers import Cluster
+from rig.jvm import SHORT_LIVED_JVM
+from rig.processes import ManagedProcess
+from rig.topics import all_records
+from rig.wait import wait_until
 from tests.support import parquet_sink
-from tests.support.brokers import Cluster
-from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.peers import Peer
-from tests.support.processes import ManagedProcess
-from tests.support.topics import all_records
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -29,6 +29,9 @@ from pipeline.lake_rows import bad_rows, checked, good_rows
 from pipeline.lake_schema import written_schema
 from pipeline.lifecycle import EVENT_SCHEMA
 from pipeline.lifecycle_lake import lifecycle_options_from
+from rig.landline_broker import LandlineStandalone
+from rig.topics import await_leaders, create_topic
+from rig.wait import wait_until
 from tests.support import comparison_oracle, lifecycle_events
 from tests.support.lake_jobs import (
     PACE,
@@ -40,10 +43,7 @@ from tests.support.lake_jobs import (
     produce,
     torn,
 )
-from tests.support.landline_broker import LandlineStandalone
 from tests.support.local_spark import SPARK_WARNINGS, local_spark
-from tests.support.topics import await_leaders, create_topic
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900), *SPARK_WARNINGS]
 

@@ -14,16 +14,16 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
-from tests.chaos.anomalies import summary
-from tests.chaos.load import Load, LoadPlan, findings
-from tests.support.brokers import BrokerProcess, Cluster
-from tests.support.kafka_dist import run_tool
-from tests.support.landline_broker import LandlineBroker
+from chaos.anomalies import summary
+from chaos.load import Load, LoadPlan, findings
+from rig.brokers import BrokerProcess, Cluster
+from rig.kafka_dist import run_tool
+from rig.landline_broker import LandlineBroker
+from rig.topics import create_topic, isr_sizes, record_count
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 from tests.support.peers import Peer
 from tests.support.reassign import ask_to_move, leaders, moving, replicas
-from tests.support.topics import create_topic, isr_sizes, record_count
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400)]
 

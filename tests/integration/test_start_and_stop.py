@@ -23,14 +23,14 @@ from broker.record.records import Record
 from broker.utils.topic_partition import TopicPartition as PartitionName
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
-from tests.support.brokers import HOST
-from tests.support.landline_broker import COMMAND, REPOSITORY, LandlineBroker, LandlineStandalone
-from tests.support.ports import free_port
-from tests.support.raw_client import RawClient
-from tests.support.topics import create_topic, record_count
-from tests.support.wait import last_for, wait_until
-from tests.support.wire import answers_api_versions
-from tests.support.zookeeper import ZooKeeperServer
+from rig.brokers import HOST
+from rig.landline_broker import COMMAND, REPOSITORY, LandlineBroker, LandlineStandalone
+from rig.ports import free_port
+from rig.raw_client import RawClient
+from rig.topics import create_topic, record_count
+from rig.wait import last_for, wait_until
+from rig.wire import answers_api_versions
+from rig.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

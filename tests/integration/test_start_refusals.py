@@ -13,11 +13,11 @@ import pytest
 
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
-from tests.support.brokers import HOST, unused_port
-from tests.support.landline_broker import COMMAND, REPOSITORY, LandlineBroker, LandlineStandalone
-from tests.support.topics import create_topic
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
+from rig.brokers import HOST, unused_port
+from rig.landline_broker import COMMAND, REPOSITORY, LandlineBroker, LandlineStandalone
+from rig.topics import create_topic
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.support.landline_broker import REPOSITORY
+from rig.landline_broker import REPOSITORY
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(320)]
 

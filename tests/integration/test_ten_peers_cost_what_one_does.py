@@ -18,9 +18,9 @@ import pytest
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.record.batch import Record, build_batch
-from tests.support.landline_broker import LandlineStandalone
-from tests.support.raw_client import RawClient, request_frame, stranger
-from tests.support.wait import wait_until
+from rig.landline_broker import LandlineStandalone
+from rig.raw_client import RawClient, request_frame, stranger
+from rig.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

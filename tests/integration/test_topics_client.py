@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.brokers import HOST, unused_port
-from tests.support.landline_broker import REPOSITORY, LandlineStandalone
+from rig.brokers import HOST, unused_port
+from rig.landline_broker import REPOSITORY, LandlineStandalone
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -12,13 +12,13 @@ import pytest
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FETCH
+from rig.brokers import HOST, unused_port
+from rig.landline_broker import LandlineBroker
+from rig.raw_client import RawClient
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 from tests.support import valid_requests
-from tests.support.brokers import HOST, unused_port
-from tests.support.landline_broker import LandlineBroker
-from tests.support.raw_client import RawClient
 from tests.support.valid_requests import World, some_records
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

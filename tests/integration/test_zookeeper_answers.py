@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.disks import needs_small_disks
+from rig.disks import needs_small_disks
 from tests.support.zookeeper_answers import (
     SESSION_MS,
     AnswersSite,

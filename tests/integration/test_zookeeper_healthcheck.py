@@ -16,7 +16,7 @@ from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
 from broker.zookeeper.session_end import Outcome, end_session
 from broker.zookeeper.store import Cancelled, Create
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 ENDPOINTS = [Endpoint("h", 9092, "PLAINTEXT")]

@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.support.brokers import HOST, BrokerProcess, Cluster
-from tests.support.landline_broker import LandlineBroker
-from tests.support.ports import free_port
-from tests.support.topics import await_leaders, create_topic, isr_sizes
-from tests.support.wait import last_for, wait_until
-from tests.support.zookeeper import ZooKeeperServer
+from rig.brokers import HOST, BrokerProcess, Cluster
+from rig.landline_broker import LandlineBroker
+from rig.ports import free_port
+from rig.topics import await_leaders, create_topic, isr_sizes
+from rig.wait import last_for, wait_until
+from rig.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -31,8 +31,8 @@ from broker.zookeeper.store import (
     Stat,
     StoreError,
 )
-from tests.support.ports import free_port
-from tests.support.wait import wait_until
+from rig.ports import free_port
+from rig.wait import wait_until
 from tests.support.znode_tree import read_tree
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -242,7 +242,7 @@ def test_operations_wait_for_a_server_that_comes_back(own_zookeeper):
 
 
 def test_connecting_goes_on_until_there_is_a_server(tmp_path):
-    from tests.support.zookeeper import ZooKeeperServer
+    from rig.zookeeper import ZooKeeperServer
 
     port = free_port()
     told: list[str] = []

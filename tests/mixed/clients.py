@@ -9,10 +9,10 @@ from confluent_kafka import TopicPartition as ConsumerPartition
 
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
+from rig.brokers import HOST, BrokerProcess
+from rig.raw_client import RawClient
+from rig.wait import wait_until
 from tests.mixed.cluster import CALL_TIMEOUT_S
-from tests.support.brokers import HOST, BrokerProcess
-from tests.support.raw_client import RawClient
-from tests.support.wait import wait_until
 
 
 def write(bootstrap: str, topic: str, partition: int, values: Iterable[str], acks: str = "all") -> list[int]:

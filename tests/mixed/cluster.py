@@ -25,14 +25,14 @@ from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import NoNodeError
 from broker.zookeeper.znodes import LeaderAndIsr
-from tests.support.brokers import HOST, BrokerProcess, Cluster
-from tests.support.kafka_broker import KafkaBroker
-from tests.support.landline_broker import LandlineBroker
+from rig.brokers import HOST, BrokerProcess, Cluster
+from rig.kafka_broker import KafkaBroker
+from rig.landline_broker import LandlineBroker
+from rig.raw_client import RawClient
+from rig.topics import await_leaders
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 from tests.support.peers import CLUSTER_CONFIG, PeerKind
-from tests.support.raw_client import RawClient
-from tests.support.topics import await_leaders
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
 
 OFFSETS_TOPIC = "__consumer_offsets"
 KAFKA, LANDLINE = PeerKind.KAFKA, PeerKind.LANDLINE

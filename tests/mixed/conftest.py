@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from rig.zookeeper import ZooKeeperServer
 from tests.mixed.cluster import KAFKA, LANDLINE, MixedCluster
-from tests.support.zookeeper import ZooKeeperServer
 
 
 @pytest.fixture(scope="session")

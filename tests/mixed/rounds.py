@@ -12,9 +12,9 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from rig.wait import last_for
 from tests.mixed.cluster import KAFKA, LANDLINE, MixedCluster
 from tests.support.peers import PeerKind
-from tests.support.wait import last_for
 
 SHORTEST_FREEZE_S, LONGEST_FREEZE_S = 0.5, 9.0
 """From less than replica.lag.time.max.ms to more than the session's time-out."""

@@ -11,12 +11,12 @@ from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as ConsumerPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
+from rig.brokers import HOST
+from rig.raw_client import RawClient
+from rig.wait import wait_until
 from tests.mixed.clients import new_producer_id, partitions_led, read, write
 from tests.mixed.cluster import CALL_TIMEOUT_S, KAFKA, LANDLINE, OFFSETS_TOPIC, MixedCluster
-from tests.support.brokers import HOST
 from tests.support.peers import PeerKind
-from tests.support.raw_client import RawClient
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 either_side = pytest.mark.parametrize("kind", [KAFKA, LANDLINE], ids=lambda kind: kind.value)

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.anomalies import summary
-from tests.chaos.load import Load, LoadPlan, verdict
+from chaos.anomalies import summary
+from chaos.load import Load, LoadPlan, verdict
+from rig.zookeeper import ZooKeeperServer
 from tests.mixed.cluster import KAFKA, LANDLINE, OFFSETS_TOPIC, MixedCluster
 from tests.mixed.rounds import Fault, Round, plan, play
 from tests.support import log_dump
 from tests.support.peers import PeerKind
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 TWO_KAFKA = {1: KAFKA, 2: LANDLINE, 3: KAFKA}

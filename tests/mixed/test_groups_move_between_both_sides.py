@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ConsumerPartition
 
+from rig.wait import wait_until
 from tests.mixed.cluster import CALL_TIMEOUT_S, KAFKA, LANDLINE, OFFSETS_TOPIC, MixedCluster
 from tests.support.peers import PeerKind
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 SESSION_TIMEOUT_MS = 45_000

@@ -14,12 +14,12 @@ from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper import znodes
 from broker.zookeeper.store import NoNodeError
 from broker.zookeeper.znodes import TopicAssignment
+from rig.topics import await_leaders
+from rig.wait import wait_until
 from tests.mixed.clients import read, write
 from tests.mixed.cluster import CALL_TIMEOUT_S, KAFKA, LANDLINE, MixedCluster
 from tests.support.peers import PeerKind
 from tests.support.reassign import Ids, ask_to_move
-from tests.support.topics import await_leaders
-from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 either_side = pytest.mark.parametrize("kind", [KAFKA, LANDLINE], ids=lambda kind: kind.value)

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.anomalies import summary
-from tests.chaos.load import Load, LoadPlan, findings
+from chaos.anomalies import summary
+from chaos.load import Load, LoadPlan, findings
+from rig.landline_broker import COMMAND
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 from tests.mixed.cluster import KAFKA, LANDLINE, OFFSETS_TOPIC, MixedCluster
 from tests.mixed.compacted import BROKER_CONFIG, TOPIC_CONFIG, Table, table_on_disk
 from tests.support import log_dump
-from tests.support.landline_broker import COMMAND
 from tests.support.peers import PeerKind
-from tests.support.wait import wait_until
-from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 PLAN = LoadPlan(records_per_s=300, value_size=200)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.chaos.anomalies import AnomalyKind, counts, summary
-from tests.chaos.checker import check
+from chaos.anomalies import AnomalyKind, counts, summary
+from chaos.checker import check
 from tests.support.legal_histories import legal_history
 from tests.support.planted import PLANTS
 

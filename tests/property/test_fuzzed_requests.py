@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
-from tests.support.brokers import HOST
-from tests.support.landline_broker import LandlineStandalone
-from tests.support.raw_client import RawClient, request_frame
+from rig.brokers import HOST
+from rig.landline_broker import LandlineStandalone
+from rig.raw_client import RawClient, request_frame
 from tests.support.valid_requests import ALL_VERSIONS, World, fields, some_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400)]

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from rig.wait import wait_until
 from tests.smoke.conftest import get, machine, process_status, status, unit
-from tests.support.wait import wait_until
 
 
 def test_the_service_runs_and_starts_at_boot(broker):

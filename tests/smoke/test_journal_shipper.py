@@ -5,8 +5,8 @@ import uuid
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 
+from rig.wait import wait_until
 from tests.smoke.conftest import inventory, machine
-from tests.support.wait import wait_until
 
 TOPIC = "landline.journal"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from rig.wait import last_for, wait_until
 from tests.stress.failing_disk import FailingDisk
 from tests.stress.site import Site
 from tests.stress.writers import Producers, Step
-from tests.support.wait import last_for, wait_until
 
 
 def breaker(site: Site, disk: FailingDisk, producers: Producers, seconds: float) -> Step:

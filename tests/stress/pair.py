@@ -29,10 +29,10 @@ from broker.replication.replica_manager import ReplicaManager
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
+from rig.wait import last_for
 from tests.stress.history import History
 from tests.stress.pair_wire import PairWire
 from tests.stress.watch import Watch
-from tests.support.wait import last_for
 
 BROKERS = (1, 2)
 MAX_LAG_MS = 300

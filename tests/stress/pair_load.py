@@ -16,11 +16,11 @@ from broker.record.batch import Record, read_records
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.replica_manager import Fetched
 from broker.utils.topic_partition import TopicPartition
+from rig.wait import last_for, wait_until
 from tests.stress.history import Mark, Written
 from tests.stress.pair import BROKERS, Pair, Replicating, Shared, controller
 from tests.stress.watch import Watch
 from tests.stress.writers import batch_of
-from tests.support.wait import last_for, wait_until
 
 FOR_GOOD = Mark(0, sys.maxsize)
 _TIMEOUT_MS = 600_000

@@ -21,8 +21,8 @@ from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.replica_manager import Fetched, ReplicaManager
 from broker.utils.file_region import FileRegion
 from broker.utils.topic_partition import TopicPartition
+from rig.wait import last_for
 from tests.stress.watch import Watch
-from tests.support.wait import last_for
 
 _LATEST = -1
 

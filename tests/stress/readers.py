@@ -11,11 +11,11 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import read_records
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.utils.topic_partition import TopicPartition
+from rig.wait import last_for
 from tests.stress.compacted import check_key
 from tests.stress.history import Mark, Written
 from tests.stress.site import Place, Site
 from tests.stress.writers import Step
-from tests.support.wait import last_for
 
 
 class Seen(NamedTuple):

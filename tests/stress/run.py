@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from broker.log.log_manager import LogManager
+from rig.wait import wait_until
 from tests.stress.breaker import breaker
 from tests.stress.compacted import check_all_keys
 from tests.stress.failing_disk import FailingDisk, failing_disk
@@ -20,7 +21,6 @@ from tests.stress.site import EPOCHS_OF_A_LIFE, MOST_FAILING, Site, make_manager
 from tests.stress.slow_disk import slow_disk
 from tests.stress.watch import Watch
 from tests.stress.writers import Producers, start_writers
-from tests.support.wait import wait_until
 
 
 def run(directory: Path, seconds: float, seed: int, watch: Watch, graph: LockGraph) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rig.wait import last_for
 from tests.stress.traced import last_taken
-from tests.support.wait import last_for
 
 _SLOW_CALLS = ("fsync", "fdatasync", "replace", "rename")
 _QUICKEST_S, _SLOWEST_S = 0.002, 0.3

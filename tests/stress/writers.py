@@ -14,9 +14,9 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.produce_messages import PartitionResponse
 from broker.record.batch import Record, build_batch
 from broker.utils.topic_partition import TopicPartition
+from rig.wait import last_for, wait_until
 from tests.stress.history import Mark, Written
 from tests.stress.site import OTHER, SELF, Place, Site
-from tests.support.wait import last_for, wait_until
 
 _TIMEOUT_MS = 600_000
 _MOST_WAITING = 40

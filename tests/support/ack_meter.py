@@ -14,7 +14,7 @@ from typing import Self
 
 from confluent_kafka import Producer
 
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 INTERVAL_S = 0.005
 

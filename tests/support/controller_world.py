@@ -22,8 +22,8 @@ from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
 from broker.zookeeper.store import Store
 from broker.zookeeper.znodes import BrokerRegistration, LeaderAndIsr
+from rig.wait import wait_until
 from tests.support.fake_brokers import FakeBrokers
-from tests.support.wait import wait_until
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SETTINGS = ControllerSettings(0, "PLAINTEXT", rejoin_delay_ms=50, first_imbalance_check_ms=3_600_000)

@@ -49,7 +49,7 @@ VERBS: Final = {
     "perf-baseline": Verb("writes a committed file"),
     "cost": Verb(PART, ".venv/bin/python -m bench.cost --help"),
     "bench": Verb(HOURS, ".venv/bin/python -m bench --help"),
-    "chaos": Verb(HOURS, ".venv/bin/python -m tests.chaos walk --help"),
+    "chaos": Verb(HOURS, ".venv/bin/python -m chaos walk --help"),
     "compare-publish": Verb("writes committed files, and " + MEASURED),
     "compare": Verb(HOURS, ".venv/bin/python -m compare run --help"),
 }

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lab import Lab
+from rig.wait import wait_until
 from tests.support.documented_plan import placed
-from tests.support.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_TIMEOUT_S = 300

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-from tests.chaos.anomalies import Anomaly
-from tests.chaos.checker import check, summary
-from tests.chaos.history import Acked, Failed, History, Trouble
-from tests.chaos.resent import resent_by_client
-from tests.support.brokers import Cluster
+from chaos.anomalies import Anomaly
+from chaos.checker import check, summary
+from chaos.history import Acked, Failed, History, Trouble
+from chaos.resent import resent_by_client
+from rig.brokers import Cluster
+from rig.topics import create_topic, delete_topics, isr_sizes, record_count
+from rig.wait import wait_until
 from tests.support.clients.driver import Workload
 from tests.support.fetched_logs import FetchedLogs
-from tests.support.topics import create_topic, delete_topics, isr_sizes, record_count
-from tests.support.wait import wait_until
 from tests.support.workloads import DRIVERS, WorkloadProcess, audit, new_gate
 
 MIN_INSYNC_REPLICAS = 2

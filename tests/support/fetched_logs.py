@@ -5,12 +5,12 @@ from __future__ import annotations
 from confluent_kafka.admin import AdminClient
 
 from broker.record.batch import iter_batches
-from tests.chaos.resent import Incarnation
-from tests.support.raw_client import RawClient
+from chaos.resent import Incarnation
+from rig.raw_client import RawClient
 
 
 class FetchedLogs:
-    """:class:`tests.chaos.resent.Incarnations`, by a fetch of each batch from its leader."""
+    """:class:`chaos.resent.Incarnations`, by a fetch of each batch from its leader."""
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import pytest
 
 from lab import Host, Lab
-from tests.support.wait import wait_until
-from tests.support.wire import answers_api_versions, cluster_view
+from rig.wait import wait_until
+from rig.wire import answers_api_versions, cluster_view
 
 LAB_ENV = "LANDLINE_LAB"
 BROKER_PORT = 9092

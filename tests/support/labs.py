@@ -26,7 +26,7 @@ import pytest
 
 from lab import Bind, Lab, all_labs, naming, netns, preflight
 from lab.cgroups import hosts_with_cgroups
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 KEEP_ENV = "LANDLINE_KEEP_LABS"
 

@@ -22,11 +22,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.lake import start_queries
 from pipeline.lake_options import LakeOptions, lake_options_from
+from rig.jvm import SHORT_LIVED_JVM
+from rig.processes import ManagedProcess
+from rig.topics import all_records, create_topic
+from rig.wait import wait_until
 from tests.support import parquet_sink
-from tests.support.jvm import SHORT_LIVED_JVM
-from tests.support.processes import ManagedProcess
-from tests.support.topics import all_records, create_topic
-from tests.support.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = "landline.dead-letter."

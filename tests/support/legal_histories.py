@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.chaos.facts import Partition
-from tests.chaos.history import (
+from chaos.facts import Partition
+from chaos.history import (
     Acked,
     Assigned,
     Committed,

@@ -15,7 +15,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from tests.support.jvm import SHORT_LIVED_JVM
+from rig.jvm import SHORT_LIVED_JVM
 
 SPARK_WARNINGS = [
     # py4j leaves sockets of its pool to the garbage collector.

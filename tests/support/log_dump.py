@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.support import kafka_dist
+from rig import kafka_dist
 
 _WRONG = re.compile(
     r"mismatch|out of order|non-consecutive|invalid bytes|isvalid: false|corrupt|exception|error|could not|fail",

@@ -6,10 +6,10 @@ import enum
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.brokers import BrokerProcess, Cluster
-from tests.support.kafka_broker import KafkaBroker
-from tests.support.landline_broker import LandlineBroker
-from tests.support.zookeeper import ZooKeeperServer
+from rig.brokers import BrokerProcess, Cluster
+from rig.kafka_broker import KafkaBroker
+from rig.landline_broker import LandlineBroker
+from rig.zookeeper import ZooKeeperServer
 
 CLUSTER_CONFIG: dict[str, object] = {
     "offsets.topic.replication.factor": 3,

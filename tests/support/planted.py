@@ -11,8 +11,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from tests.chaos.anomalies import AnomalyKind
-from tests.chaos.history import (
+from chaos.anomalies import AnomalyKind
+from chaos.history import (
     Acked,
     Assigned,
     Committed,

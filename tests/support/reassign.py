@@ -8,8 +8,8 @@ from typing import Any
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
-from tests.support.brokers import HOST, BrokerProcess
-from tests.support.raw_client import RawClient
+from rig.brokers import HOST, BrokerProcess
+from rig.raw_client import RawClient
 
 Ids = tuple[int, ...]
 TIMEOUT_MS = 30_000

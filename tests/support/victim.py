@@ -7,10 +7,10 @@ import time
 from typing import Self
 
 from broker.protocol.errors import Errors
-from tests.support.brokers import HOST
-from tests.support.raw_client import RawClient, stranger
+from rig.brokers import HOST
+from rig.raw_client import RawClient, stranger
+from rig.wait import wait_until
 from tests.support.valid_requests import some_records
-from tests.support.wait import wait_until
 
 VICTIM = "victim"
 """Its topic."""

@@ -19,13 +19,13 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.chaos.history import Acked, Event, Failed, History, Polled, Recorder, Sent
+from chaos.history import Acked, Event, Failed, History, Polled, Recorder, Sent
+from rig.topics import await_leaders, end_offsets
 from tests.support.clients.aio import AiokafkaDriver
 from tests.support.clients.confluent import ConfluentDriver
 from tests.support.clients.driver import Driver, Gate, Job, Workload
 from tests.support.clients.kcat import KcatDriver
 from tests.support.clients.python_kafka import KafkaPythonDriver
-from tests.support.topics import await_leaders, end_offsets
 
 DRIVERS: Mapping[str, Driver] = {
     driver.name: driver for driver in (ConfluentDriver(), KafkaPythonDriver(), AiokafkaDriver(), KcatDriver())

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from tests.support.brokers import Cluster
-from tests.support.disks import SmallDisk
-from tests.support.landline_broker import LandlineBroker
-from tests.support.topics import create_topic, isr_sizes, partition_leaders
-from tests.support.wait import last_for, wait_until
-from tests.support.zookeeper import ZooKeeperEnsemble
+from rig.brokers import Cluster
+from rig.disks import SmallDisk
+from rig.landline_broker import LandlineBroker
+from rig.topics import create_topic, isr_sizes, partition_leaders
+from rig.wait import last_for, wait_until
+from rig.zookeeper import ZooKeeperEnsemble
 
 SESSION_MS = 3_000
 SOON_S = 10.0

@@ -17,7 +17,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
-from tests.chaos.history import Acked, Assigned, Committed, Failed, Polled, Sent, Trouble, record_id
+from chaos.history import Acked, Assigned, Committed, Failed, Polled, Sent, Trouble, record_id
+from rig.wait import last_for_async
 from tests.support.clients.driver import (
     DELIVERY_TIMEOUT_S,
     POLL_RECORDS,
@@ -27,7 +28,6 @@ from tests.support.clients.driver import (
     Job,
     Positions,
 )
-from tests.support.wait import last_for_async
 
 UNACKNOWLEDGED_MAX = 5000
 CONNECT_RETRY_S = 0.5

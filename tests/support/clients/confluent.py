@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tests.chaos.history import Acked, Assigned, Committed, Failed, Polled, Sent, record_id
+from chaos.history import Acked, Assigned, Committed, Failed, Polled, Sent, record_id
 from tests.support.clients.driver import (
     DELIVERY_TIMEOUT_S,
     POLL_RECORDS,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tests.chaos.history import Recorder
+from chaos.history import Recorder
 
 DELIVERY_TIMEOUT_S = 240
 REQUEST_TIMEOUT_S = 60

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-from tests.chaos.history import Acked, Assigned, Event, Failed, Polled, Sent, Trouble, record_id
+from chaos.history import Acked, Assigned, Event, Failed, Polled, Sent, Trouble, record_id
 from tests.support.clients.driver import DELIVERY_TIMEOUT_S, SESSION_TIMEOUT_S, Job
 
 CHUNK = 2000

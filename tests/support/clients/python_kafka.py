@@ -8,7 +8,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, Topic
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from tests.chaos.history import Acked, Assigned, Committed, Failed, Polled, Sent, Trouble, record_id
+from chaos.history import Acked, Assigned, Committed, Failed, Polled, Sent, Trouble, record_id
 from tests.support.clients.driver import (
     DELIVERY_TIMEOUT_S,
     POLL_RECORDS,

@@ -28,7 +28,7 @@ from bench.client.requests import (
 )
 from broker.record.compression import decompress
 from broker.record.header import crc_is_valid, read_header
-from tests.support.wire import receive_frame
+from rig.wire import receive_frame
 
 
 @pytest.mark.parametrize("size", [1, 16 * 1024, 128 * 1024])

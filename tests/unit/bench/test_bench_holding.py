@@ -16,8 +16,8 @@ from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.record.batch import read_records
 from broker.record.header import iter_batches
-from tests.support.wait import wait_until
-from tests.support.wire import receive_frame
+from rig.wait import wait_until
+from rig.wire import receive_frame
 
 HEADER_BYTES = 8 + 2 + len("bench")
 

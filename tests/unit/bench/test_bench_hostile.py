@@ -25,8 +25,8 @@ from bench.hostile_arrays import Place, Row
 from bench.hostilities import ROWS
 from broker.protocol import codec, framing
 from broker.protocol.api_keys import APIS
-from tests.support.wait import wait_until
-from tests.support.wire import receive_frame
+from rig.wait import wait_until
+from rig.wire import receive_frame
 
 ANSWER = struct.pack(">ii", 8, 1) + b"body"
 SHORT_S = 0.3

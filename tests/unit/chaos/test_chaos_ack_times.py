@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.ack_times import AckTimes, bursts_of
+from chaos.ack_times import AckTimes, bursts_of
 
 ONE, TWO = ("t", 0), ("t", 1)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.chaos import client_process
-from tests.chaos.client_process import Command, Drain, ProcessSide, Records, Stop, keep_trying
-from tests.chaos.consuming import DeafError, Ears, Positions
-from tests.chaos.history import Acked, Failed, Polled, Sent, Trouble
-from tests.chaos.history_file import HistoryWriter, read_history
-from tests.support.wait import wait_until
+from chaos import client_process
+from chaos.client_process import Command, Drain, ProcessSide, Records, Stop, keep_trying
+from chaos.consuming import DeafError, Ears, Positions
+from chaos.history import Acked, Failed, Polled, Sent, Trouble
+from chaos.history_file import HistoryWriter, read_history
+from rig.wait import wait_until
 
 ONE, TWO = ("t", 0), ("t", 1)
 

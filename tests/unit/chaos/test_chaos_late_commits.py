@@ -7,9 +7,9 @@ import pytest
 from broker.coordinator.group.records import OffsetAndMetadata, encode_offset_key, encode_offset_value
 from broker.record.batch import Record, build_batch
 from broker.utils.topic_partition import TopicPartition
-from tests.chaos.checker import check
-from tests.chaos.history import Acked, Assigned, Committed, GroupOffset, History, Polled, Sent
-from tests.chaos.late_commits import undone_by_late_commits
+from chaos.checker import check
+from chaos.history import Acked, Assigned, Committed, GroupOffset, History, Polled, Sent
+from chaos.late_commits import undone_by_late_commits
 
 RECORDS = [f"p-{number}" for number in range(6)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.chaos.reach import EVENTS, reached
+from chaos.reach import EVENTS, reached
 
 AT = "2026-11-21T14:56:46.658958+0000"
 JOURNAL = f"""\

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import random
 
-from tests.chaos.faults import Role
-from tests.chaos.gaps import Sample, rows
-from tests.chaos.report import fault_rows, gaps_markdown, publish, walk_json, walk_markdown
-from tests.chaos.rounds import Round
-from tests.chaos.scenarios import Scenario, Step
-from tests.chaos.walk import Totals, WalkResult
+from chaos.faults import Role
+from chaos.gaps import Sample, rows
+from chaos.report import fault_rows, gaps_markdown, publish, walk_json, walk_markdown
+from chaos.rounds import Round
+from chaos.scenarios import Scenario, Step
+from chaos.walk import Totals, WalkResult
 
 
 def done(number, fault, role, seconds, gap_s, finding=""):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.checker import check
-from tests.chaos.history import Acked, History, Polled, Sent
-from tests.chaos.resent import ReplicaLogs, resent_by_client
+from chaos.checker import check
+from chaos.history import Acked, History, Polled, Sent
+from chaos.resent import ReplicaLogs, resent_by_client
 from tests.support.logs import batch, open_log
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos.faults import FAULTS, Role
-from tests.chaos.scenarios import LONG_SCENARIOS, SCENARIOS, steps
-from tests.chaos.scripts import SCRIPTS
-from tests.chaos.walk import segments
+from chaos.faults import FAULTS, Role
+from chaos.scenarios import LONG_SCENARIOS, SCENARIOS, steps
+from chaos.scripts import SCRIPTS
+from chaos.walk import segments
 
 
 def test_a_seed_is_always_the_same_walk():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.values import id_of, value_of
+from chaos.values import id_of, value_of
 
 
 @pytest.mark.parametrize("size", [0, 5, 11, 12, 13, 200, 10_000])

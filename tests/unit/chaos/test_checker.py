@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.chaos.checker import AnomalyKind, check, summary
-from tests.chaos.history import (
+from chaos.checker import AnomalyKind, check, summary
+from chaos.history import (
     Acked,
     Assigned,
     Committed,
@@ -140,6 +140,6 @@ def test_a_recorder_knows_which_acknowledged_records_are_unread() -> None:
 
 @pytest.mark.parametrize("kind", list(AnomalyKind))
 def test_every_kind_is_explained_in_the_module(kind: AnomalyKind) -> None:
-    import tests.chaos.anomalies as module
+    import chaos.anomalies as module
 
     assert kind.name in (module.__doc__ or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tests.chaos.history import Acked, Assigned, Failed, Polled
+from chaos.history import Acked, Assigned, Failed, Polled
 from tests.support import workloads
 from tests.support.clients.driver import Positions, Workload
 from tests.support.clients.kcat import _events_of_line, _outcome

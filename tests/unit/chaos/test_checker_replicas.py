@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from broker.record.batch import Record, build_batch
-from tests.chaos.anomalies import AnomalyKind
-from tests.chaos.checker import check_all
-from tests.chaos.history import Event, History, Sent, Stored, StoredRange
-from tests.chaos.values import value_of
+from chaos.anomalies import AnomalyKind
+from chaos.checker import check_all
+from chaos.history import Event, History, Sent, Stored, StoredRange
+from chaos.values import value_of
 
 IDS = [f"p-{number}" for number in range(6)]
 

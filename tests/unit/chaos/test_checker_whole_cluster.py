@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.chaos.anomalies import AnomalyKind
-from tests.chaos.checker import check
-from tests.chaos.history import (
+from chaos.anomalies import AnomalyKind
+from chaos.checker import check
+from chaos.history import (
     Acked,
     Assigned,
     Committed,

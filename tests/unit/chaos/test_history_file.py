@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.chaos.checker import main
-from tests.chaos.history import Acked, Event, Failed, History, Polled, Sent, Trouble
-from tests.chaos.history_file import (
+from chaos.checker import main
+from chaos.history import Acked, Event, Failed, History, Polled, Sent, Trouble
+from chaos.history_file import (
     IDEMPOTENT,
     PLAIN,
     HistoryFormatError,

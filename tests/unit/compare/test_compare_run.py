@@ -14,7 +14,7 @@ from compare.members import Member
 from compare.scenarios import RULES, Model, Planned, Scenario, System, When
 from compare.settings import Pace
 from compare.watch import Question, Watch
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 HOSTS = ("h1", "h2", "h3")
 START_S = 0.02

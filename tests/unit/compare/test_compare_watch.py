@@ -6,7 +6,7 @@ from compare.members import Member
 from compare.person import Person, started
 from compare.settings import PERSON_TRIES
 from compare.watch import Question, Sightings, Watch
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 PATIENCE_US = 10_000_000
 

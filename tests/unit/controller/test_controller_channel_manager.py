@@ -10,7 +10,7 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.one_body import OneBody
 from broker.replication.broker_channel import ChannelError
 from broker.zookeeper.znodes import BrokerRegistration, LiveBroker
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 
 class FailingChannel:

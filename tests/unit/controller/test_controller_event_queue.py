@@ -9,7 +9,7 @@ import pytest
 
 from broker.controller.event_queue import EventQueue
 from broker.utils.clock import SYSTEM_CLOCK
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 
 @pytest.fixture

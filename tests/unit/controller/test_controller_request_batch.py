@@ -15,8 +15,8 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.one_body import OneBody
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.znodes import BrokerRegistration, LeaderAndIsr, LiveBroker, TopicAssignment
+from rig.wait import wait_until
 from tests.support.fake_brokers import FakeBrokers
-from tests.support.wait import wait_until
 
 BROKERS = 60
 T = [TopicPartition("t", number) for number in range(4)]

@@ -13,8 +13,8 @@ from broker.protocol.errors import Errors
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
+from rig.wait import wait_until
 from tests.support.group_fakes import FakeAppender
-from tests.support.wait import wait_until
 
 GROUP = "g"
 CLIENTS = 6

@@ -22,8 +22,8 @@ from broker.log.producers.producer_state import level_for
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
+from rig.wait import wait_until
 from tests.support.logs import TickingClock, batch, contents
-from tests.support.wait import wait_until
 
 A, B = TopicPartition("a", 0), TopicPartition("b-c", 1)
 

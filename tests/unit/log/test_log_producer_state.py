@@ -20,9 +20,9 @@ from broker.record.batch import Record, build_batch
 from broker.record.header import read_header
 from broker.record.validator import AppendOrigin
 from broker.utils.scheduler import KafkaScheduler
+from rig.wait import wait_until
 from tests.support.allocations import allocations
 from tests.support.logs import ManualClock, batch, open_log
-from tests.support.wait import wait_until
 
 INT_MAX = (1 << 31) - 1
 COUNTED = 5_000

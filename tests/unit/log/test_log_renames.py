@@ -19,9 +19,9 @@ from broker.log.log_manager import LogManager
 from broker.log.segments.segment import Segment
 from broker.record.batch import Record, build_batch
 from broker.utils.scheduler import KafkaScheduler
+from rig.wait import wait_until
 from tests.support.gate import WAIT_S, Gate
 from tests.support.logs import TP, batch, contents, managed, open_log
-from tests.support.wait import wait_until
 
 SHORT = LogConfig(segment_bytes=1000, retention_bytes=1500, file_delete_delay_ms=0)
 COMPACT = LogConfig(segment_bytes=1000, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.01)

@@ -21,9 +21,9 @@ from broker.replication.replica_manager import ReplicaManager
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
+from rig.wait import wait_until
 from tests.support.gate import WAIT_S, Gate
 from tests.support.logs import TP, batch, fetched, managed, open_log, partition_of
-from tests.support.wait import wait_until
 
 # -- a name that two logs have had -------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from broker.network.arrivals import Arrivals, has_gone
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 
 def test_who_comes_beside_one_that_connects_all_the_time_is_next_but_one() -> None:

@@ -13,8 +13,8 @@ import structlog
 from broker.network.acceptor import BindError
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.socket_server import SocketServer
+from rig.wait import last_for, wait_until
 from tests.support.network import MAX_FRAME, Api, frame, is_closed, make_server, read_answer, spend
-from tests.support.wait import last_for, wait_until
 
 
 def test_memory_follows_what_arrived_not_what_was_announced(server: SocketServer) -> None:

@@ -10,8 +10,8 @@ import pytest
 from broker.network import shares
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.socket_server import SocketServer
+from rig.wait import wait_until
 from tests.support.network import Api, frame, make_server, read_answer, spend
-from tests.support.wait import wait_until
 
 
 def ask_together(api: Api, holder: socket.socket, many: list[socket.socket], one: socket.socket) -> list[int]:

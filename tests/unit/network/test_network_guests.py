@@ -12,8 +12,8 @@ import pytest
 from broker.network.processor import Verdict
 from broker.network.request_channel import Request
 from broker.network.socket_server import SocketServer
+from rig.wait import wait_until
 from tests.support.loops import bound_server
-from tests.support.wait import wait_until
 
 WAIT_S = 30
 

@@ -18,7 +18,7 @@ from broker.network.processor import Verdict
 from broker.network.request_channel import Request
 from broker.network.socket_server import SocketServer
 from broker.utils.file_region import FileRegion
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 SIZE = 32 << 20  # more than the kernel holds for a socket that nobody reads
 PARKED = 99

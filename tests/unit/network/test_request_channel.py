@@ -8,7 +8,7 @@ import pytest
 
 from broker.network.request_channel import ConnectionInfo, Request, RequestChannel
 from broker.server.request_handler_pool import RequestHandlerPool
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 
 def request_of(address: str, connection: int = 0) -> Request:

@@ -15,8 +15,8 @@ from broker.network.processor import Verdict
 from broker.network.request_channel import Request
 from broker.network.request_memory import Rations, RequestMemory
 from broker.network.socket_server import SocketServer
-from tests.support.raw_client import request_frame
-from tests.support.wait import wait_until
+from rig.raw_client import request_frame
+from rig.wait import wait_until
 
 KIB = 1024
 BUDGET = 1024 * KIB

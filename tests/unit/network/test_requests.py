@@ -12,8 +12,8 @@ import pytest
 
 from broker.network.socket_server import SocketServer
 from broker.utils.file_region import FileRegion
+from rig.wait import last_for, wait_until
 from tests.support.network import MAX_FRAME, Api, answer, frame, is_closed, read_answer
-from tests.support.wait import last_for, wait_until
 
 
 def test_request_is_served_on_the_processors_thread(client: socket.socket, api: Api) -> None:

@@ -21,8 +21,8 @@ from broker.protocol.framing import write_uvarint
 from broker.protocol.one_body import OneBody
 from broker.replication.broker_channel import BrokerChannel
 from broker.zookeeper.znodes import BrokerRegistration, LiveBroker
+from rig.wait import wait_until
 from tests.support.scripted_leader import ScriptedLeader
-from tests.support.wait import wait_until
 
 MOST = 400_000
 MOST_OF_ISRS = 1_400_000

@@ -12,8 +12,8 @@ from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
+from rig.wait import wait_until
 from tests.support.logs import batch
-from tests.support.wait import wait_until
 from tests.unit.replication.test_follower_on_the_loop import Site
 
 LEADER_END = 5

@@ -27,10 +27,10 @@ from broker.replication.fetcher import FetcherSettings, ReplicaFetcher
 from broker.replication.follower_fetch import Followed
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.topic_partition import TopicPartition
+from rig.wait import wait_until
 from tests.support.logs import TP, batch, open_log
 from tests.support.loops import bound_server
 from tests.support.scripted_leader import ScriptedLeader
-from tests.support.wait import wait_until
 
 TOPIC_ID = UUID(int=9)
 LEADER, ME = 1, 2

@@ -17,10 +17,10 @@ from broker.replication.follower_fetch import Followed
 from broker.replication.gone_brokers import WAIT_MS, GoneBrokers
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.topic_partition import TopicPartition
+from rig.ports import free_port
+from rig.wait import wait_until
 from tests.support.group_fakes import ManualClock
 from tests.support.logs import open_log
-from tests.support.ports import free_port
-from tests.support.wait import wait_until
 
 
 class Site:

@@ -19,7 +19,7 @@ from broker.replication.replica_manager import ReplicaManager
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 TP = TopicPartition("orders", 0)
 

@@ -20,8 +20,8 @@ from broker.replication.replica_manager import ReplicaManager
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
+from rig.wait import wait_until
 from tests.support.logs import batch
-from tests.support.wait import wait_until
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 ME = 1

@@ -33,11 +33,11 @@ from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.store import ConnectionLossError
+from rig.wait import wait_until
 from tests.stress.lock_graph import LockGraph
 from tests.stress.lock_sites import lock_sites
 from tests.stress.lock_table import written_order
 from tests.stress.traced import held_here, traced_locks
-from tests.support.wait import wait_until
 
 TOPIC_ID = uuid.UUID(int=9)
 ME, OTHER, THIRD = 1, 2, 3

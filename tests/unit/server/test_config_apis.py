@@ -15,7 +15,7 @@ from broker.server.apis import describe_configs, incremental_alter_configs
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)

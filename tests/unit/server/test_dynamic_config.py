@@ -9,8 +9,8 @@ from broker.config.broker_config import BrokerConfig
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
+from rig.wait import wait_until
 from tests.support.faulty_store import Faults, FaultySession
-from tests.support.wait import wait_until
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from broker.config.endpoint import Endpoint
 from broker.server.registration.healthcheck import Healthcheck
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
+from rig.wait import wait_until
 from tests.support.faulty_store import Fault, Faults, FaultySession
-from tests.support.wait import wait_until
 
 
 @pytest.mark.parametrize("fault", Fault)

@@ -9,7 +9,7 @@ import pytest
 
 from broker.network.request_channel import RequestChannel
 from broker.server.request_handler_pool import RequestHandlerPool
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 
 @pytest.fixture

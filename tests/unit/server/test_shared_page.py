@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from broker.server.http.shared_page import SharedPage
+from rig.wait import wait_until
 from tests.support.logs import ManualClock
-from tests.support.wait import wait_until
 
 
 class Maker:

@@ -15,11 +15,11 @@ import pytest
 import yaml
 from jinja2 import Template
 
+from rig.wait import wait_until
 from sparkctl import commands
 from sparkctl.commands import Role
 from sparkctl.inventory import Host, SparkCluster
 from tests.support.spark_rig import HOSTS, SparkRig, record
-from tests.support.wait import wait_until
 
 ROLE = Path(__file__).parents[3] / "roles/spark"
 RECORD = Path(__file__).parents[2] / "data/spark_start_all.json"

@@ -106,7 +106,7 @@ def test_two_are_never_close_together() -> None:
 FLOOD = """
 from broker.utils.glibc import Heap
 from broker.utils.heap import MIB, HeapKeeper
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 keeper, heap = HeapKeeper(), Heap()
 keeper.look()
 before = heap.sizes().resident

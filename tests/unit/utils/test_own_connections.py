@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.utils.own_connections import OwnConnections, Traffic
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 
 @pytest.fixture

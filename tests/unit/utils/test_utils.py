@@ -10,7 +10,7 @@ from broker.utils.lean_import import without
 from broker.utils.purgatory import DelayedOperation, Purgatory
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 WAIT_S = 10
 

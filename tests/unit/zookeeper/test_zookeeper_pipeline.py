@@ -10,7 +10,7 @@ from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.store import ConnectionLossError
-from tests.support.wait import last_for
+from rig.wait import last_for
 
 OPERATIONS, PACE_S, PATIENCE_S = 40, 0.02, 0.25
 

@@ -12,7 +12,7 @@ import pytest
 
 from broker.zookeeper.client import READ_TOGETHER, ZooKeeperStore
 from broker.zookeeper.store import StoreError
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 SESSION_MS = 4000
 PING, EXISTS, GET_DATA, CREATE2, MULTI_READ = 11, 3, 4, 15, 22

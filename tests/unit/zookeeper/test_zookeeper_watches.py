@@ -11,7 +11,7 @@ from kazoo.exceptions import ConnectionLoss, KazooException, NoNodeError, Thrott
 from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 
 from broker.zookeeper.client import ZooKeeperStore
-from tests.support.wait import wait_until
+from rig.wait import wait_until
 
 
 class Server:

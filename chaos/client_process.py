@@ -1,0 +1,198 @@
+"""What the load's client processes share: their plan, their reports to the test, their logs and their end.
+
+A process runs its clients as threads, writes what they see to a history file of its own, and reports ten times a
+second. It ends when it is told to, or when the test is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from chaos.ack_times import Burst, Partition, bursts_of
+from chaos.history import Event, Trouble
+from chaos.history_file import HistoryWriter
+
+REPORT_S = 0.1
+FLUSH_S = 1.0
+RETRY_S = 0.5
+"""Between an error of a client and the next client in its place."""
+
+COMMON_CONFIG: Mapping[str, object] = {
+    # A dead or frozen broker must be noticed in seconds, whatever the defaults: faults follow each other quickly.
+    "reconnect.backoff.max.ms": 500,
+    "socket.connection.setup.timeout.ms": 3000,
+    "socket.timeout.ms": 10_000,
+    "socket.keepalive.enable": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """Who writes and reads how much. Topics are made by the load, each with so many ``partitions``."""
+
+    topics: int = 2
+    partitions: int = 3
+    producers_plain: int = 1
+    producers_idempotent: int = 2
+    group_consumers: int = 2
+    assigned_consumers: int = 1
+    records_per_s: float = 1000.0
+    """Of all producers together."""
+    value_size: int = 200
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a client process is started with; crosses into it by pickling."""
+
+    bootstrap: str
+    plan: LoadPlan
+    topics: tuple[str, ...]
+    group: str
+    history_path: Path
+    log_path: Path
+    client_config: Mapping[str, object]
+    """librdkafka settings that go before the load's own."""
+
+    def partitions(self) -> list[Partition]:
+        """All partitions of all topics."""
+        return [(topic, number) for topic in self.topics for number in range(self.plan.partitions)]
+
+    def config(self, settings: Mapping[str, object]) -> dict[str, Any]:
+        """A client's configuration."""
+        own = {"bootstrap.servers": self.bootstrap, **COMMON_CONFIG, **settings}
+        return {**own, **self.client_config}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What happened in a process until ``through_s``; counts since its start, bursts since its last report."""
+
+    through_s: float
+    acked: int = 0
+    failed: int = 0
+    polled: int = 0
+    bursts: list[Burst] = field(default_factory=list)
+    done: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """To producers: send nothing more and wait for what is under way. To consumers: leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """To consumers: one member of the group leaves, another joins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """To consumers: say when everybody has read up to these ends."""
+
+    ends: Mapping[Partition, int]
+
+
+Command = Stop | Rebalance | Drain
+
+
+class Records:
+    """Where a process's clients put what they see. Its lock guards the counts; lists are swapped whole."""
+
+    def __init__(self, writer: HistoryWriter) -> None:
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._acks: list[tuple[Partition, float]] = []
+        self._acked = self._failed = self._polled = 0
+
+    def add(self, *events: Event) -> None:
+        """Records events that need no counting."""
+        self._writer.add(*events)
+
+    def acked(self, event: Event, partition: Partition) -> None:
+        """Records an acknowledgement."""
+        self._writer.add(event)
+        with self._lock:
+            self._acked += 1
+            self._acks.append((partition, event.at_s))
+
+    def failed(self, event: Event) -> None:
+        """Records a failure."""
+        self._writer.add(event)
+        with self._lock:
+            self._failed += 1
+
+    def polled(self, *events: Event) -> None:
+        """Records what one call handed out."""
+        self._writer.add(*events)
+        with self._lock:
+            self._polled += len(events)
+
+    def flush(self) -> None:
+        """Makes what was recorded outlive the process: to be done before others may act upon it."""
+        self._writer.flush()
+
+    def report(self, *, done: bool = False, error: str = "") -> Report:
+        """Takes the acknowledgements since the last report."""
+        with self._lock:
+            through_s = time.monotonic()
+            acks, self._acks = self._acks, []
+            counts = (self._acked, self._failed, self._polled)
+        acks.sort(key=lambda ack: ack[1])
+        return Report(through_s, *counts, bursts_of(acks), done, error)
+
+
+def keep_trying(name: str, records: Records, work: Callable[[], None], leaving: threading.Event) -> None:
+    """Runs a client until it ends by itself; one that raised is told of and replaced, unless it is to leave."""
+    while True:
+        try:
+            work()
+        except Exception as error:  # Whatever a library raises in a fault, the load goes on.
+            records.add(Trouble(name, repr(error)))
+            logging.getLogger(__name__).warning("%s starts anew", name, exc_info=True)
+            if leaving.wait(RETRY_S):
+                return
+        else:
+            return
+
+
+class ProcessSide:
+    """The process's end of the pipe, and its clock of reports."""
+
+    def __init__(self, connection: Connection, records: Records) -> None:
+        self._connection = connection
+        self._records = records
+
+    def serve(
+        self, obey: Callable[[Command], None], is_done: Callable[[], bool], ended: threading.Event
+    ) -> None:
+        """Obeys and reports until ``ended`` is set."""
+        flushed_s = time.monotonic()
+        while not ended.is_set():
+            if self._connection.poll(REPORT_S):
+                obey(self._connection.recv())
+            self._connection.send(self._records.report(done=is_done()))
+            if time.monotonic() - flushed_s > FLUSH_S:
+                self._records.flush()
+                flushed_s = time.monotonic()
+
+
+def set_up_process(log_path: Path) -> None:
+    """Sends the libraries' complaints about dead brokers to a log; leaves a terminal's interrupt to the test."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")

@@ -1,0 +1,304 @@
+"""The load's consumers: members of one group that commit what they read, and readers of all partitions by choice.
+
+Members leave and join at the test's word. What was read is on file before its offset is committed, so that nobody
+goes on behind a record that no history knows of.
+"""
+
+from __future__ import annotations
+
+import abc
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from itertools import count
+from multiprocessing.connection import Connection
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+
+from chaos.ack_times import Partition
+from chaos.client_process import (
+    Command,
+    Drain,
+    ProcessSide,
+    Rebalance,
+    Records,
+    Stop,
+    Work,
+    keep_trying,
+    set_up_process,
+)
+from chaos.history import Assigned, Committed, Polled, Revoked
+from chaos.history_file import HistoryWriter
+from chaos.values import id_of
+
+POLL_S = 0.2
+POLL_RECORDS = 500
+COMMIT_EVERY_S = 1.0
+LEAVE_S = 30.0
+CLOSE_S = 15.0
+"""librdkafka 2.16 may never end to close: a broker that left its metadata keeps a thread that waits for itself. Such a
+consumer is left alone, where an application's watchdog would end the process; it is one of those that DEAF_S tells of.
+"""
+DEAF_S = 30.0
+"""Without a record of a partition under load for so long, a consumer is deaf. librdkafka 2.16 was seen so in two ways:
+it does not ask again for committed offsets when the coordinator that it asked was deposed (its issue 5586); and after
+brokers had left its metadata and come back, it had no connection to any of them, and made none. An application's
+watchdog would replace it, too; the report counts them."""
+SETTINGS = {
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": False,
+    "session.timeout.ms": 10_000,
+    "heartbeat.interval.ms": 1000,
+    "fetch.wait.max.ms": 250,
+    "fetch.error.backoff.ms": 200,
+}
+
+
+class DeafError(Exception):
+    """A consumer has partitions and gets nothing of one."""
+
+
+class Ears:
+    """When each partition of a consumer was heard last, or assigned."""
+
+    def __init__(self, name: str, deaf_s: float = DEAF_S) -> None:
+        self._name = name
+        self._deaf_s = deaf_s
+        self._heard_s: dict[Partition, float] = {}
+
+    def assigned(self, partitions: list[TopicPartition]) -> None:
+        """These are the consumer's from now on, and no others."""
+        now = time.monotonic()
+        self._heard_s = {(each.topic, each.partition): now for each in partitions}
+
+    def heard(self, partitions: Iterable[Partition]) -> None:
+        """Notes records. Raises DeafError when a partition has had none for too long."""
+        now = time.monotonic()
+        for partition in partitions:
+            if partition in self._heard_s:  # it may have been revoked since
+                self._heard_s[partition] = now
+        for partition, since_s in self._heard_s.items():
+            if now - since_s > self._deaf_s:
+                raise DeafError(f"{self._name} got nothing of {partition} for {self._deaf_s} s")
+
+
+class Positions:
+    """How far each group, or reader of its own, has come. Its lock guards the offsets."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next: dict[tuple[str, Partition], int] = {}
+
+    def read(self, reader: str, partition: Partition, offset: int) -> None:
+        """Notes a record that was handed out."""
+        with self._lock:
+            self._next[reader, partition] = max(offset + 1, self._next.get((reader, partition), 0))
+
+    def next(self, reader: str, partition: Partition) -> int | None:
+        """The first offset not read; None when nothing was."""
+        with self._lock:
+            return self._next.get((reader, partition))
+
+    def behind(self, reader: str, drain: Drain) -> bool:
+        """Whether the reader has not come to all the ends."""
+        return any((self.next(reader, key) or 0) < end for key, end in drain.ends.items())
+
+
+def run_consumers(work: Work, connection: Connection) -> None:
+    """The process's work, until it was told to stop and everybody has left."""
+    set_up_process(work.log_path)
+    ended = threading.Event()
+    with HistoryWriter(work.history_path) as writer:
+        records = Records(writer)
+        readers = _Readers(work, records)
+
+        def is_done() -> bool:
+            if readers.stopped:
+                records.flush()
+                ended.set()
+            return readers.stopped or readers.drained()
+
+        ProcessSide(connection, records).serve(readers.obey, is_done, ended)
+
+
+class _Readers:
+    """All consumers of the process. The serving thread's."""
+
+    def __init__(self, work: Work, records: Records) -> None:
+        self._work = work
+        self._records = records
+        self._positions = Positions()
+        self._names = count()
+        self._drain: Drain | None = None
+        self.stopped = False
+        self._members = deque(self._new_member() for _ in range(work.plan.group_consumers))
+        own = [f"reader{number}" for number in range(work.plan.assigned_consumers)]
+        self._assigned = [AssignedReader(name, work, records, self._positions).start() for name in own]
+        self._names_of_readers = [*([work.group] if self._members else []), *own]
+
+    def obey(self, command: Command) -> None:
+        """Does what the test said."""
+        if isinstance(command, Rebalance) and self._members:
+            self._members.popleft().leave()
+            self._members.append(self._new_member())
+        elif isinstance(command, Drain):
+            self._drain = command
+        elif isinstance(command, Stop):
+            everybody = [*self._members, *self._assigned]
+            for reader in everybody:
+                reader.leave()
+            for reader in everybody:
+                reader.join()
+            self.stopped = True
+
+    def drained(self) -> bool:
+        """Whether all have read up to the ends that were asked for."""
+        drain = self._drain
+        return drain is not None and not any(
+            self._positions.behind(name, drain) for name in self._names_of_readers
+        )
+
+    def _new_member(self) -> Reader:
+        return GroupMember(f"member{next(self._names)}", self._work, self._records, self._positions).start()
+
+
+class Reader(abc.ABC):
+    """A consumer in a thread of its own, replaced by another of its name when it raises."""
+
+    def __init__(self, name: str, work: Work, records: Records, positions: Positions) -> None:
+        self._name = name
+        self._work = work
+        self._records = records
+        self._positions = positions
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name=name)
+
+    def start(self) -> Reader:
+        """Begins to read."""
+        self._thread.start()
+        return self
+
+    def leave(self) -> None:
+        """Asks it to end; it leaves its group as clients should."""
+        self._leaving.set()
+
+    def join(self) -> None:
+        """Waits for its end, for as long as leaving may take."""
+        self._thread.join(LEAVE_S)
+
+    def _run(self) -> None:
+        keep_trying(self._name, self._records, self._read, self._leaving)
+
+    @abc.abstractmethod
+    def _read(self) -> None:
+        """Reads with one library's consumer until it is to leave; may raise."""
+
+    def _record(self, reader: str, messages: list[Message]) -> dict[Partition, int]:
+        """Records what was handed out; the next offsets by partition."""
+        polled: list[Polled] = []
+        following: dict[Partition, int] = {}
+        now = time.monotonic()
+        for message in messages:
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            if message.error() is not None or topic is None or partition is None or offset is None:
+                continue  # A broker that is away, an end of a partition: the library goes on by itself.
+            polled.append(Polled(self._name, partition, offset, id_of(message.value() or b""), topic, now))
+            following[topic, partition] = offset + 1
+        if polled:
+            self._records.polled(*polled)
+        for key, offset in following.items():
+            self._positions.read(reader, key, offset - 1)
+        return following
+
+
+class GroupMember(Reader):
+    """A member of the group; it commits about once a second and when it leaves."""
+
+    def _read(self) -> None:
+        library = Consumer(self._work.config({**SETTINGS, "group.id": self._work.group}))
+        uncommitted: dict[Partition, int] = {}
+        ears = Ears(self._name)
+
+        def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
+            group = self._work.group
+            ears.assigned(partitions)
+            self._records.add(
+                *(Assigned(self._name, each.partition, each.topic, group) for each in partitions)
+            )
+            for each in partitions:
+                uncommitted.pop((each.topic, each.partition), None)
+
+        def revoked(_: Consumer, partitions: list[TopicPartition]) -> None:
+            ears.assigned([])
+            self._commit(library, uncommitted)
+            self._records.add(*(Revoked(self._name, each.partition, each.topic) for each in partitions))
+
+        def lost(_: Consumer, partitions: list[TopicPartition]) -> None:
+            ears.assigned([])
+            uncommitted.clear()
+            self._records.add(*(Revoked(self._name, each.partition, each.topic) for each in partitions))
+
+        library.subscribe(list(self._work.topics), on_assign=assigned, on_revoke=revoked, on_lost=lost)
+        try:
+            committed_s = time.monotonic()
+            while not self._leaving.is_set():
+                following = self._record(self._work.group, library.consume(POLL_RECORDS, POLL_S))
+                uncommitted |= following
+                ears.heard(following)
+                if time.monotonic() - committed_s >= COMMIT_EVERY_S:
+                    self._commit(library, uncommitted)
+                    committed_s = time.monotonic()
+        finally:
+            _close(library)
+
+    def _commit(self, library: Consumer, uncommitted: dict[Partition, int]) -> None:
+        if not uncommitted:
+            return
+        self._records.flush()
+        offsets = [TopicPartition(topic, number, offset) for (topic, number), offset in uncommitted.items()]
+        began_s = time.monotonic()
+        try:
+            answers = library.commit(offsets=offsets, asynchronous=False) or []
+        except KafkaException:
+            return  # A rebalance or a failover: nothing is known to be committed, the next commit has it.
+        uncommitted.clear()
+        done = [each for each in answers if each.error is None]
+        self._records.add(
+            *(Committed(self._name, each.partition, each.offset, each.topic, began_s) for each in done)
+        )
+
+
+class AssignedReader(Reader):
+    """A consumer of all partitions without a group, from their beginning; started anew it goes on where it was."""
+
+    def _read(self) -> None:
+        name = f"{self._work.group}-{self._name}"
+        library = Consumer(self._work.config({**SETTINGS, "group.id": name}))
+        chosen = [
+            TopicPartition(topic, number, self._start(topic, number))
+            for topic, number in self._work.partitions()
+        ]
+        self._records.add(*(Assigned(self._name, each.partition, each.topic, "") for each in chosen))
+        library.assign(chosen)
+        ears = Ears(self._name)
+        ears.assigned(chosen)
+        try:
+            while not self._leaving.is_set():
+                ears.heard(self._record(self._name, library.consume(POLL_RECORDS, POLL_S)))
+        finally:
+            _close(library)
+
+    def _start(self, topic: str, number: int) -> int:
+        following = self._positions.next(self._name, (topic, number))
+        return OFFSET_BEGINNING if following is None else following
+
+
+def _close(library: Consumer) -> None:
+    """Leaves the group, as clients should, if it comes to an end."""
+    closing = threading.Thread(target=library.close, daemon=True)
+    closing.start()
+    closing.join(CLOSE_S)
+    if closing.is_alive():
+        logging.getLogger(__name__).warning("a consumer did not close within %s s", CLOSE_S)

@@ -1,0 +1,162 @@
+"""The load's producers: librdkafka, paced, each writing to all partitions; plain ones and idempotent ones.
+
+They send a record once: whatever retrying there is, is the library's. A partition that does not answer is passed
+over when enough is under way, so that its outage does not silence the others.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from chaos.ack_times import Partition
+from chaos.client_process import (
+    Command,
+    ProcessSide,
+    Records,
+    Stop,
+    Work,
+    keep_trying,
+    set_up_process,
+)
+from chaos.history import Acked, Failed, Sent, Trouble, record_id
+from chaos.history_file import IDEMPOTENT, PLAIN, HistoryWriter
+from chaos.values import value_of
+
+TICK_S = 0.02
+UNANSWERED_MAX = 200
+"""Records under way to one partition from one producer."""
+BACKLOG_S = 0.5
+"""What was due longer ago is not made up for: after an outage the rate goes on as before."""
+DELIVERY_TIMEOUT_S = 120
+FLUSH_S = 10.0
+SETTINGS: Mapping[str, object] = {
+    "acks": "all",
+    "linger.ms": 5,
+    "message.timeout.ms": DELIVERY_TIMEOUT_S * 1000,
+    "message.send.max.retries": 2_147_483_647,
+    "request.timeout.ms": 5000,
+}
+SETTINGS_BY_KIND: Mapping[str, Mapping[str, object]] = {
+    IDEMPOTENT: {"enable.idempotence": True},
+    PLAIN: {"enable.idempotence": False},
+}
+
+
+def kinds_of(work: Work) -> dict[str, str]:
+    """The producers' names, and what each promises."""
+    plain = {f"plain{number}": PLAIN for number in range(work.plan.producers_plain)}
+    return plain | {f"idem{number}": IDEMPOTENT for number in range(work.plan.producers_idempotent)}
+
+
+def run_producers(work: Work, connection: Connection) -> None:
+    """The process's work, until it was told to stop and nothing is under way any more."""
+    set_up_process(work.log_path)
+    kinds = kinds_of(work)
+    stopping, ended = threading.Event(), threading.Event()
+    with HistoryWriter(work.history_path, kinds) as writer:
+        records = Records(writer)
+        producers = [PacedProducer(name, kind, work, records, stopping) for name, kind in kinds.items()]
+        threads = [threading.Thread(target=each.run, daemon=True) for each in producers]
+        for thread in threads:
+            thread.start()
+
+        def obey(command: Command) -> None:
+            if isinstance(command, Stop):
+                stopping.set()
+
+        def is_done() -> bool:
+            if stopping.is_set() and not any(thread.is_alive() for thread in threads):
+                records.flush()
+                ended.set()
+            return ended.is_set()
+
+        ProcessSide(connection, records).serve(obey, is_done, ended)
+
+
+class PacedProducer:
+    """One producer; everything here belongs to its thread, the library's callbacks among it."""
+
+    def __init__(self, name: str, kind: str, work: Work, records: Records, stopping: threading.Event) -> None:
+        self._name = name
+        self._config = work.config({**SETTINGS, **SETTINGS_BY_KIND[kind], "client.id": name})
+        self._records = records
+        self._stopping = stopping
+        self._value_size = work.plan.value_size
+        self._rate = work.plan.records_per_s / (work.plan.producers_plain + work.plan.producers_idempotent)
+        self._partitions = work.partitions()
+        random.Random(f"{work.plan.seed} {name}").shuffle(self._partitions)
+        self._turn = 0
+        self._sequence = 0
+        self._under_way: Counter[Partition] = Counter()
+
+    def run(self) -> None:
+        """Sends until told to stop, then waits until each record was answered or given up."""
+        keep_trying(self._name, self._records, self._run_library, self._stopping)
+
+    def _run_library(self) -> None:
+        library = Producer(self._config)
+        self._under_way.clear()
+        try:
+            self._send_at_rate(library)
+        except BaseException:
+            library.purge()  # It gave up for good: what is under way is answered as failed, and may be in the log.
+            library.flush(FLUSH_S)
+            raise
+        while left := library.flush(FLUSH_S):
+            self._records.add(Trouble(self._name, f"{left} records are still under way"))
+
+    def _send_at_rate(self, library: Producer) -> None:
+        due_from = time.monotonic()
+        sent = 0
+        while not self._stopping.wait(TICK_S):
+            now = time.monotonic()
+            due = int((now - due_from) * self._rate) - sent
+            if due > self._rate * BACKLOG_S:
+                due_from, sent, due = now, 0, int(self._rate * TICK_S)
+            if due > 0 and (partition := self._next_partition()) is not None:
+                room = UNANSWERED_MAX - self._under_way[partition]
+                for _ in range(min(due, room)):
+                    self._send(library, partition)
+                    sent += 1
+            library.poll(0)
+
+    def _next_partition(self) -> Partition | None:
+        """The next in turn that has room."""
+        for _ in self._partitions:
+            self._turn = (self._turn + 1) % len(self._partitions)
+            partition = self._partitions[self._turn]
+            if self._under_way[partition] < UNANSWERED_MAX:
+                return partition
+        return None
+
+    def _send(self, library: Producer, partition: Partition) -> None:
+        topic, number = partition
+        record = record_id(self._name, self._sequence)
+        self._sequence += 1
+        self._records.add(Sent(self._name, record, topic))
+        answered = functools.partial(self._answered, record, partition)
+        try:
+            library.produce(topic, value_of(record, self._value_size), partition=number, on_delivery=answered)
+        except (KafkaException, BufferError) as error:
+            self._records.failed(Failed(self._name, record, repr(error), topic))
+            raise
+        self._under_way[partition] += 1
+
+    def _answered(
+        self, record: str, partition: Partition, error: KafkaError | None, message: Message
+    ) -> None:
+        self._under_way[partition] -= 1
+        if error is not None:
+            self._records.failed(Failed(self._name, record, str(error), partition[0]))
+            return
+        offset = message.offset()
+        known = offset if offset is not None and offset >= 0 else None
+        self._records.acked(Acked(self._name, record, partition[1], known, partition[0]), partition)

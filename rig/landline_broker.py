@@ -1,0 +1,110 @@
+"""Landline brokers as processes on loopback: with ZooKeeper, or standalone. The same interface as Kafka's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rig.brokers import (
+    HOST,
+    TEST_CONFIG,
+    BrokerProcess,
+    http_status,
+    unused_port,
+    write_properties,
+)
+from rig.processes import ManagedProcess
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+COMMAND = (sys.executable, "-m", "broker")
+
+# A test's few MiB of records do not need the GiB of free space that a broker in production keeps.
+_OWN_CONFIG: Mapping[str, object] = {"landline.log.dir.min.free.bytes": 64 << 20}
+
+
+class _LandlineProcess(BrokerProcess):
+    """What both ways of running Landline share: its HTTP port and what counts as ready."""
+
+    http_port: int
+
+    @property
+    def http_url(self) -> str:
+        """Base URL of /metrics, /livez, /readyz and /status."""
+        return f"http://{HOST}:{self.http_port}"
+
+    def is_ready(self) -> bool:
+        """Whether clients are served and /readyz says so."""
+        return super().is_ready() and http_status(f"{self.http_url}/readyz") == 200
+
+
+class LandlineBroker(_LandlineProcess):
+    """One Landline broker of a ZooKeeper cluster (``landline start server.properties``)."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        zk_connect: str,
+        log_dir: Path,
+        config: dict[str, object] | None = None,
+        port: int | None = None,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        self.broker_id = broker_id
+        self.log_dir = log_dir
+        self.port = port or unused_port()
+        self.http_port = unused_port()
+        self._properties = log_dir.with_name(log_dir.name + ".properties")
+        self._settings: dict[str, object] = {
+            **TEST_CONFIG,
+            **_OWN_CONFIG,
+            "broker.id": broker_id,
+            "landline.http.host": HOST,
+            "landline.http.port": self.http_port,
+            "listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "log.dirs": log_dir,
+            "zookeeper.connect": zk_connect,
+            **(config or {}),
+        }
+        self.process = ManagedProcess(
+            f"Landline broker {broker_id}",
+            lambda: [*command, "start", str(self._properties)],
+            log_dir.with_name(log_dir.name + ".log"),
+            cwd=REPOSITORY,
+        )
+
+    def _prepare(self) -> None:
+        write_properties(self._properties, self._settings)
+
+
+class LandlineStandalone(_LandlineProcess):
+    """One Landline broker without ZooKeeper (``landline standalone``), on a port chosen here."""
+
+    def __init__(
+        self, data_dir: Path, config: dict[str, object] | None = None, port: int | None = None
+    ) -> None:
+        self.broker_id = 0
+        self.log_dir = data_dir
+        self.port = port or unused_port()
+        self.http_port = unused_port()
+        self._overrides: dict[str, object] = {
+            **_OWN_CONFIG,
+            "landline.http.host": HOST,
+            "landline.http.port": self.http_port,
+            **(config or {}),
+        }
+        self.process = ManagedProcess(
+            "Landline standalone",
+            self._command,
+            data_dir.with_name(data_dir.name + ".log"),
+            cwd=REPOSITORY,
+        )
+
+    def _command(self) -> list[str]:
+        overrides = [
+            word for key, value in self._overrides.items() for word in ("--override", f"{key}={value}")
+        ]
+        return [*COMMAND, "standalone", "--port", str(self.port), "--data-dir", str(self.log_dir), *overrides]
+
+    def _prepare(self) -> None:
+        self.log_dir.parent.mkdir(parents=True, exist_ok=True)
