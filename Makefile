@@ -212,8 +212,8 @@ compare: setup ## Starts by each host itself beside a master's push, measured: H
 	@HOSTS=$(HOSTS) ROUNDS=$(COMPARE_ROUNDS) $(COMPARE_LAB) tools/compare $(COMPARE_ARGS)
 
 .PHONY: compare-publish
-compare-publish: setup ## A comparison's data and page into docs/comparison, its answer into README: DATA=build/compare/DATE
-	@$(PY) -m compare.report --input $(or $(DATA),$(error give DATA=build/compare/DATE)) --output docs/comparison --publish --readme README.md
+compare-publish: setup ## A comparison's data into compare/results, its page into docs/comparison, its answer into README: DATA=build/compare/DATE
+	@$(PY) -m compare.report --input $(or $(DATA),$(error give DATA=build/compare/DATE)) --output docs/comparison --publish compare/results --readme README.md
 
 .PHONY: chaos-mixed
 chaos-mixed: setup ## Landline and Apache Kafka 3.9.1 in one cluster, at length: ROUNDS=50 SEED=(random), about 15 s a round

@@ -25,6 +25,11 @@ SLOW_ROUND_S = 12.0
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def figures_of(page: Path) -> Path:
+    """Where the figures behind a page are kept."""
+    return ROOT / "chaos" / "results" / f"{page.stem}.json"
+
+
 class ProgressBar:
     """Shows a walk as a bar and one line a round."""
 
@@ -99,7 +104,7 @@ def walk(
     if result.totals.troubles:
         console.print(f"[yellow]why clients had to be replaced: {directory}[/]", soft_wrap=True)
     if page is not None:
-        report.publish(page, "walk", report.walk_markdown(result), report.walk_json(result))
+        report.publish(page, figures_of(page), "walk", report.walk_markdown(result), report.walk_json(result))
     if result.findings:
         console.print(f"[red]{len(result.findings)} findings[/]; the first:")
         for finding in result.findings[:20]:
@@ -133,7 +138,11 @@ def compare(name: str, repetitions: int, faults: Sequence[str], out: Path, page:
     if page is not None:
         facts = machine.description()
         report.publish(
-            page, "gaps", report.gaps_markdown(rows, repetitions, facts), report.gaps_json(samples, facts)
+            page,
+            figures_of(page),
+            "gaps",
+            report.gaps_markdown(rows, repetitions, facts),
+            report.gaps_json(samples, facts),
         )
         plot.draw(page.parent / "images" / "gaps.png", rows)
     sys.exit(1 if any(sample.anomalies for sample in samples) else 0)

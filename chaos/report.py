@@ -110,7 +110,7 @@ def walk_markdown(result: WalkResult) -> str:
     ]
     lines += ["", *(f"- **{finding}**" for finding in result.findings[:_MOST_FINDINGS])]
     if (more := len(result.findings) - _MOST_FINDINGS) > 0:
-        lines.append(f"- and {more:,} more, all of them in the JSON beside this file")
+        lines.append(f"- and {more:,} more, all of them in `chaos/results`")
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -184,14 +184,14 @@ def _goal(row: Row, *, colour: bool = False) -> str:
     return f"[{'green' if met else 'red'}]{text}[/]" if colour else text
 
 
-def publish(page: Path, section: str, markdown: str, figures: Mapping[str, Any]) -> None:
-    """Puts a section's text into the page, between its marks, and its figures into the JSON beside the page."""
+def publish(page: Path, data: Path, section: str, markdown: str, figures: Mapping[str, Any]) -> None:
+    """Puts a section's text into the page, between its marks, and its figures into the JSON ``data``."""
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
     text = page.read_text() if page.exists() else ""
     if begin not in text:
         text = f"{text.rstrip()}\n\n{begin}\n{end}\n".lstrip()
     between = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     page.write_text(between.sub(lambda _: f"{begin}\n{markdown}{end}", text))
-    beside = page.with_suffix(".json")
-    known: dict[str, Any] = json.loads(beside.read_text()) if beside.exists() else {}
-    beside.write_text(json.dumps({**known, section: figures}, indent=1) + "\n")
+    known: dict[str, Any] = json.loads(data.read_text()) if data.exists() else {}
+    data.parent.mkdir(parents=True, exist_ok=True)
+    data.write_text(json.dumps({**known, section: figures}, indent=1) + "\n")

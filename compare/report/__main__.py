@@ -31,18 +31,21 @@ from compare.simulation.study import LARGEST, study
     help="Members of the largest start, at most.",
 )
 @click.option(
-    "--publish", "published", is_flag=True, help="The data as well, packed; the summary as README.md."
+    "--publish",
+    "data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keeps the data there, packed, and the summary as the output's README.md.",
 )
 @click.option(
     "--readme",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="With --publish: gets the answer.",
 )
-def main(source: Path, target: Path, largest: int, published: bool, readme: Path | None) -> None:
+def main(source: Path, target: Path, largest: int, data: Path | None, readme: Path | None) -> None:
     """Makes one page of a comparison, that loads nothing from anywhere, and its pictures beside it."""
     try:
-        if published:
-            publish(source, target, readme)
+        if data is not None:
+            publish(source, data, target, readme)
             print(f"published in {target}")  # noqa: T201 - the command's output
             return
         inputs = read_inputs(source)

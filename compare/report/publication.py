@@ -1,7 +1,7 @@
 """Puts a comparison where readers find it: its data, the page and the summary, and the answer in the README.
 
-Everything that the page is made of lies beside it, so that anybody makes it anew, byte for byte. Storms that are there
-already are kept when the data bring none: they are measured apart.
+Everything that the page is made of is kept, so that anybody makes it anew, byte for byte. Storms that are there already
+are kept when the data bring none: they are measured apart.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from compare.simulation.study import study
 BEGIN, END = "<!-- the answer of docs/comparison: begin -->", "<!-- the answer of docs/comparison: end -->"
 
 
-def publish(source: Path, target: Path, readme: Path | None = None) -> None:
-    """``target`` is made, or its data, page, pictures and README.md are replaced. The answer goes between the marks of
-    ``readme``. Raises Unreadable, OSError, and ValueError for a readme without marks.
+def publish(source: Path, data: Path, target: Path, readme: Path | None = None) -> None:
+    """``data`` and ``target`` are made, or replaced: there the recorded data, here page, pictures and README.md. The
+    answer goes between the marks of ``readme``. Raises Unreadable, OSError, and ValueError for a readme without marks.
     """
-    target.mkdir(parents=True, exist_ok=True)
+    for directory in (data, target):
+        directory.mkdir(parents=True, exist_ok=True)
     for name in (COMPARISON_FILE, MANIFEST_FILE, STORMS_FILE):
         if (source / name).exists():
-            shutil.copyfile(source / name, target / name)
+            shutil.copyfile(source / name, data / name)
     events = (source / EVENTS_FILE).read_bytes()
-    (target / (EVENTS_FILE + PACKED)).write_bytes(lzma.compress(events, preset=9 | lzma.PRESET_EXTREME))
-    inputs = read_inputs(target)
-    with tempfile.TemporaryDirectory(prefix="landline-report-") as directory:
-        made = Path(directory)
+    (data / (EVENTS_FILE + PACKED)).write_bytes(lzma.compress(events, preset=9 | lzma.PRESET_EXTREME))
+    inputs = read_inputs(data)
+    with tempfile.TemporaryDirectory(prefix="landline-report-") as temporary:
+        made = Path(temporary)
         write_report(inputs, study(inputs.runs, storms=inputs.storms), made)
         summary = (made / SUMMARY_FILE).read_text(encoding="utf-8")
         for picture in target.glob("*.png"):

@@ -1,4 +1,4 @@
-"""The published comparison: made anew from what lies beside it, byte for byte, and claiming no more than it shows."""
+"""The published comparison: made anew from its data, byte for byte, and claiming no more than it shows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from compare.simulation.validation import validate
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "docs" / "comparison"
+DATA = ROOT / "compare" / "results"
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
 def inputs():
-    return read_inputs(PUBLISHED)
+    return read_inputs(DATA)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def again(tmp_path_factory):
     """The command that the summary names, as written but for its interpreter."""
     target = tmp_path_factory.mktemp("again")
     summary = (PUBLISHED / "README.md").read_text()
-    command = ".venv/bin/python -m compare.report --input docs/comparison --output "
+    command = ".venv/bin/python -m compare.report --input compare/results --output "
     assert f"`{command}DIR`" in summary
     words = [sys.executable, *command.split()[1:], str(target)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)

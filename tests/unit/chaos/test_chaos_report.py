@@ -60,23 +60,24 @@ def test_of_very_many_findings_the_section_tells_the_first_and_how_many_there_ar
     )
     assert "- anomalies: 1020" in text
     assert text.count("- **lost: p-") == 20
-    assert text.endswith("- and 1,000 more, all of them in the JSON beside this file\n")
+    assert text.endswith("- and 1,000 more, all of them in `chaos/results`\n")
 
 
 def test_only_what_is_between_the_marks_is_written_anew(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# Mine\n\n<!-- walk: begin -->\nold\n<!-- walk: end -->\n\nMine too, a \\1 of mine.\n")
     for text in ("new \\g<0>\n", "newer \\1\n"):
-        publish(page, "walk", text, {"n": text})
+        publish(page, tmp_path / "figures.json", "walk", text, {"n": text})
     expected = "# Mine\n\n<!-- walk: begin -->\nnewer \\1\n<!-- walk: end -->\n\nMine too, a \\1 of mine.\n"
     assert page.read_text() == expected
 
 
 def test_the_figures_of_other_sections_stay(tmp_path):
     page = tmp_path / "page.md"
-    publish(page, "walk", "a\n", walk_json(RESULT))
-    publish(page, "gaps", "b\n", {"samples": []})
-    figures = json.loads((tmp_path / "page.json").read_text())
+    data = tmp_path / "results" / "page.json"
+    publish(page, data, "walk", "a\n", walk_json(RESULT))
+    publish(page, data, "gaps", "b\n", {"samples": []})
+    figures = json.loads(data.read_text())
     assert figures["gaps"] == {"samples": []}
     assert [each["fault"] for each in figures["walk"]["rounds"]] == [
         each.step.scenario.fault for each in ROUNDS

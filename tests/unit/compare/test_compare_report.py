@@ -300,18 +300,18 @@ def test_a_missing_input_is_named(tmp_path):
         main(["--input", str(tmp_path), "--output", str(tmp_path / "out")], standalone_mode=False)
 
 
-def test_a_published_comparison_lies_beside_all_that_its_page_is_made_of(tmp_path):
+def test_all_that_a_published_page_is_made_of_is_kept(tmp_path):
     source = write(tmp_path / "in", ONE_ROUND)
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{BEGIN}\nyesterday\n{END}\nafter\n")
-    target = tmp_path / "published"
+    target, data = tmp_path / "published", tmp_path / "results"
     main(
-        ["--input", str(source), "--output", str(target), "--publish", "--readme", str(readme)],
+        ["--input", str(source), "--output", str(target), "--publish", str(data), "--readme", str(readme)],
         standalone_mode=False,
     )
-    assert not (target / "events.jsonl").exists()
-    assert read_runs(target / "events.jsonl") == read_runs(source / "events.jsonl")
-    main(["--input", str(target), "--output", str(tmp_path / "again")], standalone_mode=False)
+    assert not (data / "events.jsonl").exists()
+    assert read_runs(data / "events.jsonl") == read_runs(source / "events.jsonl")
+    main(["--input", str(data), "--output", str(tmp_path / "again")], standalone_mode=False)
     assert (tmp_path / "again" / "report.html").read_bytes() == (target / "report.html").read_bytes()
     text = readme.read_text()
     assert text.startswith(f"before\n{BEGIN}\nOf 8 starts on at most 2 hosts, 1 round of each:")
