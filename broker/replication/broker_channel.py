@@ -90,7 +90,7 @@ class BrokerChannel:
         try:
             yield
         except ProtocolError as error:
-            self._disconnect()
+            self.disconnect()
             raise ProtocolError(f"broker at {self._address} answered nonsense: {error}") from error
 
     def request_raw(
@@ -105,10 +105,10 @@ class BrokerChannel:
             with self.judging():
                 return self.body_of(api_key, version, frame)
         except OSError as error:
-            self._disconnect()
+            self.disconnect()
             raise self._error(error) from error
         except ChannelError:
-            self._disconnect()
+            self.disconnect()
             raise
 
     def frame_request(
@@ -153,13 +153,13 @@ class BrokerChannel:
                 with self._lock:
                     self._lent = False
         except OSError as error:
-            self._disconnect()
+            self.disconnect()
             raise self._error(error) from error
         except BaseException:  # whatever it was, an answer may still be on its way
-            self._disconnect()
+            self.disconnect()
             raise
         if self._closed:
-            self._disconnect()
+            self.disconnect()
 
     def connect(self) -> None:
         """Connects where there is no connection, so that the next request is sent at once."""
@@ -180,7 +180,7 @@ class BrokerChannel:
         if lent:
             self.interrupt()
         else:
-            self._disconnect()
+            self.disconnect()
 
     def interrupt(self) -> None:
         """Makes a request under way fail; the next one connects anew.
@@ -210,7 +210,8 @@ class BrokerChannel:
             raise ChannelError(f"channel to {self._address} is closed")
         return connection
 
-    def _disconnect(self) -> None:
+    def disconnect(self) -> None:
+        """Ends the connection; the next request makes another. For the thread that asks: nothing is under way."""
         with self._lock:
             connection, self._socket = self._socket, None
         if connection is not None:

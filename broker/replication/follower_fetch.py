@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from broker.cluster.partition import Partition
 from broker.protocol.fetch_messages import ReceivedFetch, ReceivedPartition, WantedPartition
@@ -27,6 +28,18 @@ class Followed:
     @property
     def key(self) -> Key:
         return self.topic_id, self.partition.topic_partition.partition
+
+    @property
+    def topic(self) -> str:
+        return self.partition.topic_partition.topic
+
+    @property
+    def index(self) -> int:
+        return self.partition.topic_partition.partition
+
+    def put_off(self, until_ms: int) -> Self:
+        """The same role, not to be fetched before."""
+        return replace(self, not_before_ms=until_ms)
 
 
 class FollowerFetch:

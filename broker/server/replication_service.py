@@ -10,8 +10,9 @@ from broker.config.broker_config import BrokerConfig
 from broker.log.log_manager import LogManager
 from broker.protocol.errors import Errors
 from broker.replication.alter_partition_manager import AlterPartitionManager
-from broker.replication.fetcher import Invite, ReplicaFetcher
+from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
+from broker.replication.fetcher_parts import FetcherParts, Invite
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership, LeadershipListener
 from broker.replication.replica_manager import ReplicaManager
@@ -113,18 +114,20 @@ class ReplicationService:
 
     def _make_fetcher(self, leader: int, number: int) -> ReplicaFetcher:
         return ReplicaFetcher(
-            f"replica-fetcher-{number}-{leader}",
-            self._broker_id,
-            self._broker_epoch,
-            partial(self._cache.broker_address, leader),
-            self._fetch_channel,
-            self._fetcher_settings,
-            self._clock,
-            self.replica_manager.wake,
-            partial(self.gone_brokers.forget, leader),
-            partial(self.gone_brokers.note, leader),
-            self._invite,
-            self._follower_quota,
+            FetcherParts(
+                name=f"replica-fetcher-{number}-{leader}",
+                broker_id=self._broker_id,
+                broker_epoch=self._broker_epoch,
+                address=partial(self._cache.broker_address, leader),
+                make_channel=self._fetch_channel,
+                settings=self._fetcher_settings,
+                clock=self._clock,
+                on_appended=self.replica_manager.wake,
+                on_reached=partial(self.gone_brokers.forget, leader),
+                on_refused=partial(self.gone_brokers.note, leader),
+                invite=self._invite,
+                quota=self._follower_quota,
+            )
         )
 
     def _on_isr_accepted(

@@ -23,8 +23,10 @@ from broker.protocol.fetch_messages import ReceivedFetch, parse_fetch_response
 from broker.replication.alter_partition_manager import AlterPartitionManager
 from broker.replication.broker_channel import ChannelError
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
-from broker.replication.fetcher import FETCH_VERSION, FetcherSettings, ReplicaFetcher
+from broker.replication.fetcher import FETCH_VERSION, ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
+from broker.replication.fetcher_parts import FetcherParts, FetcherSettings
+from broker.replication.fetcher_states import FetcherEvent
 from broker.replication.leadership import Leadership, LeadershipListener
 from broker.replication.replica_manager import ReplicaManager
 from broker.server.apis import fetch, inter_broker, list_offsets
@@ -64,6 +66,12 @@ class LeaderChannel:
             raise ChannelError(f"broker {self._leader.broker_id} is down")
         return self._leader.serve_list_offsets(fields)
 
+    def interrupt(self) -> None:
+        """Nothing is under way: the model loses what is."""
+
+    def disconnect(self) -> None:
+        """Nothing is open."""
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -80,7 +88,7 @@ class SteppedFetcher(ReplicaFetcher):
 
     @property
     def is_stopped(self) -> bool:
-        return self._stopped
+        return self._machine.is_stopped
 
     def ask(self, clock: Clock) -> bytes | None:
         """The next request, None when nothing is followed. What was asked before, is given up.
@@ -88,17 +96,22 @@ class SteppedFetcher(ReplicaFetcher):
         As long as the threadless part of the real fetcher would go on by itself, it does.
         """
         answer, self._taken = self._taken, None
-        if not self._followed or self._stopped:
+        followed = self._machine.followed
+        if not followed or self.is_stopped:
             return None
         if self.waiting_for is not None:
             self._fetch.reset()
-        elif answer is not None and not self._begin_anew and not self._delayed:
+        elif answer is not None and self._machine.goes_well(len(followed)):
             fetch = self._next(answer)
             if fetch is not None:
-                return self._encoded(fetch, self._settings.wait_max_ms)
-        clock.now_ms = max(clock.now_ms, *(item.not_before_ms for item in self._followed.values()))
-        self._delayed = False
-        return self._encoded(self._look_at(self._wait_for_work()), self._wait_ms)
+                return self._encoded(fetch, self._wait_max_ms)
+        clock.now_ms = max(clock.now_ms, *(item.not_before_ms for item in followed.values()))
+        self._on(FetcherEvent.ENDED)
+        plan = self._wait_for_work()
+        if plan.is_anew:
+            self._fetch.reset()
+        self._on(FetcherEvent.CONNECTED)
+        return self._encoded(self._look_at(plan.ready), self._wait_ms(plan))
 
     def receive(self, frame: bytes) -> None:
         view = memoryview(frame)
@@ -233,16 +246,18 @@ class ModelBroker:
 
     def _make_fetcher(self, leader: int, number: int) -> SteppedFetcher:
         fetcher = SteppedFetcher(
-            f"fetcher-{number}-{leader}",
-            self.broker_id,
-            lambda: self.epoch,
-            lambda: self.cache.broker_address(leader),
-            lambda address, _name: LeaderChannel(self._peer(address.broker_id)),  # type: ignore[arg-type, return-value]
-            FetcherSettings(wait_max_ms=0, max_bytes=400),
-            self.clock,
-            self.replicas.wake,
-            on_reached=lambda: None,
-            on_refused=lambda: None,
+            FetcherParts(
+                name=f"fetcher-{number}-{leader}",
+                broker_id=self.broker_id,
+                broker_epoch=lambda: self.epoch,
+                address=lambda: self.cache.broker_address(leader),
+                make_channel=lambda address, _name: LeaderChannel(self._peer(address.broker_id)),
+                settings=FetcherSettings(wait_max_ms=0, max_bytes=400),
+                clock=self.clock,
+                on_appended=self.replicas.wake,
+                on_reached=lambda: None,
+                on_refused=lambda: None,
+            )
         )
         fetcher.leader = leader
         self.fetchers[leader] = fetcher

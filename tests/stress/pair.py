@@ -22,8 +22,9 @@ from broker.cluster.partition_state import PartitionState
 from broker.log.log_manager import LogManager
 from broker.protocol.errors import Errors
 from broker.replication.cluster_view import BrokerAddress
-from broker.replication.fetcher import FetcherSettings, ReplicaFetcher
+from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
+from broker.replication.fetcher_parts import FetcherParts, FetcherSettings
 from broker.replication.leadership import Leadership, LeadershipListener
 from broker.replication.replica_manager import ReplicaManager
 from broker.utils.clock import SYSTEM_CLOCK
@@ -118,22 +119,24 @@ class Pair:
         name = f"fetcher-{replicas.broker_id}-{number}"
         chance = random.Random(f"{self._seed} {name}")
         return ReplicaFetcher(
-            name,
-            replicas.broker_id,
-            lambda: 1,
-            lambda: BrokerAddress(leader, "", 0),
-            lambda address, _name: PairWire(
-                self.brokers[address.broker_id].replicas,
-                self.by_id,
-                self.watch,
-                chance,
-                2 * MAX_LAG_MS / 1000,
-            ),
-            _SETTINGS,
-            SYSTEM_CLOCK,
-            replicas.wake,
-            lambda: None,
-            lambda: None,
+            FetcherParts(
+                name=name,
+                broker_id=replicas.broker_id,
+                broker_epoch=lambda: 1,
+                address=lambda: BrokerAddress(leader, "", 0),
+                make_channel=lambda address, _name: PairWire(
+                    self.brokers[address.broker_id].replicas,
+                    self.by_id,
+                    self.watch,
+                    chance,
+                    2 * MAX_LAG_MS / 1000,
+                ),
+                settings=_SETTINGS,
+                clock=SYSTEM_CLOCK,
+                on_appended=replicas.wake,
+                on_reached=lambda: None,
+                on_refused=lambda: None,
+            )
         )
 
     def _present_id(self, topic: str) -> uuid.UUID | None:

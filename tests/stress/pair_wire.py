@@ -62,6 +62,9 @@ class PairWire:
     def interrupt(self) -> None:
         self._answered.set()
 
+    def disconnect(self) -> None:
+        """Nothing is open."""
+
     @contextmanager
     def lent(self) -> Iterator[None]:
         """To a guest, whom nobody invites here."""

@@ -64,7 +64,7 @@ def test_an_offset_that_is_in_range_by_now_is_asked_for_again_later_not_at_once(
     site.log.leader_epochs.assign(7, 3)
     site.follow()
     refuse_offset(site, epoch_is_known=True)
-    wait_until(lambda: any(followed.not_before_ms for followed in site.fetcher._followed.values()))
+    wait_until(lambda: any(followed.not_before_ms for followed in site.fetcher._machine.followed.values()))
     assert site.log.log_end_offset == 3
     assert site.log.leader_epochs.latest_epoch == 7
 
@@ -77,5 +77,5 @@ def test_a_leader_that_is_replaced_while_it_is_asked_for_its_offsets_is_no_error
     fenced = Errors.FENCED_LEADER_EPOCH
     row = {"partition_index": 0, "error_code": fenced, "timestamp": -1, "offset": -1, "leader_epoch": -1}
     answer(site, ApiKey.LIST_OFFSETS, 9, {"topics": [{"name": "t", "partitions": [row]}]})
-    wait_until(lambda: any(followed.not_before_ms for followed in site.fetcher._followed.values()))
+    wait_until(lambda: any(followed.not_before_ms for followed in site.fetcher._machine.followed.values()))
     assert "replica_append_failed" not in capsys.readouterr().out

@@ -23,7 +23,8 @@ from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.fetch_requests import parse_fetch_request
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
-from broker.replication.fetcher import FetcherSettings, ReplicaFetcher
+from broker.replication.fetcher import ReplicaFetcher
+from broker.replication.fetcher_parts import FetcherParts, FetcherSettings
 from broker.replication.follower_fetch import Followed
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.topic_partition import TopicPartition
@@ -59,17 +60,19 @@ class Site:
         self._loop = bound_server()
         self._loop.start(lambda _request: Verdict.SERVED)
         self.fetcher = ReplicaFetcher(
-            "fetcher",
-            ME,
-            lambda: 5,
-            lambda: BrokerAddress(LEADER, "127.0.0.1", self.leader.port),
-            self._make_channel,
-            FetcherSettings(backoff_ms=BACKOFF_MS),
-            SYSTEM_CLOCK,
-            self._on_appended,
-            lambda: None,
-            lambda: None,
-            self._invite,
+            FetcherParts(
+                name="fetcher",
+                broker_id=ME,
+                broker_epoch=lambda: 5,
+                address=lambda: BrokerAddress(LEADER, "127.0.0.1", self.leader.port),
+                make_channel=self._make_channel,
+                settings=FetcherSettings(backoff_ms=BACKOFF_MS),
+                clock=SYSTEM_CLOCK,
+                on_appended=self._on_appended,
+                on_reached=lambda: None,
+                on_refused=lambda: None,
+                invite=self._invite,
+            )
         )
         self.fetcher.start()
 

@@ -12,7 +12,8 @@ import pytest
 
 from broker.replication.broker_channel import BrokerChannel, RefusedError
 from broker.replication.cluster_view import BrokerAddress
-from broker.replication.fetcher import FetcherSettings, ReplicaFetcher
+from broker.replication.fetcher import ReplicaFetcher
+from broker.replication.fetcher_parts import FetcherParts, FetcherSettings
 from broker.replication.follower_fetch import Followed
 from broker.replication.gone_brokers import WAIT_MS, GoneBrokers
 from broker.utils.clock import SYSTEM_CLOCK
@@ -82,16 +83,20 @@ def refusals() -> list[None]:
 @pytest.fixture
 def fetcher(refusals: list[None]) -> Iterator[ReplicaFetcher]:
     fetcher = ReplicaFetcher(
-        "test",
-        2,
-        lambda: 1,
-        lambda: BrokerAddress(1, "127.0.0.1", free_port()),
-        lambda address, client_id: BrokerChannel(address.host, address.port, client_id=client_id),
-        FetcherSettings(),
-        SYSTEM_CLOCK,
-        lambda _: None,
-        lambda: None,
-        lambda: refusals.append(None),
+        FetcherParts(
+            name="test",
+            broker_id=2,
+            broker_epoch=lambda: 1,
+            address=lambda: BrokerAddress(1, "127.0.0.1", free_port()),
+            make_channel=lambda address, client_id: BrokerChannel(
+                address.host, address.port, client_id=client_id
+            ),
+            settings=FetcherSettings(),
+            clock=SYSTEM_CLOCK,
+            on_appended=lambda _: None,
+            on_reached=lambda: None,
+            on_refused=lambda: refusals.append(None),
+        )
     )
     fetcher.start()
     yield fetcher

@@ -23,8 +23,9 @@ from broker.record.batch import Record, build_batch
 from broker.replication.broker_channel import ChannelError
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
-from broker.replication.fetcher import FetcherSettings, ReplicaFetcher
+from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
+from broker.replication.fetcher_parts import FetcherParts, FetcherSettings
 from broker.replication.leadership import Leadership, LeadershipListener, StopState, UntoldError
 from broker.replication.replica_manager import ReplicaManager
 from broker.server.apis.inter_broker import leader_and_isr, update_metadata
@@ -93,6 +94,9 @@ class SilentLeader:
 
     close = interrupt
 
+    def disconnect(self) -> None:
+        return
+
 
 class Broker:
     """ReplicaManager, fetchers and Leadership over real logs; ``asked`` has the partitions of each fetch."""
@@ -129,16 +133,18 @@ class Broker:
 
     def _make_fetcher(self, leader: int, number: int) -> ReplicaFetcher:
         return ReplicaFetcher(
-            f"fetcher-{number}-{leader}",
-            ME,
-            lambda: 1,
-            lambda: BrokerAddress(leader, "h", 9000 + leader),
-            lambda _address, _client_id: SilentLeader(self.asked),
-            FetcherSettings(),
-            SYSTEM_CLOCK,
-            lambda _: None,
-            lambda: None,
-            lambda: None,
+            FetcherParts(
+                name=f"fetcher-{number}-{leader}",
+                broker_id=ME,
+                broker_epoch=lambda: 1,
+                address=lambda: BrokerAddress(leader, "h", 9000 + leader),
+                make_channel=lambda _address, _client_id: SilentLeader(self.asked),
+                settings=FetcherSettings(),
+                clock=SYSTEM_CLOCK,
+                on_appended=lambda _: None,
+                on_reached=lambda: None,
+                on_refused=lambda: None,
+            )
         )
 
     def produce(self, number: int) -> list[PartitionResponse]:

@@ -1,0 +1,184 @@
+"""What a follower does with what its leader answered for a partition: it appends, truncates, or tries again later.
+
+Kafka's ReplicaFetcherThread.processPartitionData, and AbstractFetcherThread's truncation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from broker.log.log import Log
+from broker.log.log_files import LogFiles, lower_recovery_points
+from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fetch_messages import ReceivedFetch, ReceivedPartition
+from broker.replication.fetcher_parts import FetcherParts
+from broker.replication.follower_fetch import Followed
+from broker.replication.follower_session import Key
+from broker.replication.leader_end_point import LeaderEndPoint
+from broker.replication.replication_quota import ReplicationQuota
+from broker.replication.truncation import truncation_offset
+from broker.utils.topic_partition import TopicPartition
+
+_log = structlog.get_logger(__name__)
+# The leader or this broker has yet to hear of a change: ask again soon, not after the full back-off.
+_SOON = frozenset({Errors.UNKNOWN_LEADER_EPOCH, Errors.NOT_LEADER_OR_FOLLOWER, Errors.UNKNOWN_TOPIC_ID})
+_SOON_MS = 50
+# The leader is another, or is about to be: the next LeaderAndIsr says which, and nothing is wrong.
+_CHANGING = _SOON | {Errors.FENCED_LEADER_EPOCH}
+
+
+class FollowerAppend:
+    """One fetcher's hands on the logs that it follows with. A partition that goes wrong is put off, and the others go
+    on: ``put_off`` is told which, and for how many ms. Used by one thread at a time: the fetcher's, or the loop's.
+    """
+
+    def __init__(
+        self, parts: FetcherParts, leader: LeaderEndPoint, put_off: Callable[[Followed, int], None]
+    ) -> None:
+        self._on_appended = parts.on_appended
+        self._quota = parts.quota or ReplicationQuota(parts.clock)
+        self._broker_id = parts.broker_id
+        self._backoff_ms = parts.settings.backoff_ms
+        self._leader = leader
+        self._put_off = put_off
+        #: Why a partition's batches were not taken, told once: it is tried again each second.
+        self._refused: dict[TopicPartition, str] = {}
+
+    def take(self, followed: Followed, received: ReceivedPartition) -> None:
+        """What the leader answered for one partition. Raises ChannelError, ProtocolError when it has to be asked more
+        and does not answer.
+        """
+        topic_partition = followed.partition.topic_partition
+        try:
+            if received.error == Errors.OFFSET_OUT_OF_RANGE:
+                self._reset_offset(followed)
+            elif received.error == Errors.CORRUPT_MESSAGE:
+                at = followed.partition.log.log_end_offset
+                raise KafkaError(
+                    Errors.CORRUPT_MESSAGE,
+                    f"the leader's log is damaged at offset {at}: it tells where in its own log",
+                )
+            elif received.error:
+                self._delay(followed, Errors(received.error))
+            elif received.diverging is not None:
+                _truncate(followed, *received.diverging)
+            else:
+                followed.partition.append_as_follower(
+                    received.records,
+                    followed.leader_epoch,
+                    received.high_watermark,
+                    received.log_start_offset,
+                )
+                self._on_appended(topic_partition)
+                if self._refused:
+                    self._refused.pop(topic_partition, None)
+                if self._quota.is_set:
+                    self._heed_quota(followed, received)
+        except KafkaError as error:
+            is_told = error.error_code in _CHANGING or self._refused.get(topic_partition) == error.message
+            if not is_told:
+                self._refused[topic_partition] = error.message
+                _log.error(
+                    "replica_append_failed",
+                    partition=str(topic_partition),
+                    error=error.error_code.name,
+                    reason=error.message,
+                    action="the partition is fetched again after replica.fetch.backoff.ms, the others go on",
+                )
+            self._delay(followed, error.error_code)
+
+    def _heed_quota(self, followed: Followed, received: ReceivedPartition) -> None:
+        """A throttled replica that is behind waits until the quota allows for more."""
+        log = followed.partition.log
+        listed = log.config.follower_replication_throttled_replicas
+        if not self._quota.covers(listed, followed.index, self._broker_id):
+            return
+        self._quota.record(len(received.records))
+        wait_ms = self._quota.wait_ms()
+        if wait_ms and log.log_end_offset < received.high_watermark:
+            self._put_off(followed, wait_ms)
+
+    def _delay(self, followed: Followed, error: Errors) -> None:
+        delay_ms = _SOON_MS if error in _SOON else self._backoff_ms
+        self._put_off(followed, min(delay_ms, self._backoff_ms))
+
+    def _reset_offset(self, followed: Followed) -> None:
+        """The leader does not have the offset: its log ends before it, or begins after it. Or it has the offset, and
+        does not know the epoch of what stands here: then it never had those records, and they go.
+        """
+        leader_end = self._leader.log_end_offset(followed)
+        leader_start = self._leader.log_start_offset(followed)
+        partition = followed.partition
+        epochs = partition.log.leader_epochs.entries
+        in_range = leader_start <= partition.log.log_end_offset <= leader_end
+        unknown = in_range and bool(epochs) and not self._leader.knows_epoch(followed, epochs[-1][0])
+        with partition.lock:
+            if partition.is_leader or partition.leader_epoch != followed.leader_epoch:
+                return
+            log = partition.log
+            before = log.log_end_offset
+            if leader_end < before:
+                log.truncate_to(leader_end)
+            elif leader_start > before:
+                log.truncate_fully_and_start_at(leader_start)
+            elif unknown and log.leader_epochs.entries == epochs:
+                log.truncate_to(epochs[-1][1])
+            changed = (log.log_end_offset, log.leader_epochs.entries) != (before, epochs)
+            _log.warning(
+                "follower_offset_reset",
+                partition=str(partition.topic_partition),
+                before=before,
+                after=log.log_end_offset,
+                leader_log_start=leader_start,
+                leader_log_end=leader_end,
+                epoch_unknown_to_leader=epochs[-1][0] if unknown else None,
+            )
+        if not changed:  # it was out of range a moment ago; to ask again at once could go on for ever
+            self._delay(followed, Errors.OFFSET_OUT_OF_RANGE)
+
+
+def is_trouble(response: ReceivedFetch) -> bool:
+    """Whether taking it may need the leader or the disk for longer than an append does."""
+    return bool(response.error) or any(
+        received.error or received.diverging is not None for received in response.partitions
+    )
+
+
+def foresee_truncations(response: ReceivedFetch, followed: Mapping[Key, Followed]) -> None:
+    """Where many logs part from the leader's, as after its change, their recovery points are lowered together."""
+    offsets: dict[LogFiles, int] = {}
+    for received in response.partitions:
+        if received.error or received.diverging is None:
+            continue
+        item = followed.get((received.topic_id, received.partition))
+        if item is not None and not item.partition.is_leader:
+            log = item.partition.log
+            offsets[log] = _truncation_offset(log, *received.diverging)
+    if len(offsets) > 1:
+        lower_recovery_points(offsets)
+
+
+def _truncate(followed: Followed, leader_epoch: int, leader_end_offset: int) -> None:
+    partition = followed.partition
+    with partition.lock:
+        if partition.is_leader or partition.leader_epoch != followed.leader_epoch:
+            return
+        log = partition.log
+        before = log.log_end_offset
+        offset = _truncation_offset(log, leader_epoch, leader_end_offset)
+        _log.info(
+            "follower_truncates",
+            partition=str(partition.topic_partition),
+            before=before,
+            after=offset,
+            high_watermark=log.high_watermark,
+            leader_epoch=leader_epoch,
+        )
+        log.truncate_to(offset)
+
+
+def _truncation_offset(log: Log, leader_epoch: int, leader_end_offset: int) -> int:
+    own_epoch, own_epoch_end = log.end_offset_for_epoch(leader_epoch)
+    return truncation_offset(leader_epoch, leader_end_offset, own_epoch, own_epoch_end, log.log_end_offset)
