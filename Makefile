@@ -148,6 +148,7 @@ lint-roles:
 	@ansible-lint --offline -q
 	@yamllint --strict .
 	@$(PY) tools/role_docs.py --check
+	@$(PY) tools/message_types.py --check
 
 .PHONY: fmt
 fmt: setup ## Format the code and write generated documentation anew
@@ -244,8 +245,9 @@ cost: setup ## What many smallest elements of every array cost, against bench/co
 	@$(if $(COST_ARGS),true,COST_EXAMPLES=$(or $(EXAMPLES),2000) pytest tests/cost -q -p no:cacheprovider)
 
 .PHONY: docs
-docs: setup ## Write the generated documentation: the roles' variables
+docs: setup ## Write what is generated: the roles' variables, and the types of messages
 	@$(PY) tools/role_docs.py
+	@$(PY) tools/message_types.py
 
 .PHONY: clean
 clean: ## Remove what was built; the lab and .venv stay

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker import __version__
+from broker.utils.options import Options
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         block_signals()
     options = _parser().parse_args(arguments)
-    command: Callable[[Any], int] = options.run
+    command: Callable[[Options], int] = options.run
     try:
         return command(options)
     except KeyboardInterrupt:  # before the daemon took the signals over
@@ -79,7 +80,7 @@ def _parser() -> Any:
     parser.add_argument("-V", "--version", action="version", version=f"landline {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, help=argparse.SUPPRESS)
 
-    def add(name: str, run: Callable[[Any], int], text: str) -> Any:
+    def add(name: str, run: Callable[[Options], int], text: str) -> Any:
         command = commands.add_parser(name, prog=f"landline {name}", description=text, allow_abbrev=False)
         command.set_defaults(run=run)
         command.add_argument(
@@ -216,7 +217,7 @@ def _default_data_dir() -> Path:
 # --- commands
 
 
-def _check_config(options: Any) -> int:
+def _check_config(options: Options) -> int:
     config = _load(options.file, {}, options.override)
     if config is None:
         return EXIT_CONFIG
@@ -226,7 +227,7 @@ def _check_config(options: Any) -> int:
     return EXIT_OK
 
 
-def _deregister(options: Any) -> int:
+def _deregister(options: Options) -> int:
     """Reads nothing of the configuration but where the data is: a crashed broker's failover waits for this."""
     from broker.config.log_dirs import log_dir_paths
     from broker.config.problems import ConfigError
@@ -245,7 +246,7 @@ def _deregister(options: Any) -> int:
     return EXIT_OK
 
 
-def _turn(options: Any) -> int:
+def _turn(options: Options) -> int:
     from broker.config.problems import ConfigError
     from broker.config.properties import read_properties
     from broker.server.stopping.turn_command import await_return, may_stop
@@ -260,7 +261,7 @@ def _turn(options: Any) -> int:
     return (await_return if hasattr(options, "unit") else may_stop)(options, properties, _complain)
 
 
-def _metadata(options: Any) -> int:
+def _metadata(options: Options) -> int:
     from broker.config.problems import ConfigError
     from broker.config.properties import read_properties
     from broker.server.metadata_command import run
@@ -286,14 +287,14 @@ def _logging() -> Any:
     return structlog
 
 
-def _start(options: Any) -> int:
+def _start(options: Options) -> int:
     config = _load(options.file, {}, options.override)
     if config is None:
         return EXIT_CONFIG
     return _serve(config, store_path=None, on_ready=lambda _: None)
 
 
-def _standalone(options: Any) -> int:
+def _standalone(options: Options) -> int:
     data_dir: Path = (options.data_dir or _default_data_dir()).absolute()
     config = _load(options.config, _standalone_defaults(data_dir), _standalone_overrides(options))
     if config is None:
@@ -332,7 +333,7 @@ def _standalone_defaults(data_dir: Path) -> dict[str, str]:
     }
 
 
-def _standalone_overrides(options: Any) -> list[tuple[str, str]]:
+def _standalone_overrides(options: Options) -> list[tuple[str, str]]:
     port = [] if options.port is None else [("listeners", f"PLAINTEXT://127.0.0.1:{options.port}")]
     return [*port, *options.override, ("landline.standalone", "true")]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ import structlog
 from broker.config.endpoint import host_port
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import ProtocolError
+from broker.protocol.fields import Fields
 from broker.protocol.one_body import OneBody
 from broker.replication.broker_channel import ChannelError
 from broker.replication.cluster_view import BrokerAddress
@@ -30,7 +31,7 @@ CLIENT_ID = "controller"
 class Channel(Protocol):
     """What is used of a :class:`~broker.replication.broker_channel.BrokerChannel`."""
 
-    def request(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any: ...
+    def request(self, api_key: int, version: int, fields: Fields) -> Any: ...
 
     def close(self) -> None: ...
 

@@ -27,6 +27,8 @@ from broker.controller.slices import Slices, in_one
 from broker.controller.term import OwnBrokerGoneError, Term
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
 from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
@@ -42,7 +44,6 @@ _log = structlog.get_logger(__name__)
 ELECTION_RETRY_MS = 1000
 CONTROLLER_CHANGED = "controller_changed"
 
-Fields = Mapping[str, Any]
 Answer = Callable[[Fields], None]
 Elected = Mapping[TopicPartition, ElectionResult]
 T = TypeVar("T")
@@ -168,7 +169,7 @@ class KafkaController:
         self._ask("allocate_producer_ids", allocate, refuse, callback)
 
     def alter_partition_reassignments(
-        self, message: Any, callback: Callable[[Refused | Errors], None]
+        self, message: AlterPartitionReassignmentsRequest, callback: Callable[[Refused | Errors], None]
     ) -> None:
         """Begins, overrides and cancels moves. ``callback`` gets what is refused, or the error of the whole request, on
         the controller's thread.
@@ -180,7 +181,9 @@ class KafkaController:
 
         self._ask_in_slices("reassign", alter, lambda error: error, callback)
 
-    def list_partition_reassignments(self, message: Any, callback: Answer) -> None:
+    def list_partition_reassignments(
+        self, message: ListPartitionReassignmentsRequest, callback: Answer
+    ) -> None:
         """The same for ListPartitionReassignments."""
 
         def refuse(error: Errors) -> Fields:

@@ -15,6 +15,7 @@ from broker.controller.term import Term
 from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.store import BadVersionError
 from broker.zookeeper.znodes import LeaderAndIsr
@@ -32,7 +33,7 @@ class _Asked:
     proposal: Proposal | None
 
 
-def alter_partitions(term: Term, message: Any) -> Mapping[str, Any]:
+def alter_partitions(term: Term, message: Any) -> Fields:
     """The response's fields, for requests of any version. Raises KafkaError STALE_BROKER_EPOCH."""
     known = term.context.broker_epoch(message.broker_id)
     if known is None or message.broker_epoch != known:
@@ -137,8 +138,8 @@ def _topics(
     outcomes: Mapping[tuple[int, int], Errors],
     *,
     by_id: bool,
-) -> list[Mapping[str, Any]]:
-    rows: list[list[Mapping[str, Any]]] = [[] for _ in message.topics]
+) -> list[Fields]:
+    rows: list[list[Fields]] = [[] for _ in message.topics]
     for row in asked:
         error = outcomes[row.topic_position, row.index]
         state = None if row.partition is None else term.context.leaders.get(row.partition)

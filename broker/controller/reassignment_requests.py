@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -23,6 +23,8 @@ from broker.controller.rules.replica_assignment import (
 )
 from broker.controller.slices import Slices, at_once
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.controller_store import ControllerStore
@@ -34,7 +36,6 @@ _NOBODY = ReplicaAssignment(())
 _SLICE: Final = 1_000  # partitions, of 3 µs each
 _LINES: Final = 20
 
-Fields = Mapping[str, Any]
 Refused = Mapping[TopicPartition, KafkaError]
 
 
@@ -43,7 +44,7 @@ class Wishes:
     each partition the latest wish, None for a cancellation, or why it is ``refused``. Any thread.
     """
 
-    def __init__(self, message: Any) -> None:
+    def __init__(self, message: AlterPartitionReassignmentsRequest) -> None:
         self.targets: dict[TopicPartition, Sequence[int] | None] = {}
         self.refused: dict[TopicPartition, KafkaError] = {}
         for topic in message.topics:
@@ -74,7 +75,7 @@ class ReassignmentRequests:
         self._cluster = cluster
         self._reassignments = reassignments
 
-    def alter(self, message: Any) -> Fields:
+    def alter(self, message: AlterPartitionReassignmentsRequest) -> Fields:
         """The fields of an AlterPartitionReassignments response: it is answered when the moves have begun."""
         return altered(message, Errors.NONE, None, at_once(self.alter_in_slices(Wishes(message))))
 
@@ -115,7 +116,7 @@ class ReassignmentRequests:
             refused[partition] = _unknown()
         return refused
 
-    def list(self, message: Any) -> Fields:
+    def list(self, message: ListPartitionReassignmentsRequest) -> Fields:
         """The fields of a ListPartitionReassignments response: what is being moved, of all or of the named."""
         moving = self._context.reassignments()
         if message.topics is not None:
@@ -205,7 +206,9 @@ class ReassignmentRequests:
             return None
 
 
-def altered(message: Any, error: Errors, text: str | None, refused: Refused) -> Fields:
+def altered(
+    message: AlterPartitionReassignmentsRequest, error: Errors, text: str | None, refused: Refused
+) -> Fields:
     """The fields of an AlterPartitionReassignments response; with an error of the whole request no rows."""
 
     def row(topic: str, index: int) -> Fields:

@@ -14,6 +14,7 @@ from broker.controller.channel_manager import ChannelManager
 from broker.controller.context import ControllerContext, endpoints_by_id
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
+from broker.protocol.fields import Fields
 from broker.protocol.one_body import OneBody
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.znodes import LEADER_DURING_DELETE, LeaderAndIsr
@@ -27,7 +28,6 @@ NO_EPOCH = -1
 EPOCH_DURING_DELETE = -2
 _SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
-Fields = Mapping[str, Any]
 OnResponse = Callable[[int, ApiKey, Fields, Any], None]
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import structlog
 
 from broker.controller.context import ControllerContext
-from broker.controller.request_batch import Fields
 from broker.controller.rules.states import Replica
 from broker.controller.topic_deletion import TopicDeletion
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors
+from broker.protocol.fields import Fields
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)

@@ -24,7 +24,7 @@ from broker.controller.preferred_leaders import PreferredLeaders
 from broker.controller.reassignment import Reassignments
 from broker.controller.reassignment_requests import ReassignmentRequests
 from broker.controller.replica_machine import ReplicaMachine
-from broker.controller.request_batch import BrokerRequestBatch, Fields
+from broker.controller.request_batch import BrokerRequestBatch
 from broker.controller.responses import Responses
 from broker.controller.rules.states import PartitionState, Replica, ReplicaState
 from broker.controller.settings import ControllerSettings
@@ -32,6 +32,7 @@ from broker.controller.topic_changes import TopicChanges
 from broker.controller.topic_deletion import TopicDeletion
 from broker.controller.watches import Watches
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.fields import Fields
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.controller_store import ControllerStore

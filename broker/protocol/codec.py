@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.fields import Fields
 from broker.protocol.framing import INT32, write_uvarint
 from broker.protocol.lengths import FIXED_BYTES, NO_ARRAYS, Check, Survey, element_type, length_check
 from broker.protocol.listed import Listed
@@ -31,7 +32,6 @@ from broker.protocol.unknown_tags import without_unknown_tags
 from broker.utils.lean_import import import_lean
 
 Kind = Literal["request", "response"]
-Fields = Mapping[str, Any]
 ZERO_UUID = uuid.UUID(int=0)
 _MAX_ERROR_TEXT = 4096
 # The most elements of an answer, those in elements too: what 200,000 partitions in topics of their own, with five
@@ -316,7 +316,7 @@ def _builder(entity_type: Any) -> Callable[[Fields], Any]:
     return build
 
 
-_ZEROES: Mapping[str, Any] = {
+_ZEROES: Fields = {
     "timedelta_i32": timedelta(0),
     "timedelta_i64": timedelta(0),
     "uuid": None,

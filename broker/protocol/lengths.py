@@ -17,6 +17,7 @@ from struct import error as struct_error
 from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from broker.protocol.errors import ProtocolError
+from broker.protocol.fields import Entity
 from broker.protocol.framing import INT32, MAX_TAGS, read_uvarint, skip_tags
 
 # As many elements are decoded without a break, in which no other thread runs: 0.2 ms, of ids 0.8.
@@ -94,7 +95,7 @@ class _Shape:
     has_array: bool = False
 
 
-def length_check(entity_type: Any) -> Check | None:
+def length_check(entity_type: type[Entity]) -> Check | None:
     """The check of messages of a kio entity; None for one that has no arrays.
 
     It counts to one more than it is told and looks no further then: what comes after has not been checked. It raises
@@ -120,13 +121,13 @@ def length_check(entity_type: Any) -> Check | None:
     return check
 
 
-def _struct_shapes(entity_type: Any) -> list[_Shape]:
+def _struct_shapes(entity_type: type[Entity]) -> list[_Shape]:
     flexible = bool(entity_type.__flexible__)
     shapes = [_field_shape(field, flexible) for field in fields(entity_type) if "tag" not in field.metadata]
     return [*shapes, _tags_shape(entity_type)] if flexible else shapes
 
 
-def _tags_shape(entity_type: Any) -> _Shape:
+def _tags_shape(entity_type: type[Entity]) -> _Shape:
     """A struct's tagged fields, the known ones among them walked."""
     known = {
         field.metadata["tag"]: _field_shape(field, flexible=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from broker.protocol.fields import Fields
 
-class Listed(Mapping[str, Any]):
+
+class Listed(Fields):
     """The fields of a response, in which the array ``name`` has ``elements``, from
     :func:`broker.protocol.codec.encode_element`. What follows the array must be of fixed size.
 
@@ -14,7 +16,7 @@ class Listed(Mapping[str, Any]):
     long answer takes its bytes and not ten times as much in objects.
     """
 
-    def __init__(self, fields: Mapping[str, Any], name: str, elements: Sequence[bytes]) -> None:
+    def __init__(self, fields: Fields, name: str, elements: Sequence[bytes]) -> None:
         self.around = {**fields, name: ()}
         self.name = name
         self.elements = elements

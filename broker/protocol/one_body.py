@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
-Write = Callable[[Mapping[str, Any]], bytes]
+from broker.protocol.fields import Fields
+
+Write = Callable[[Fields], bytes]
 
 
-class OneBody(Mapping[str, Any]):
+class OneBody(Fields):
     """The fields without that of ``name``, an int64 before which every field has a fixed size. Thread-safe.
 
     Each destination sends :meth:`to` of it; :func:`broker.protocol.codec.encode` then writes the body for the first of
     them alone. All are sent as one API and version.
     """
 
-    def __init__(self, fields: Mapping[str, Any], name: str) -> None:
+    def __init__(self, fields: Fields, name: str) -> None:
         self.fields = fields
         self.name = name
         self._lock = threading.Lock()  # lock order 75
@@ -42,7 +44,7 @@ class OneBody(Mapping[str, Any]):
             return self._body
 
 
-class Addressed(Mapping[str, Any]):
+class Addressed(Fields):
     """The message to one destination."""
 
     def __init__(self, shared: OneBody, value: int) -> None:

@@ -13,6 +13,7 @@ from functools import cache
 from itertools import chain, pairwise
 from typing import Any, Final
 
+from broker.protocol.fields import Entity
 from broker.protocol.framing import INT32, write_uvarint
 from broker.protocol.lengths import LargeArray, element_type
 from broker.utils.lean_import import import_lean
@@ -23,7 +24,7 @@ MOST_COPIED: Final = 256 * 1024
 
 
 def read_in_pieces(
-    entity_type: Any, view: memoryview, begin: int, end: int, large: Sequence[LargeArray]
+    entity_type: type[Entity], view: memoryview, begin: int, end: int, large: Sequence[LargeArray]
 ) -> tuple[Any, int]:
     """The entity that begins at ``begin``, and its size. ``large`` are the large arrays among its own fields.
 
@@ -46,7 +47,7 @@ def read_in_pieces(
     return replace(entity, **arrays), size + sum(each.end - each.start - len(empty) for each in large)
 
 
-def _elements(entity_type: Any, view: memoryview, array: LargeArray, *, flexible: bool) -> list[Any]:
+def _elements(entity_type: type[Entity], view: memoryview, array: LargeArray, *, flexible: bool) -> list[Any]:
     found: list[Any] = []
     read, read_one = _array_readers(entity_type, array.name)
     ends = chain([(0, array.first)], array.cuts, [(array.elements, array.end)])
@@ -80,14 +81,14 @@ def _length(count: int, *, flexible: bool) -> bytes:
 
 
 @cache
-def entity_reader(entity_type: Any) -> Reader:
+def entity_reader(entity_type: type[Entity]) -> Reader:
     # Late: a broker's first answer does not need it.
     reader: Reader = import_lean("kio.serial").entity_reader(entity_type)
     return reader
 
 
 @cache
-def _array_readers(entity_type: Any, name: str) -> tuple[Reader, Reader]:
+def _array_readers(entity_type: type[Entity], name: str) -> tuple[Reader, Reader]:
     """Of as many elements as their length says, and of one."""
     readers = import_lean("kio.serial.readers")
     flexible = bool(entity_type.__flexible__)
@@ -102,10 +103,10 @@ def _array_readers(entity_type: Any, name: str) -> tuple[Reader, Reader]:
     return of_many(one), one
 
 
-def _inner_type(entity_type: Any, name: str) -> Any:
+def _inner_type(entity_type: type[Entity], name: str) -> Any:
     inner, _ = element_type(_field(entity_type, name).type)
     return inner
 
 
-def _field(entity_type: Any, name: str) -> Any:
+def _field(entity_type: type[Entity], name: str) -> Any:
     return next(field for field in fields(entity_type) if field.name == name)

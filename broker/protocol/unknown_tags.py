@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import Field, fields
 from typing import Any
 
+from broker.protocol.fields import Entity
 from broker.protocol.framing import read_uvarint, write_uvarint
 from broker.protocol.lengths import FIXED_BYTES, element_type
 
 
-def without_unknown_tags(entity_type: Any, body: memoryview) -> bytes:
+def without_unknown_tags(entity_type: type[Entity], body: memoryview) -> bytes:
     """The body without the tagged fields that ``entity_type`` and the structs in it do not have.
 
     Raises IndexError or ProtocolError for a truncated body. Fields inside a known tagged field are kept as they are.
@@ -29,11 +30,11 @@ class _Copy:
         self._position = 0
         self._kept = bytearray()
 
-    def struct(self, entity_type: Any) -> bytes:
+    def struct(self, entity_type: type[Entity]) -> bytes:
         self._struct(entity_type)
         return bytes(self._kept)
 
-    def _struct(self, entity_type: Any) -> None:
+    def _struct(self, entity_type: type[Entity]) -> None:
         tags = set()
         for field in fields(entity_type):
             if "tag" in field.metadata:

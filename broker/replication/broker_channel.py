@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from broker.config.endpoint import host_port
 from broker.protocol import codec, framing
 from broker.protocol.errors import ProtocolError
+from broker.protocol.fields import Fields
 
 _FIRST_BYTES: Final = 16 * 1024
 _KEPT_BYTES: Final = 1 << 20
@@ -74,7 +75,7 @@ class BrokerChannel:
     def __repr__(self) -> str:
         return f"<BrokerChannel {self._address} {self._client_id}>"
 
-    def request(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
+    def request(self, api_key: int, version: int, fields: Fields) -> Any:
         """Sends a message given as a mapping and returns the decoded response entity. Raises ProtocolError, too."""
         try:
             body = self.request_raw(api_key, version, (codec.encode(api_key, version, "request", fields),))

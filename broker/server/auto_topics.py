@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import structlog
 
 from broker.config.broker_config import BrokerConfig
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.fields import Fields
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.cluster_view import BrokerAddress
 from broker.server.metadata_cache import MetadataCache
@@ -41,7 +41,7 @@ class AutoTopicCreation:
         self._cache = cache
         self._make_channel = make_channel
         self._submit = submit
-        self._wanted: dict[str, dict[str, Any]] = {}
+        self._wanted: dict[str, Fields] = {}
         self._under_way: set[str] = set()
         self._busy = False
         self._rate = config.int("landline.auto.create.topics.per.second")
@@ -77,7 +77,7 @@ class AutoTopicCreation:
                 within.append(topic)
         return within
 
-    def _user_topic(self, topic: str) -> dict[str, Any]:
+    def _user_topic(self, topic: str) -> Fields:
         return {
             "name": topic,
             "num_partitions": -1,
@@ -86,7 +86,7 @@ class AutoTopicCreation:
             "configs": [],
         }
 
-    def _offsets_topic(self) -> dict[str, Any]:
+    def _offsets_topic(self) -> Fields:
         wanted = self._config.int("offsets.topic.replication.factor")
         alive = max(len(self._cache.alive_broker_ids()), 1)
         if alive < wanted:
@@ -111,7 +111,7 @@ class AutoTopicCreation:
             "configs": [{"name": name, "value": value} for name, value in settings.items()],
         }
 
-    def _ask(self, topics: Mapping[str, dict[str, Any]]) -> None:
+    def _ask(self, topics: Mapping[str, Fields]) -> None:
         with self._lock:
             for topic, wish in topics.items():
                 if topic not in self._under_way:
@@ -134,7 +134,7 @@ class AutoTopicCreation:
                     return
             self._create(batch)
 
-    def _create(self, topics: Mapping[str, dict[str, Any]]) -> None:
+    def _create(self, topics: Mapping[str, Fields]) -> None:
         try:
             address = self._cache.controller_address()
             if address is None:

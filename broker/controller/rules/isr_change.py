@@ -10,6 +10,7 @@ from typing import Any
 
 from broker.protocol import codec
 from broker.protocol.errors import Errors
+from broker.protocol.fields import Fields
 from broker.zookeeper.znodes import LeaderAndIsr, LeaderRecoveryState
 
 NO_BROKER_EPOCH = -1
@@ -95,7 +96,7 @@ def proposal_of(broker_id: int, partition: Any) -> Proposal | None:
     return Proposal(broker_id, partition.leader_epoch, isr, partition.partition_epoch, recovery_state)
 
 
-def response_fields(partition_index: int, error: Errors, state: LeaderAndIsr | None) -> Mapping[str, Any]:
+def response_fields(partition_index: int, error: Errors, state: LeaderAndIsr | None) -> Fields:
     """A response's partition: on an error its other fields mean nothing."""
     if error is not Errors.NONE or state is None:
         state = LeaderAndIsr(0, 0, (), 0, partition_epoch=0)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import AllocateProducerIdsRequest
 from broker.server.apis.context import ApiContext
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: AllocateProducerIdsRequest, ctx: ApiContext) -> Fields | None:
     answer = partial(_answer, ctx, request)
     ctx.controller.allocate_producer_ids(message.broker_id, message.broker_epoch, answer)
     return None
 
 
-def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(_message: AllocateProducerIdsRequest, error: KafkaError) -> Fields:
     return refused_whole(error.error_code)
 
 
-def refused_whole(code: Errors) -> Mapping[str, Any]:
+def refused_whole(code: Errors) -> Fields:
     """The answer to a request of which nothing is done."""
     return {"throttle_time": 0, "error_code": code, "producer_id_start": 0, "producer_id_len": 0}
 
 
-def _answer(ctx: ApiContext, request: Request, fields: Mapping[str, Any]) -> None:
+def _answer(ctx: ApiContext, request: Request, fields: Fields) -> None:
     ctx.respond(request, {"throttle_time": 0, **fields})

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from broker.controller.reassignment_requests import Refused, altered
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import AlterPartitionReassignmentsRequest
 from broker.server.apis.context import ApiContext
 
 _MOST_HERE: Final = 512  # partitions that are told of on the controller's thread
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: AlterPartitionReassignmentsRequest, ctx: ApiContext) -> Fields | None:
     many = sum(len(topic.partitions) for topic in message.topics) > _MOST_HERE
 
     def answer(outcome: Refused | Errors) -> None:
@@ -30,5 +31,5 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return None
 
 
-def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(message: AlterPartitionReassignmentsRequest, error: KafkaError) -> Fields:
     return altered(message, error.error_code, error.message, {})

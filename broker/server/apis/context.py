@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -18,6 +18,7 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.fields import Fields
 from broker.protocol.framing import response_prefix
 from broker.record.inspection import Depth
 from broker.replication.gone_brokers import GoneBrokers
@@ -131,7 +132,7 @@ class ApiContext:
 
         return self.submit(guarded, request, dear=dear)
 
-    def respond(self, request: Request, fields: Mapping[str, Any]) -> None:
+    def respond(self, request: Request, fields: Fields) -> None:
         """Encodes a response for the request's version and sends it. Any thread, once."""
         respond(request, fields)
 
@@ -156,7 +157,7 @@ def refuse_too_many(request: Request, bound: int) -> None:
         respond_body(request, body)
 
 
-def respond(request: Request, fields: Mapping[str, Any]) -> None:
+def respond(request: Request, fields: Fields) -> None:
     """Encodes ``fields`` as the response to ``request`` and hands it to the Processor."""
     respond_body(request, codec.encode(request.api_key, request.api_version, "response", fields))
 

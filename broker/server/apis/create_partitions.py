@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from broker.controller.rules.new_topic import check_request
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_wait import await_led
 
-Result = dict[str, Any]
+Result = dict[str, object]
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: CreatePartitionsRequest, ctx: ApiContext) -> Fields | None:
     if not ctx.controller.is_active:
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
@@ -47,12 +48,12 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return None
 
 
-def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(message: CreatePartitionsRequest, error: KafkaError) -> Fields:
     """The same error for every topic."""
     return _response({t.name: _result(t.name, error.error_code, error.message) for t in message.topics})
 
 
-def _extend(topic: Any, ctx: ApiContext, *, validate_only: bool) -> None:
+def _extend(topic: CreatePartitionsTopic, ctx: ApiContext, *, validate_only: bool) -> None:
     assignments = None
     if topic.assignments is not None:
         assignments = [tuple(assignment.broker_ids) for assignment in topic.assignments]
@@ -63,5 +64,5 @@ def _result(name: str, error: Errors, text: str | None) -> Result:
     return {"name": name, "error_code": error, "error_message": text}
 
 
-def _response(results: Mapping[str, Result]) -> Mapping[str, Any]:
+def _response(results: Mapping[str, Result]) -> Fields:
     return {"throttle_time": 0, "results": list(results.values())}

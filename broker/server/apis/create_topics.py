@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.describe import topic_entries
@@ -16,18 +16,20 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
 from broker.protocol.listed import Listed
+from broker.protocol.requests import CreatableTopic, CreateTopicsRequest
 from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_wait import await_led
 from broker.server.apis.told_configs import ToldConfigs
 
 _A_LOOK: Final = 500  # topics, of 0.05 ms each
 
-Result = dict[str, Any]
+Result = dict[str, object]
 _told = ToldConfigs("topics")
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> Fields | None:
     if not ctx.controller.is_active:
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
@@ -67,7 +69,7 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return None
 
 
-def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(message: CreateTopicsRequest, error: KafkaError) -> Fields:
     """The same error for every topic."""
     topics = {topic.name: _refused(topic.name, error) for topic in message.topics}
     return {"throttle_time": 0, "topics": list(topics.values())}
@@ -100,7 +102,7 @@ class _Looks:
         return self._seen
 
 
-def _new_topic(topic: Any) -> NewTopic:
+def _new_topic(topic: CreatableTopic) -> NewTopic:
     assignment = {row.partition_index: tuple(row.broker_ids) for row in topic.assignments}
     if len(assignment) != len(topic.assignments):
         raise KafkaError(Errors.INVALID_REPLICA_ASSIGNMENT, "the assignment names a partition more than once")
@@ -108,7 +110,7 @@ def _new_topic(topic: Any) -> NewTopic:
     return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignment, configs)
 
 
-def _partitions_of(topic: Any, usual: int) -> int:
+def _partitions_of(topic: CreatableTopic, usual: int) -> int:
     return len(topic.assignments) or (usual if topic.num_partitions < 0 else topic.num_partitions)
 
 
@@ -156,5 +158,5 @@ def _encoded(request: Request, result: Result) -> bytes:
     return codec.encode_element(request.api_key, request.api_version, "topics", result)
 
 
-def _listed(results: Mapping[str, bytes]) -> Mapping[str, Any]:
+def _listed(results: Mapping[str, bytes]) -> Fields:
     return Listed({"throttle_time": 0}, "topics", list(results.values()))

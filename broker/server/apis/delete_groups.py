@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import DeleteGroupsRequest
 from broker.server.apis.context import ApiContext
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: DeleteGroupsRequest, ctx: ApiContext) -> Fields | None:
     """Answered when the last of the groups has its tombstones, or its refusal."""
     group_ids = list(dict.fromkeys(message.groups_names))
     if not group_ids:
@@ -32,11 +33,11 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return None
 
 
-def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(message: DeleteGroupsRequest, error: KafkaError) -> Fields:
     return _fields(dict.fromkeys(message.groups_names, error.error_code))
 
 
-def _fields(results: Mapping[str, Errors]) -> Mapping[str, Any]:
+def _fields(results: Mapping[str, Errors]) -> Fields:
     return {
         "throttle_time": 0,
         "results": [{"group_id": group_id, "error_code": error} for group_id, error in results.items()],

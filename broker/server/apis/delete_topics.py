@@ -6,22 +6,23 @@ back.
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import DeleteTopicsRequest
 from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_wait import MetadataWait
 
-Result = dict[str, Any]
+Result = dict[str, object]
 _FIRST_WITH_DELETION_DISABLED = 3
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: DeleteTopicsRequest, ctx: ApiContext) -> Fields | None:
     if not ctx.controller.is_active:
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
@@ -60,12 +61,12 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return None
 
 
-def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(message: DeleteTopicsRequest, error: KafkaError) -> Fields:
     """The same error for every topic."""
     return _response([_result(topic, error.error_code, error.message) for topic in _wanted(message)])
 
 
-def _wanted(message: Any) -> list[tuple[str | None, Any]]:
+def _wanted(message: DeleteTopicsRequest) -> list[tuple[str | None, uuid.UUID | None]]:
     """``(name, topic id)`` of each topic; versions before 6 have names only."""
     names = codec.get(message, "topic_names")
     if names is not None:
@@ -73,13 +74,13 @@ def _wanted(message: Any) -> list[tuple[str | None, Any]]:
     return [(topic.name, topic.topic_id) for topic in message.topics]
 
 
-def _name(topic: tuple[str | None, Any], ctx: ApiContext) -> str | None:
+def _name(topic: tuple[str | None, uuid.UUID | None], ctx: ApiContext) -> str | None:
     name, topic_id = topic
     return name if topic_id is None else ctx.metadata_cache.topic_name(topic_id)
 
 
 def _delete(
-    topic: tuple[str | None, Any], name: str | None, names: Counter[str | None], ctx: ApiContext
+    topic: tuple[str | None, uuid.UUID | None], name: str | None, names: Counter[str | None], ctx: ApiContext
 ) -> None:
     if topic[0] is not None and topic[1] is not None:
         raise KafkaError(Errors.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
@@ -99,10 +100,10 @@ def _code(error: KafkaError, version: int) -> Errors:
     )
 
 
-def _result(topic: tuple[str | None, Any], error: Errors, text: str | None) -> Result:
+def _result(topic: tuple[str | None, uuid.UUID | None], error: Errors, text: str | None) -> Result:
     name, topic_id = topic
     return {"name": name, "topic_id": topic_id or ZERO_UUID, "error_code": error, "error_message": text}
 
 
-def _response(results: list[Result]) -> Mapping[str, Any]:
+def _response(results: list[Result]) -> Fields:
     return {"throttle_time": 0, "responses": results}

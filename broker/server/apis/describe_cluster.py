@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors
+from broker.protocol.fields import Fields
+from broker.protocol.requests import DescribeClusterRequest
 from broker.server.apis.context import ApiContext
 
 _BROKERS = 1
 _NO_OPERATIONS = -(1 << 31)
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def handle(request: Request, message: DescribeClusterRequest, ctx: ApiContext) -> Fields:
     """The live brokers on the listener asked through, the controller, the cluster's id."""
     endpoint_type = codec.get(message, "endpoint_type", _BROKERS)
     if endpoint_type != _BROKERS:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.describe import Entry, Source, broker_entries, default_broker_entries, topic_entries
@@ -14,7 +14,9 @@ from broker.config.topic_name import topic_name_problem
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
 from broker.protocol.listed import Listed
+from broker.protocol.requests import DescribeConfigsRequest
 from broker.server.apis.answer_budget import SETTING, AnswerBudget
 from broker.server.apis.context import ApiContext
 from broker.server.apis.told_configs import Told, ToldConfigs
@@ -28,7 +30,7 @@ _TOO_LARGE: Final = f"more than one answer may have ({SETTING}): ask for fewer r
 
 _told = ToldConfigs("results")
 
-Configs = list[Mapping[str, Any]]
+Configs = list[Fields]
 Names = Collection[str] | None
 
 
@@ -39,7 +41,7 @@ class Resource(NamedTuple):
     name: str
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: DescribeConfigsRequest, ctx: ApiContext) -> Fields | None:
     """Each resource has its own error; one that fails costs the others nothing."""
     with_synonyms = codec.get(message, "include_synonyms", False)
     with_documentation = codec.get(message, "include_documentation", False)
@@ -62,13 +64,13 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return Listed({"throttle_time": 0}, "results", elements)
 
 
-def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(message: DescribeConfigsRequest, error: KafkaError) -> Fields:
     """The same error for every resource."""
     results = [_result(resource, error.error_code, error.message) for resource in _asked(message)]
     return {"throttle_time": 0, "results": results}
 
 
-def _asked(message: Any) -> Mapping[Resource, Names]:
+def _asked(message: DescribeConfigsRequest) -> Mapping[Resource, Names]:
     """What is asked of each resource: one that is named twice is answered once, for all of it."""
     asked: dict[Resource, set[str] | None] = {}
     for row in message.resources:
@@ -82,7 +84,7 @@ def _asked(message: Any) -> Mapping[Resource, Names]:
     return asked
 
 
-def _encoded(request: Request, result: Mapping[str, Any]) -> bytes:
+def _encoded(request: Request, result: Fields) -> bytes:
     return codec.encode_element(request.api_key, request.api_version, "results", result)
 
 
@@ -150,7 +152,7 @@ def check_broker_name(name: str, broker_id: int, *, default_allowed: bool) -> bo
     )
 
 
-def _config(entry: Entry, with_synonyms: bool, with_documentation: bool) -> Mapping[str, Any]:
+def _config(entry: Entry, with_synonyms: bool, with_documentation: bool) -> Fields:
     synonyms = [synonym._asdict() for synonym in entry.synonyms] if with_synonyms else []
     return {
         "name": entry.key.name,
@@ -184,7 +186,7 @@ def _loggers(names: Names) -> Configs:
     ]
 
 
-def _result(resource: Resource, error: Errors, text: str | None) -> Mapping[str, Any]:
+def _result(resource: Resource, error: Errors, text: str | None) -> Fields:
     return {
         "error_code": error,
         "error_message": text,

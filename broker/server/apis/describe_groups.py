@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from broker.coordinator.group.describe import UNKNOWN_GROUP, GroupDescription, MemberDescription
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
 from broker.protocol.listed import Listed
+from broker.protocol.requests import DescribeGroupsRequest
 from broker.server.apis.answer_budget import ROW_BYTES, SETTING, AnswerBudget, text_bytes
 from broker.server.apis.context import ApiContext
 
@@ -18,7 +19,7 @@ _NOT_ASKED: Final = -(1 << 31)
 _ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def handle(request: Request, message: DescribeGroupsRequest, ctx: ApiContext) -> Fields:
     """Each group once, as often as it may be named."""
     asked = codec.get(message, "include_authorized_operations", False)
     budget = AnswerBudget(request, ctx.config.int(SETTING), later=Errors.COORDINATOR_LOAD_IN_PROGRESS)
@@ -48,7 +49,7 @@ def _member_size(member: MemberDescription) -> int:
     return ROW_BYTES + sum(map(text_bytes, names)) + len(member.metadata) + len(member.assignment)
 
 
-def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(message: DescribeGroupsRequest, error: KafkaError) -> Fields:
     refused = GroupDescription(error.error_code)
     return {
         "throttle_time": 0,
@@ -60,7 +61,7 @@ def _group(
     group_id: str,
     description: GroupDescription,
     asked: bool,
-) -> Mapping[str, Any]:
+) -> Fields:
     return {
         "error_code": description.error,
         "group_id": group_id,
@@ -74,7 +75,7 @@ def _group(
     }
 
 
-def _member(member: MemberDescription) -> Mapping[str, Any]:
+def _member(member: MemberDescription) -> Fields:
     return {
         "member_id": member.member_id,
         "group_instance_id": member.group_instance_id,

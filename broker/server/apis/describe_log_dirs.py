@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable
 
 from broker.log.dirs.log_dir import LogDir
 from broker.log.free_space import space_at
 from broker.log.log import Log
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors
+from broker.protocol.fields import Fields
+from broker.protocol.requests import DescribeLogDirsRequest
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import TopicPartition
 
 _UNKNOWN_BYTES = -1
 
 
-def handle(_request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def handle(_request: Request, message: DescribeLogDirsRequest, ctx: ApiContext) -> Fields:
     """Every directory, with the partitions asked for; all when none are named."""
     wanted = None
     if message.topics is not None:
@@ -34,10 +35,8 @@ def handle(_request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any
     return {"throttle_time": 0, "error_code": Errors.NONE, "results": results}
 
 
-def _working(
-    log_dir: LogDir, logs: Iterable[Log], wanted: Collection[TopicPartition] | None
-) -> Mapping[str, Any]:
-    topics: dict[str, list[Mapping[str, Any]]] = {}
+def _working(log_dir: LogDir, logs: Iterable[Log], wanted: Collection[TopicPartition] | None) -> Fields:
+    topics: dict[str, list[Fields]] = {}
     for log in logs:
         topic, index = log.topic_partition
         if wanted is None or log.topic_partition in wanted:
@@ -60,10 +59,10 @@ def _working(
 def _row(
     log_dir: LogDir,
     error: Errors,
-    topics: Collection[Mapping[str, Any]] = (),
+    topics: Collection[Fields] = (),
     total_bytes: int = _UNKNOWN_BYTES,
     usable_bytes: int = _UNKNOWN_BYTES,
-) -> Mapping[str, Any]:
+) -> Fields:
     return {
         "error_code": error,
         "log_dir": str(log_dir.path.absolute()),

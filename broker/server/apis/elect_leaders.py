@@ -5,20 +5,21 @@ Kafka's DelayedElectLeader. Version 0 knows preferred leaders only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from broker.controller.controller import Elected
 from broker.controller.elections import ElectionResult, ElectionType
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import ElectLeadersRequest
 from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_wait import MetadataWait
 from broker.utils.topic_partition import TopicPartition
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: ElectLeadersRequest, ctx: ApiContext) -> Fields | None:
     try:
         kind = ElectionType(int(codec.get(message, "election_type", ElectionType.PREFERRED)))
     except ValueError as error:
@@ -34,13 +35,13 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return None
 
 
-def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(message: ElectLeadersRequest, error: KafkaError) -> Fields:
     """The same error for every partition that was named, as version 0 has no other place for it."""
     refused = ElectionResult(error.error_code, error.message)
     return _response(error.error_code, dict.fromkeys(_named(message) or (), refused))
 
 
-def _named(message: Any) -> Sequence[TopicPartition] | None:
+def _named(message: ElectLeadersRequest) -> Sequence[TopicPartition] | None:
     """None asks for all."""
     if message.topic_partitions is None:
         return None
@@ -49,7 +50,9 @@ def _named(message: Any) -> Sequence[TopicPartition] | None:
     ]
 
 
-def _answer_when_known(request: Request, message: Any, ctx: ApiContext, results: Elected) -> None:
+def _answer_when_known(
+    request: Request, message: ElectLeadersRequest, ctx: ApiContext, results: Elected
+) -> None:
     def unknown() -> list[TopicPartition]:
         return [
             partition
@@ -69,8 +72,8 @@ def _leader(ctx: ApiContext, partition: TopicPartition) -> int | None:
     return None if info is None else info.leader
 
 
-def _response(error: Errors, results: Elected) -> Mapping[str, Any]:
-    topics: dict[str, list[Mapping[str, Any]]] = {}
+def _response(error: Errors, results: Elected) -> Fields:
+    topics: dict[str, list[Fields]] = {}
     for partition, result in results.items():
         row = {
             "partition_id": partition.partition,

@@ -10,11 +10,13 @@ ZooKeeper mode: INVALID_REQUEST.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import FindCoordinatorRequest
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 
@@ -30,7 +32,7 @@ _REFUSED: Final[Mapping[int, tuple[Errors, str]]] = {
 }
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def handle(request: Request, message: FindCoordinatorRequest, ctx: ApiContext) -> Fields:
     """One coordinator, or from version 4 on one for each key, as often as it may be named."""
     key_type = codec.get(message, "key_type", _GROUP)
     listener = request.connection.listener_name
@@ -41,7 +43,7 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return {"throttle_time": 0, "coordinators": coordinators}
 
 
-def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(message: FindCoordinatorRequest, error: KafkaError) -> Fields:
     """The same refusal for every key."""
     refusal = _refusal(error.error_code, error.message)
     keys = codec.get(message, "coordinator_keys", ())
@@ -52,7 +54,7 @@ def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
     }
 
 
-def _coordinator(key: str, key_type: int, listener: str, ctx: ApiContext) -> Mapping[str, Any]:
+def _coordinator(key: str, key_type: int, listener: str, ctx: ApiContext) -> Fields:
     if key_type != _GROUP:
         return _refusal(*_REFUSED.get(key_type, (Errors.INVALID_REQUEST, f"unknown key type {key_type}")))
     if not ctx.metadata_cache.alive_broker_ids():
@@ -75,5 +77,5 @@ def _coordinator(key: str, key_type: int, listener: str, ctx: ApiContext) -> Map
     }
 
 
-def _refusal(error: Errors, reason: str) -> Mapping[str, Any]:
+def _refusal(error: Errors, reason: str) -> Fields:
     return {"error_code": error, "error_message": reason, "node_id": -1, "host": "", "port": -1}

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from broker.coordinator.group.messages import MemberIdentity
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import HeartbeatRequest
 from broker.server.apis.context import ApiContext
 
 
-def handle(_request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def handle(_request: Request, message: HeartbeatRequest, ctx: ApiContext) -> Fields:
     identity = MemberIdentity(message.member_id, codec.get(message, "group_instance_id"))
     error = ctx.group_coordinator.heartbeat(message.group_id, identity, message.generation_id)
     return {"throttle_time": 0, "error_code": error}
 
 
-def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(_message: HeartbeatRequest, error: KafkaError) -> Fields:
     return {"throttle_time": 0, "error_code": error.error_code}

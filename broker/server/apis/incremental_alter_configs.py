@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from broker.config.alter import AlterError, Change, Operation, alter_broker, alter_topic
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import AlterConfigsResource, IncrementalAlterConfigsRequest
 from broker.server.apis.context import ApiContext
 from broker.server.apis.describe_configs import BROKER, TOPIC, check_broker_name, check_topic
 
@@ -25,7 +26,7 @@ _log = structlog.get_logger(__name__)
 _writing = threading.Lock()  # lock order 12
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: IncrementalAlterConfigsRequest, ctx: ApiContext) -> Fields | None:
     """Each resource has its own error; one that fails costs the others nothing."""
     asked = Counter((resource.resource_type, resource.resource_name) for resource in message.resources)
     responses = []
@@ -41,13 +42,13 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return {"throttle_time": 0, "responses": responses}
 
 
-def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(message: IncrementalAlterConfigsRequest, error: KafkaError) -> Fields:
     """The same error for every resource."""
     responses = [_response(resource, error.error_code, error.message) for resource in message.resources]
     return {"throttle_time": 0, "responses": responses}
 
 
-def _alter(resource: Any, ctx: ApiContext, *, validate_only: bool) -> None:
+def _alter(resource: AlterConfigsResource, ctx: ApiContext, *, validate_only: bool) -> None:
     changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
     kind, name = _entity(resource, ctx)
     try:
@@ -58,7 +59,7 @@ def _alter(resource: Any, ctx: ApiContext, *, validate_only: bool) -> None:
         raise KafkaError(code, str(error)) from error
 
 
-def _entity(resource: Any, ctx: ApiContext) -> tuple[str, str]:
+def _entity(resource: AlterConfigsResource, ctx: ApiContext) -> tuple[str, str]:
     """The kind and name under `/config`."""
     if resource.resource_type == TOPIC:
         check_topic(resource.resource_name, ctx)
@@ -89,7 +90,7 @@ def _alter_entity(
     _log.info("configs_altered", entity=f"{kind}/{name}", changes=", ".join(told))
 
 
-def _response(resource: Any, error: Errors, text: str | None) -> Mapping[str, Any]:
+def _response(resource: AlterConfigsResource, error: Errors, text: str | None) -> Fields:
     return {
         "error_code": error,
         "error_message": text,

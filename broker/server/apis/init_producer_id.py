@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import InitProducerIdRequest
 from broker.server.apis.context import ApiContext
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: InitProducerIdRequest, ctx: ApiContext) -> Fields | None:
     """A new producer id in epoch 0; answered later where a block must be asked of the controller."""
     if message.transactional_id is not None:
         return _fields(Errors.UNSUPPORTED_VERSION)
@@ -25,7 +24,7 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return None
 
 
-def _fields(error: Errors, producer_id: int = -1, producer_epoch: int = -1) -> Mapping[str, Any]:
+def _fields(error: Errors, producer_id: int = -1, producer_epoch: int = -1) -> Fields:
     return {
         "throttle_time": 0,
         "error_code": error,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import structlog
@@ -13,6 +13,7 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
 from broker.replication.leadership import StopState, UntoldError
 from broker.server.apis.context import ApiContext
 from broker.server.metadata_cache import BrokerInfo, MetadataUpdate, PartitionInfo
@@ -30,18 +31,18 @@ def require_fresh_broker_epoch(message: Any, ctx: ApiContext) -> None:
         raise KafkaError(Errors.STALE_BROKER_EPOCH, f"request for broker epoch {epoch}, now {current}")
 
 
-def refusal(error: KafkaError) -> Mapping[str, Any]:
+def refusal(error: KafkaError) -> Fields:
     """The body of a request refused whole."""
     _log.warning("controller_request_refused", error=error.error_code.name, reason=error.message)
     return refused_whole(error.error_code)
 
 
-def refused_whole(code: Errors) -> Mapping[str, Any]:
+def refused_whole(code: Errors) -> Fields:
     """The same, without a word in the log."""
     return {"error_code": code, "partition_errors": [], "topics": []}
 
 
-def leader_and_isr(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def leader_and_isr(request: Request, message: Any, ctx: ApiContext) -> Fields | None:
     """Applies the leaders; answers an error per partition, by topic id from version 5 on.
 
     None, and the connection is closed, where the store does not say what decides. No controller, Kafka's neither, gives
@@ -62,7 +63,7 @@ def leader_and_isr(request: Request, message: Any, ctx: ApiContext) -> Mapping[s
         )
         request.close_connection()
         return None
-    topics: dict[uuid.UUID, list[Mapping[str, Any]]] = {}
+    topics: dict[uuid.UUID, list[Fields]] = {}
     errors = []
     for state in states:
         topic, index = state.topic_partition
@@ -103,7 +104,7 @@ def _partition_state(topic: str, topic_id: uuid.UUID | None, state: Any) -> Part
     )
 
 
-def stop_replica(_request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def stop_replica(_request: Request, message: Any, ctx: ApiContext) -> Fields:
     """Stops and deletes replicas; an error per partition."""
     try:
         require_fresh_broker_epoch(message, ctx)
@@ -132,7 +133,7 @@ def stop_states(message: Any) -> Iterator[StopState]:
         yield StopState(topic_partition, UNKNOWN_EPOCH, delete)
 
 
-def update_metadata(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def update_metadata(request: Request, message: Any, ctx: ApiContext) -> Fields:
     """Takes the controller's view of the cluster."""
     try:
         require_fresh_broker_epoch(message, ctx)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from broker.coordinator.group.messages import JoinRequest, JoinResult
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import JoinGroupRequest
 from broker.server.apis.answer_budget import ROW_BYTES, SETTING, AnswerBudget, text_bytes
 from broker.server.apis.context import ApiContext
 
@@ -17,7 +18,7 @@ _NULLABLE_PROTOCOL_FROM: Final = 7
 _SKIP_ASSIGNMENT_FROM: Final = 9  # KIP-814
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> None:
+def handle(request: Request, message: JoinGroupRequest, ctx: ApiContext) -> None:
     """Answered when the group has its next generation, or at once with what keeps the member out."""
     version = request.api_version
     client_id = request.client_id or ""
@@ -55,11 +56,11 @@ def _within(request: Request, result: JoinResult, ctx: ApiContext) -> JoinResult
     return result if error is Errors.NONE else JoinResult(result.member_id, error)
 
 
-def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(message: JoinGroupRequest, error: KafkaError) -> Fields:
     return _fields(JoinResult(message.member_id, error.error_code), 0)
 
 
-def _fields(result: JoinResult, version: int) -> Mapping[str, Any]:
+def _fields(result: JoinResult, version: int) -> Fields:
     protocol_name = result.protocol_name
     if protocol_name is None and version < _NULLABLE_PROTOCOL_FROM:
         protocol_name = ""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from broker.coordinator.group.messages import MemberIdentity
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import LeaveGroupRequest
 from broker.server.apis.context import ApiContext
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> None:
+def handle(request: Request, message: LeaveGroupRequest, ctx: ApiContext) -> None:
     """The group's error and each member's; before version 3 the one member's error is the group's."""
     batched = codec.get(message, "members")
     if batched is None:
@@ -28,11 +29,11 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> None:
     ctx.group_coordinator.leave(message.group_id, members, left)
 
 
-def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(_message: LeaveGroupRequest, error: KafkaError) -> Fields:
     return _fields(error.error_code, (), ())
 
 
-def _fields(error: Errors, members: Sequence[MemberIdentity], errors: Sequence[Errors]) -> Mapping[str, Any]:
+def _fields(error: Errors, members: Sequence[MemberIdentity], errors: Sequence[Errors]) -> Fields:
     return {
         "throttle_time": 0,
         "error_code": error,

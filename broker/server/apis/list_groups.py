@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from broker.coordinator.group.describe import GROUP_TYPE
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import ListGroupsRequest
 from broker.server.apis.answer_budget import ROW_BYTES, SETTING, AnswerBudget, text_bytes
 from broker.server.apis.context import ApiContext
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def handle(request: Request, message: ListGroupsRequest, ctx: ApiContext) -> Fields:
     error, overviews = ctx.group_coordinator.list_groups(
         codec.get(message, "states_filter", ()), codec.get(message, "types_filter", ())
     )
@@ -36,5 +35,5 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return {"throttle_time": 0, "error_code": error, "groups": groups}
 
 
-def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(_message: ListGroupsRequest, error: KafkaError) -> Fields:
     return {"throttle_time": 0, "error_code": error.error_code, "groups": []}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from broker.cluster.partition import Partition
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import ListOffsetsPartition, ListOffsetsRequest
 from broker.server.apis.context import ApiContext, respond
 from broker.server.apis.strangers import introduce
 from broker.utils.topic_partition import TopicPartition
@@ -20,12 +20,12 @@ _NOTHING = (-1, -1, -1)
 _MOST_KEPT = 1_000  # partitions that wait while who named them is looked up
 
 
-def is_dear(message: Any) -> bool:
+def is_dear(message: ListOffsetsRequest) -> bool:
     """Whether files are searched for a time; what an end of the log is, memory knows."""
     return any(p.timestamp not in _ENDS for topic in message.topics for p in topic.partitions)
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: ListOffsetsRequest, ctx: ApiContext) -> Fields | None:
     """Consumers see up to the high watermark, replicas up to the log's end. A partition that is named twice is looked
     for no time, as in Kafka: INVALID_REQUEST, each time.
     """
@@ -48,7 +48,9 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return None
 
 
-def _answers(request: Request, message: Any, ctx: ApiContext, *, refused: bool = False) -> Mapping[str, Any]:
+def _answers(
+    request: Request, message: ListOffsetsRequest, ctx: ApiContext, *, refused: bool = False
+) -> Fields:
     mentions = Counter((topic.name, p.partition_index) for topic in message.topics for p in topic.partitions)
     twice = {mention for mention, count in mentions.items() if count > 1}
     return {
@@ -69,8 +71,14 @@ def _answers(request: Request, message: Any, ctx: ApiContext, *, refused: bool =
 
 
 def _answer(
-    topic: str, wanted: Any, message: Any, request: Request, ctx: ApiContext, *, refused: bool
-) -> Mapping[str, Any]:
+    topic: str,
+    wanted: ListOffsetsPartition,
+    message: ListOffsetsRequest,
+    request: Request,
+    ctx: ApiContext,
+    *,
+    refused: bool,
+) -> Fields:
     error = Errors.NONE
     timestamp, offset, epoch = _NOTHING
     try:
@@ -90,8 +98,8 @@ def _answer(
 
 
 def _row(
-    wanted: Any, error: Errors, timestamp: int = -1, offset: int = -1, epoch: int = -1
-) -> Mapping[str, Any]:
+    wanted: ListOffsetsPartition, error: Errors, timestamp: int = -1, offset: int = -1, epoch: int = -1
+) -> Fields:
     return {
         "partition_index": wanted.partition_index,
         "error_code": error,

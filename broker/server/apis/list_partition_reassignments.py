@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from broker.controller.reassignment_requests import listed
 from broker.network.request_channel import Request
 from broker.protocol.errors import KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import ListPartitionReassignmentsRequest
 from broker.server.apis.context import ApiContext
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: ListPartitionReassignmentsRequest, ctx: ApiContext) -> Fields | None:
     ctx.controller.list_partition_reassignments(message, partial(ctx.respond, request))
     return None
 
 
-def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(_message: ListPartitionReassignmentsRequest, error: KafkaError) -> Fields:
     return listed(error.error_code, error.message, {})

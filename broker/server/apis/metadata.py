@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from broker.config.topic_name import topic_name_problem
@@ -11,8 +10,10 @@ from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import MetadataRequest
 from broker.server.apis.context import ApiContext, respond_body
-from broker.server.apis.metadata_bodies import MetadataBodies, MetadataTopics
+from broker.server.apis.metadata_bodies import MetadataBodies, MetadataTopics, Wanted
 from broker.server.apis.metadata_wait import MetadataWait
 from broker.server.metadata_cache import PartitionInfo, Snapshot
 from broker.utils.refusal_log import log_refusal
@@ -27,7 +28,7 @@ _bodies = MetadataBodies()
 _topic_bytes = MetadataTopics()
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> None:
+def handle(request: Request, message: MetadataRequest, ctx: ApiContext) -> None:
     """Answers from the cache of bodies where it can."""
     if _is_settled(ctx):
         _answer(request, message, ctx)
@@ -45,7 +46,7 @@ def _is_known(ctx: ApiContext) -> bool:
     return bool(ctx.metadata_cache.snapshot.brokers)
 
 
-def _answer_late(request: Request, message: Any, ctx: ApiContext) -> None:
+def _answer_late(request: Request, message: MetadataRequest, ctx: ApiContext) -> None:
     try:
         if _is_known(ctx):
             _answer(request, message, ctx)
@@ -57,7 +58,7 @@ def _answer_late(request: Request, message: Any, ctx: ApiContext) -> None:
         request.close_connection()
 
 
-def _answer(request: Request, message: Any, ctx: ApiContext) -> None:
+def _answer(request: Request, message: MetadataRequest, ctx: ApiContext) -> None:
     snapshot = ctx.metadata_cache.snapshot
     listener = request.connection.listener_name
     wanted = _wanted(message, request.api_version)
@@ -73,12 +74,12 @@ def _answer(request: Request, message: Any, ctx: ApiContext) -> None:
     respond_body(request, body)
 
 
-def _wanted(message: Any, version: int) -> tuple[Any, ...] | None:
+def _wanted(message: MetadataRequest, version: int) -> Wanted | None:
     """Names or ids asked for, each once; None for all. Version 0 says "all" with an empty list."""
     topics = message.topics
     if topics is None or (version == 0 and not topics):
         return None
-    wanted = dict.fromkeys(codec.get(topic, "topic_id") or topic.name for topic in topics)
+    wanted: dict[Any, None] = dict.fromkeys(codec.get(topic, "topic_id") or topic.name for topic in topics)
     if version < _BY_ID_FROM and not all(isinstance(item, str) for item in wanted):
         raise ProtocolError(f"Metadata v{version} asks for topics by id: that needs version {_BY_ID_FROM}")
     if None in wanted:
@@ -86,7 +87,7 @@ def _wanted(message: Any, version: int) -> tuple[Any, ...] | None:
     return tuple(wanted)
 
 
-def _fields(snapshot: Snapshot, listener: str, ctx: ApiContext) -> Mapping[str, Any]:
+def _fields(snapshot: Snapshot, listener: str, ctx: ApiContext) -> Fields:
     brokers = []
     for broker in snapshot.brokers.values():
         endpoint = broker.endpoints.get(listener)
@@ -104,7 +105,11 @@ def _fields(snapshot: Snapshot, listener: str, ctx: ApiContext) -> Mapping[str, 
 
 
 def _topics(
-    message: Any, wanted: tuple[Any, ...] | None, snapshot: Snapshot, request: Request, ctx: ApiContext
+    message: MetadataRequest,
+    wanted: Wanted | None,
+    snapshot: Snapshot,
+    request: Request,
+    ctx: ApiContext,
 ) -> tuple[list[bytes], bool]:
     """The topics' bytes, and whether every topic was found: only then may the body be kept."""
     listener, version = request.connection.listener_name, request.api_version
@@ -131,7 +136,7 @@ def _topics(
     return topics, complete
 
 
-def _missing_topic(name: str, missing: list[str], message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def _missing_topic(name: str, missing: list[str], message: MetadataRequest, ctx: ApiContext) -> Fields:
     error = Errors.UNKNOWN_TOPIC_OR_PARTITION
     if topic_name_problem(name) is not None:
         error = Errors.INVALID_TOPIC_EXCEPTION
@@ -154,11 +159,11 @@ def _known_topic(name: str, snapshot: Snapshot, listener: str, version: int) -> 
     )
 
 
-def _encode(version: int, topic: Mapping[str, Any]) -> bytes:
+def _encode(version: int, topic: Fields) -> bytes:
     return codec.encode_element(ApiKey.METADATA, version, "topics", topic)
 
 
-def _topic(name: str, snapshot: Snapshot, listener: str) -> Mapping[str, Any]:
+def _topic(name: str, snapshot: Snapshot, listener: str) -> Fields:
     partitions = sorted(snapshot.topics[name].values(), key=lambda info: info.index)
     return {
         "error_code": Errors.NONE,
@@ -170,7 +175,7 @@ def _topic(name: str, snapshot: Snapshot, listener: str) -> Mapping[str, Any]:
     }
 
 
-def _partition(info: PartitionInfo, snapshot: Snapshot, listener: str) -> Mapping[str, Any]:
+def _partition(info: PartitionInfo, snapshot: Snapshot, listener: str) -> Fields:
     leader = snapshot.brokers.get(info.leader)
     error = Errors.NONE
     if leader is None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from broker.server.metadata_cache import BrokerInfo, PartitionInfo, Snapshot
 
 _MAX_BODIES: Final = 64
 _MAX_TOPIC_BYTES: Final = 32 << 20
-BodyKey = tuple[int, str, tuple[Any, ...] | None]
+# Names or ids of topics.
+Wanted = tuple[str | uuid.UUID, ...]
+BodyKey = tuple[int, str, Wanted | None]
 TopicKey = tuple[int, str, str]
 
 

@@ -4,8 +4,7 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from broker.coordinator.group.commits import CommitErrors, CommitRequest
 from broker.coordinator.group.messages import NO_GENERATION, NO_MEMBER_ID, MemberIdentity
@@ -13,13 +12,15 @@ from broker.coordinator.group.records import NO_LEADER_EPOCH, NO_TIMESTAMP, Offs
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import OffsetCommitRequest, OffsetCommitRequestPartition
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import TopicPartition
 
 _DEFAULT_RETENTION_MS: Final = -1
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: OffsetCommitRequest, ctx: ApiContext) -> Fields | None:
     """Answered when the offsets are stored; partitions that do not exist are refused one by one."""
     now_ms = ctx.clock.wall_ms()
     expire_ms = _expire_timestamp_ms(message, now_ms)
@@ -46,19 +47,19 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return None
 
 
-def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(message: OffsetCommitRequest, error: KafkaError) -> Fields:
     partitions = [TopicPartition(t.name, p.partition_index) for t in message.topics for p in t.partitions]
     return _fields(dict.fromkeys(partitions, error.error_code))
 
 
-def _expire_timestamp_ms(message: Any, now_ms: int) -> int | None:
+def _expire_timestamp_ms(message: OffsetCommitRequest, now_ms: int) -> int | None:
     """Versions 2 to 4 may say how long the offsets are to be kept."""
     retention = codec.get(message, "retention_time")
     retention_ms = _DEFAULT_RETENTION_MS if retention is None else codec.to_ms(retention)
     return None if retention_ms == _DEFAULT_RETENTION_MS else now_ms + retention_ms
 
 
-def _offset(committed: Any, now_ms: int, expire_ms: int | None) -> OffsetAndMetadata:
+def _offset(committed: OffsetCommitRequestPartition, now_ms: int, expire_ms: int | None) -> OffsetAndMetadata:
     timestamp_ms = codec.get(committed, "commit_timestamp", NO_TIMESTAMP)
     return OffsetAndMetadata(
         committed.committed_offset,
@@ -69,8 +70,8 @@ def _offset(committed: Any, now_ms: int, expire_ms: int | None) -> OffsetAndMeta
     )
 
 
-def _fields(errors: CommitErrors) -> Mapping[str, Any]:
-    topics: dict[str, list[Mapping[str, Any]]] = {}
+def _fields(errors: CommitErrors) -> Fields:
+    topics: dict[str, list[Fields]] = {}
     for (topic, partition), error in errors.items():
         topics.setdefault(topic, []).append({"partition_index": partition, "error_code": error})
     return {

@@ -9,7 +9,9 @@ from broker.coordinator.group.describe import FetchedOffset
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
 from broker.protocol.listed import Listed
+from broker.protocol.requests import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 from broker.server.apis.answer_budget import ROW_BYTES, SETTING, AnswerBudget, text_bytes
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import TopicPartition
@@ -18,13 +20,13 @@ _GROUP_ERROR_FROM: Final = 2
 _GROUPS_FROM: Final = 8
 
 
-def is_dear(message: Any) -> bool:
+def is_dear(message: OffsetFetchRequest) -> bool:
     """Whether all the offsets of a group are asked for: thousands of them, for a few bytes."""
     groups = codec.get(message, "groups")
     return message.topics is None if groups is None else any(group.topics is None for group in groups)
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def handle(request: Request, message: OffsetFetchRequest, ctx: ApiContext) -> Fields:
     """Committed offsets from memory: what was acknowledged, -1 where there is none."""
     require_stable = codec.get(message, "require_stable", False)
     budget = AnswerBudget(request, ctx.config.int(SETTING), later=Errors.COORDINATOR_LOAD_IN_PROGRESS)
@@ -41,7 +43,7 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return {"throttle_time": 0, **fields}
 
 
-def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(message: OffsetFetchRequest, error: KafkaError) -> Fields:
     """In the place that the version has for it: group by group, the group's, or each partition's."""
     if codec.get(message, "groups") is not None:
         refused = [
@@ -52,7 +54,7 @@ def error_response(message: Any, error: KafkaError) -> Mapping[str, Any]:
     return {**_per_partition(message, error.error_code), "error_code": error.error_code}
 
 
-def _groups(message: Any) -> Mapping[str, Collection[TopicPartition] | None]:
+def _groups(message: OffsetFetchRequest) -> Mapping[str, Collection[TopicPartition] | None]:
     """What is asked of each group, None for all there is: one that is named twice is answered once, for both."""
     asked: dict[str, dict[TopicPartition, None] | None] = {}
     for group in message.groups:
@@ -91,17 +93,17 @@ def _size(offsets: Mapping[TopicPartition, FetchedOffset]) -> int:
     return ROW_BYTES * (1 + len(offsets)) + sum(map(text_bytes, names)) + texts
 
 
-def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:
+def _partitions(topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics]) -> list[TopicPartition]:
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]
 
 
-def _per_partition(message: Any, error: Errors) -> Mapping[str, Any]:
+def _per_partition(message: OffsetFetchRequest, error: Errors) -> Fields:
     refused = FetchedOffset(error=error)
     return {"throttle_time": 0, "topics": _topics(dict.fromkeys(_partitions(message.topics or ()), refused))}
 
 
-def _topics(offsets: Mapping[TopicPartition, FetchedOffset]) -> list[Mapping[str, Any]]:
-    topics: dict[str, list[Mapping[str, Any]]] = {}
+def _topics(offsets: Mapping[TopicPartition, FetchedOffset]) -> list[Fields]:
+    topics: dict[str, list[Fields]] = {}
     for (topic, partition), fetched in offsets.items():
         topics.setdefault(topic, []).append(
             {

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import OffsetForLeaderEpochRequest, OffsetForLeaderPartition
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import TopicPartition
 
 
-def handle(_request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def handle(_request: Request, message: OffsetForLeaderEpochRequest, ctx: ApiContext) -> Fields:
     """One answer per partition; -1 for an epoch unknown here."""
     return {
         "throttle_time": 0,
@@ -23,7 +22,7 @@ def handle(_request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any
     }
 
 
-def _answer(topic: str, wanted: Any, ctx: ApiContext) -> Mapping[str, Any]:
+def _answer(topic: str, wanted: OffsetForLeaderPartition, ctx: ApiContext) -> Fields:
     error, epoch, end_offset = Errors.NONE, -1, -1
     try:
         topic_partition = TopicPartition(topic, wanted.partition)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from broker.coordinator.group.messages import SyncRequest, SyncResult
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.requests import SyncGroupRequest
 from broker.server.apis.context import ApiContext
 
 _PROTOCOL_NEEDED_FROM: Final = 5  # KIP-559
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
+def handle(request: Request, message: SyncGroupRequest, ctx: ApiContext) -> Fields | None:
     """Answered when the leader's assignment is stored."""
     protocol_type = codec.get(message, "protocol_type")
     protocol_name = codec.get(message, "protocol_name")
@@ -33,11 +34,11 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
     return None
 
 
-def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
+def error_response(_message: SyncGroupRequest, error: KafkaError) -> Fields:
     return _fields(SyncResult(error.error_code))
 
 
-def _fields(result: SyncResult) -> Mapping[str, Any]:
+def _fields(result: SyncResult) -> Fields:
     return {
         "throttle_time": 0,
         "error_code": result.error,

@@ -23,6 +23,7 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
+from broker.protocol.fields import Fields
 from broker.server.admission import RULES, Place, Rule
 from broker.server.apis.context import ApiContext, Submit, refuse_too_many, respond
 from broker.server.apis.strangers import introduce
@@ -30,7 +31,7 @@ from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
 RawHandler = Callable[[Request, ApiContext], Verdict]
-Handler = Callable[[Request, Any, ApiContext], Mapping[str, Any] | None]
+Handler = Callable[[Request, Any, ApiContext], Fields | None]
 
 
 @dataclass(frozen=True, slots=True)

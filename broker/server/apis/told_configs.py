@@ -6,19 +6,18 @@ takes half a millisecond for a topic and seven for a broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from sys import getsizeof
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from broker.config.broker_config import BrokerConfig
 from broker.network.request_channel import Request
 from broker.protocol import codec
+from broker.protocol.fields import Fields
 
 _MOST: Final = 64
 _MOST_BYTES: Final = 256 * 1024  # of one and its key: a topic's overrides may be long
 _LAST: Final = "configs"
-
-Fields = Mapping[str, Any]
 
 
 class Told(NamedTuple):

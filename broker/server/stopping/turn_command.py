@@ -7,11 +7,12 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from broker.server.stopping.asker import Asker, CannotAskError, recovery_progress, unit_given_up
 from broker.server.stopping.may_stop import ZOOKEEPER_MS, Turn, zookeeper
 from broker.server.stopping.stop_judge import in_words
+from broker.utils.options import Options
 from broker.zookeeper.store import Store, StoreError
 
 EXIT_GRANTED: Final = 0
@@ -23,7 +24,7 @@ EXIT_NO_ZOOKEEPER: Final = 69
 Complain = Callable[[str], None]
 
 
-def may_stop(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
+def may_stop(options: Options, properties: Mapping[str, str], complain: Complain) -> int:
     """Takes the permit, or says why not; ``options`` are the command's."""
 
     def ask(store: Store, asker: Asker) -> int:
@@ -38,7 +39,7 @@ def may_stop(options: Any, properties: Mapping[str, str], complain: Complain) ->
     return _in_session(options, properties, complain, ask, "no broker is to be stopped", ZOOKEEPER_MS)
 
 
-def await_return(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
+def await_return(options: Options, properties: Mapping[str, str], complain: Complain) -> int:
     """Waits for the broker; ``options`` are the command's."""
 
     def wait(store: Store, asker: Asker) -> int:
@@ -59,7 +60,7 @@ def await_return(options: Any, properties: Mapping[str, str], complain: Complain
 
 
 def _in_session(
-    options: Any,
+    options: Options,
     properties: Mapping[str, str],
     complain: Complain,
     work: Callable[[Store, Asker], int],
@@ -78,7 +79,7 @@ def _in_session(
         return EXIT_NO_ZOOKEEPER
 
 
-def _turn(options: Any, store: Store, asker: Asker) -> Turn:
+def _turn(options: Options, store: Store, asker: Asker) -> Turn:
     holder = options.holder or f"{getpass.getuser()}@{socket.gethostname()}"
 
     def tell(words: str) -> None:
@@ -87,6 +88,6 @@ def _turn(options: Any, store: Store, asker: Asker) -> Turn:
     return Turn(store, asker, holder, int(options.lease_s * 1000), tell)
 
 
-def _until(options: Any) -> str:
+def _until(options: Options) -> str:
     command = f"landline await-return {options.file}"
     return f" for {options.lease_s:g} s; then `{command}`" if os.isatty(1) else f" for {options.lease_s:g} s"

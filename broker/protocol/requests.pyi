@@ -1,0 +1,265 @@
+# Requests by Kafka's field names, all versions in one; of older ones some fields are missing.
+# Written by `make docs` (tools/message_types.py) from kio's schemas. Read by mypy alone.
+
+import datetime as dt
+import uuid
+from collections.abc import Sequence
+
+class ListOffsetsPartition:
+    partition_index: int
+    timestamp: int
+    current_leader_epoch: int  # from 4
+
+class ListOffsetsTopic:
+    name: str
+    partitions: Sequence[ListOffsetsPartition]
+
+class ListOffsetsRequest:
+    replica_id: int
+    topics: Sequence[ListOffsetsTopic]
+    isolation_level: int  # from 2
+
+class MetadataRequestTopic:
+    name: str | None
+    topic_id: uuid.UUID | None  # from 10
+
+class MetadataRequest:
+    topics: Sequence[MetadataRequestTopic] | None
+    allow_auto_topic_creation: bool  # from 4
+    include_cluster_authorized_operations: bool  # 8 to 10
+    include_topic_authorized_operations: bool  # from 8
+
+class ControlledShutdownRequest:
+    broker_id: int
+    broker_epoch: int  # from 2
+
+class OffsetCommitRequestPartition:
+    partition_index: int
+    committed_offset: int
+    committed_metadata: str | None
+    commit_timestamp: int  # 1 to 1
+    committed_leader_epoch: int  # from 6
+
+class OffsetCommitRequestTopic:
+    name: str
+    partitions: Sequence[OffsetCommitRequestPartition]
+
+class OffsetCommitRequest:
+    group_id: str
+    topics: Sequence[OffsetCommitRequestTopic]
+    generation_id_or_member_epoch: int  # from 1
+    member_id: str  # from 1
+    retention_time: dt.timedelta  # 2 to 4
+    group_instance_id: str | None  # from 7
+
+class OffsetFetchRequestTopic:
+    name: str
+    partition_indexes: Sequence[int]
+
+class OffsetFetchRequest:
+    group_id: str  # 0 to 7
+    topics: Sequence[OffsetFetchRequestTopic] | None  # 0 to 7
+    require_stable: bool  # from 7
+    groups: Sequence[OffsetFetchRequestGroup]  # from 8
+
+class OffsetFetchRequestTopics:
+    name: str
+    partition_indexes: Sequence[int]
+
+class OffsetFetchRequestGroup:
+    group_id: str
+    topics: Sequence[OffsetFetchRequestTopics] | None
+    member_id: str | None  # from 9
+    member_epoch: int  # from 9
+
+class FindCoordinatorRequest:
+    key: str  # 0 to 3
+    key_type: int  # from 1
+    coordinator_keys: Sequence[str]  # from 4
+
+class JoinGroupRequestProtocol:
+    name: str
+    metadata: bytes
+
+class JoinGroupRequest:
+    group_id: str
+    session_timeout: dt.timedelta
+    member_id: str
+    protocol_type: str
+    protocols: Sequence[JoinGroupRequestProtocol]
+    rebalance_timeout: dt.timedelta  # from 1
+    group_instance_id: str | None  # from 5
+    reason: str | None  # from 8
+
+class HeartbeatRequest:
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None  # from 3
+
+class LeaveGroupRequest:
+    group_id: str
+    member_id: str  # 0 to 2
+    members: Sequence[MemberIdentity]  # from 3
+
+class MemberIdentity:
+    member_id: str
+    group_instance_id: str | None
+    reason: str | None  # from 5
+
+class SyncGroupRequestAssignment:
+    member_id: str
+    assignment: bytes
+
+class SyncGroupRequest:
+    group_id: str
+    generation_id: int
+    member_id: str
+    assignments: Sequence[SyncGroupRequestAssignment]
+    group_instance_id: str | None  # from 3
+    protocol_type: str | None  # from 5
+    protocol_name: str | None  # from 5
+
+class DescribeGroupsRequest:
+    groups: Sequence[str]
+    include_authorized_operations: bool  # from 3
+
+class ListGroupsRequest:
+    states_filter: Sequence[str]  # from 4
+    types_filter: Sequence[str]  # from 5
+
+class ApiVersionsRequest:
+    client_software_name: str  # from 3
+    client_software_version: str  # from 3
+
+class CreatableReplicaAssignment:
+    partition_index: int
+    broker_ids: Sequence[int]
+
+class CreatableTopicConfig:
+    name: str
+    value: str | None
+
+class CreatableTopic:
+    name: str
+    num_partitions: int
+    replication_factor: int
+    assignments: Sequence[CreatableReplicaAssignment]
+    configs: Sequence[CreatableTopicConfig]
+
+class CreateTopicsRequest:
+    topics: Sequence[CreatableTopic]
+    timeout: dt.timedelta
+    validate_only: bool  # from 1
+
+class DeleteTopicsRequest:
+    topic_names: Sequence[str]  # 0 to 5
+    timeout: dt.timedelta
+    topics: Sequence[DeleteTopicState]  # from 6
+
+class DeleteTopicState:
+    name: str | None
+    topic_id: uuid.UUID | None
+
+class InitProducerIdRequest:
+    transactional_id: str | None
+    transaction_timeout: dt.timedelta
+    producer_id: int  # from 3
+    producer_epoch: int  # from 3
+
+class OffsetForLeaderPartition:
+    partition: int
+    leader_epoch: int
+    current_leader_epoch: int  # from 2
+
+class OffsetForLeaderTopic:
+    topic: str
+    partitions: Sequence[OffsetForLeaderPartition]
+
+class OffsetForLeaderEpochRequest:
+    topics: Sequence[OffsetForLeaderTopic]
+    replica_id: int  # from 3
+
+class DescribeConfigsResource:
+    resource_type: int
+    resource_name: str
+    configuration_keys: Sequence[str] | None
+
+class DescribeConfigsRequest:
+    resources: Sequence[DescribeConfigsResource]
+    include_synonyms: bool  # from 1
+    include_documentation: bool  # from 3
+
+class DescribableLogDirTopic:
+    topic: str
+    partitions: Sequence[int]
+
+class DescribeLogDirsRequest:
+    topics: Sequence[DescribableLogDirTopic] | None
+
+class CreatePartitionsAssignment:
+    broker_ids: Sequence[int]
+
+class CreatePartitionsTopic:
+    name: str
+    count: int
+    assignments: Sequence[CreatePartitionsAssignment] | None
+
+class CreatePartitionsRequest:
+    topics: Sequence[CreatePartitionsTopic]
+    timeout: dt.timedelta
+    validate_only: bool
+
+class DeleteGroupsRequest:
+    groups_names: Sequence[str]
+
+class TopicPartitions:
+    topic: str
+    partitions: Sequence[int]
+
+class ElectLeadersRequest:
+    topic_partitions: Sequence[TopicPartitions] | None
+    timeout: dt.timedelta
+    election_type: int  # from 1
+
+class AlterableConfig:
+    name: str
+    config_operation: int
+    value: str | None
+
+class AlterConfigsResource:
+    resource_type: int
+    resource_name: str
+    configs: Sequence[AlterableConfig]
+
+class IncrementalAlterConfigsRequest:
+    resources: Sequence[AlterConfigsResource]
+    validate_only: bool
+
+class ReassignablePartition:
+    partition_index: int
+    replicas: Sequence[int] | None
+
+class ReassignableTopic:
+    name: str
+    partitions: Sequence[ReassignablePartition]
+
+class AlterPartitionReassignmentsRequest:
+    timeout: dt.timedelta
+    topics: Sequence[ReassignableTopic]
+
+class ListPartitionReassignmentsTopics:
+    name: str
+    partition_indexes: Sequence[int]
+
+class ListPartitionReassignmentsRequest:
+    timeout: dt.timedelta
+    topics: Sequence[ListPartitionReassignmentsTopics] | None
+
+class DescribeClusterRequest:
+    include_cluster_authorized_operations: bool
+    endpoint_type: int  # from 1
+
+class AllocateProducerIdsRequest:
+    broker_id: int
+    broker_epoch: int

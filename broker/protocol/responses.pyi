@@ -1,0 +1,115 @@
+# Responses by Kafka's field names, all versions in one; of older ones some fields are missing.
+# Written by `make docs` (tools/message_types.py) from kio's schemas. Read by mypy alone.
+
+import datetime as dt
+import uuid
+from collections.abc import Sequence
+
+class ListOffsetsPartitionResponse:
+    partition_index: int
+    error_code: int
+    timestamp: int
+    offset: int
+    leader_epoch: int  # from 4
+
+class ListOffsetsTopicResponse:
+    name: str
+    partitions: Sequence[ListOffsetsPartitionResponse]
+
+class ListOffsetsResponse:
+    topics: Sequence[ListOffsetsTopicResponse]
+    throttle_time: dt.timedelta  # from 2
+
+class LeaderAndIsrPartitionError:
+    topic_name: str  # 0 to 4
+    partition_index: int
+    error_code: int
+
+class LeaderAndIsrResponse:
+    error_code: int
+    partition_errors: Sequence[LeaderAndIsrPartitionError]  # 0 to 4
+    topics: Sequence[LeaderAndIsrTopicError]  # from 5
+
+class LeaderAndIsrTopicError:
+    topic_id: uuid.UUID | None
+    partition_errors: Sequence[LeaderAndIsrPartitionError]
+
+class StopReplicaPartitionError:
+    topic_name: str
+    partition_index: int
+    error_code: int
+
+class StopReplicaResponse:
+    error_code: int
+    partition_errors: Sequence[StopReplicaPartitionError]
+
+class UpdateMetadataResponse:
+    error_code: int
+
+class RemainingPartition:
+    topic_name: str
+    partition_index: int
+
+class ControlledShutdownResponse:
+    error_code: int
+    remaining_partitions: Sequence[RemainingPartition]
+
+class CreatableTopicResult:
+    name: str
+    error_code: int
+    error_message: str | None  # from 1
+    topic_config_error_code: int  # from 5
+    num_partitions: int  # from 5
+    replication_factor: int  # from 5
+    configs: Sequence[CreatableTopicConfigs] | None  # from 5
+    topic_id: uuid.UUID | None  # from 7
+
+class CreateTopicsResponse:
+    topics: Sequence[CreatableTopicResult]
+    throttle_time: dt.timedelta  # from 2
+
+class CreatableTopicConfigs:
+    name: str
+    value: str | None
+    read_only: bool
+    config_source: int
+    is_sensitive: bool
+
+class EpochEndOffset:
+    error_code: int
+    partition: int
+    end_offset: int
+    leader_epoch: int  # from 1
+
+class OffsetForLeaderTopicResult:
+    topic: str
+    partitions: Sequence[EpochEndOffset]
+
+class OffsetForLeaderEpochResponse:
+    topics: Sequence[OffsetForLeaderTopicResult]
+    throttle_time: dt.timedelta  # from 2
+
+class PartitionData:
+    partition_index: int
+    error_code: int
+    leader_id: int
+    leader_epoch: int
+    isr: Sequence[int]
+    partition_epoch: int
+    leader_recovery_state: int  # from 1
+
+class TopicData:
+    topic_name: str  # 0 to 1
+    partitions: Sequence[PartitionData]
+    topic_id: uuid.UUID | None  # from 2
+
+class AlterPartitionResponse:
+    throttle_time: dt.timedelta
+    error_code: int
+    topics: Sequence[TopicData]
+
+class AllocateProducerIdsResponse:
+    throttle_time: dt.timedelta
+    error_code: int
+    producer_id_start: int
+    producer_id_len: int

@@ -1,0 +1,168 @@
+"""Writes broker/protocol/requests.pyi and responses.pyi: the types of messages, for mypy alone.
+
+python tools/message_types.py [--check]     --check only says whether they are up to date
+
+A decoded message is of a class of its own for each version. What is written here is one class for all the versions
+that are served: each field of any of them, with the versions that have it where not all do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+import sys
+import types
+import typing
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from broker.protocol.api_keys import APIS, Api, ApiKey  # noqa: E402
+
+# Parsed and encoded by modules of their own, which have rows for them.
+OWN = {
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.ALTER_PARTITION,
+}
+# What the broker itself asks others.
+ASKED = {
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+}
+HEAD = """# {what} by Kafka's field names, all versions in one; of older ones some fields are missing.
+# Written by `make docs` (tools/message_types.py) from kio's schemas. Read by mypy alone.
+
+import datetime as dt
+import uuid
+from collections.abc import Sequence
+"""
+
+
+@dataclasses.dataclass
+class Entity:
+    """A message, or a structure within one: its fields' types, and the versions that have each."""
+
+    name: str
+    fields: dict[str, str] = dataclasses.field(default_factory=dict)
+    versions: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    of: list[int] = dataclasses.field(default_factory=list)
+
+
+def entities_of(api: Api, kind: str) -> dict[str, Entity]:
+    """By kio's names, what lies within before what it lies in."""
+    found: dict[str, Entity] = {}
+    for version in range(api.min_version, api.max_version + 1):
+        module = importlib.import_module(f"kio.schema.{api.name}.v{version}.{kind}")
+        for value in vars(module).values():
+            if dataclasses.is_dataclass(value) and getattr(value, "__module__", "") == module.__name__:
+                entity = found.setdefault(value.__name__, Entity(value.__name__))
+                entity.of.append(version)
+                for name, hint in typing.get_type_hints(value).items():
+                    if name.startswith("__"):
+                        continue
+                    told = type_of(hint)
+                    before = entity.fields.get(name, told)
+                    entity.fields[name] = told if before == told.removesuffix(" | None") else before
+                    entity.versions.setdefault(name, []).append(version)
+    return found
+
+
+def type_of(hint: object) -> str:
+    """A field's type as a stub says it."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in {typing.Union, types.UnionType}:
+        (inner,) = (each for each in arguments if each is not type(None))
+        return f"{type_of(inner)} | None"
+    if origin is tuple:
+        return f"Sequence[{type_of(arguments[0])}]"
+    return name_of(hint)
+
+
+def name_of(hint: object) -> str:
+    """Types of numbers and names in kio are subtypes, or aliases, of Python's."""
+    while (base := getattr(hint, "__supertype__", None)) is not None:
+        hint = base
+    if not isinstance(hint, type):
+        raise SystemExit(f"message_types: what is {hint!r}?")
+    if dataclasses.is_dataclass(hint):
+        return hint.__name__
+    name = f"{hint.__module__}.{hint.__qualname__}"
+    for pattern, told in (
+        (r".*\.(i|u)\d+$|.*ErrorCode$", "int"),
+        (r".*\.f64$", "float"),
+        (r".*Timedelta$|^datetime\.timedelta$", "dt.timedelta"),
+        (r".*(TZAware|datetime)$", "dt.datetime"),
+        (r"^uuid\.UUID$", "uuid.UUID"),
+        (r".*Records$", "bytes"),
+    ):
+        if re.fullmatch(pattern, name):
+            return told
+    for base_type in (bool, int, float, str, bytes):
+        if issubclass(hint, base_type):
+            return base_type.__name__
+    raise SystemExit(f"message_types: what is {name}?")
+
+
+def written(kind: str, keys: Iterator[ApiKey]) -> str:
+    """The stub of all messages of a kind."""
+    found = {key: entities_of(APIS[key], kind) for key in keys}
+    twice = Counter(name for entities in found.values() for name in entities)
+    text = [HEAD.format(what=kind.title() + "s")]
+    for entities in found.values():
+        whole = next(name for name in entities if name.endswith(kind.title()))
+        names = {
+            name: whole.removesuffix(kind.title()) + name if twice[name] > 1 else name for name in entities
+        }
+        text += [one(entity, names) for entity in entities.values()]
+    return "\n".join(text)
+
+
+def one(entity: Entity, names: dict[str, str]) -> str:
+    """One class."""
+    lines = [f"class {names[entity.name]}:"]
+    for name, told in entity.fields.items():
+        said = re.sub(r"\w+", lambda match: names.get(match[0], match[0]), told)
+        have = entity.versions[name]
+        since = (
+            ""
+            if have == entity.of
+            else f"  # {have[0]} to {have[-1]}"
+            if have[-1] < entity.of[-1]
+            else f"  # from {have[0]}"
+        )
+        lines.append(f"    {name}: {said}{since}")
+    return "\n".join(lines if entity.fields else [*lines, "    pass"]) + "\n"
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 if a file is not as it would be written.")
+def main(check: bool) -> None:
+    """Writes the types of messages."""
+    for kind, keys in (("request", APIS.keys() - OWN), ("response", ASKED)):
+        path = ROOT / "broker" / "protocol" / f"{kind}s.pyi"
+        text = written(kind, (ApiKey(key) for key in sorted(keys)))
+        if check and (not path.exists() or path.read_text() != text):
+            sys.exit(f"{path.relative_to(ROOT)} is not up to date: run `make docs`")
+        if not check:
+            path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
