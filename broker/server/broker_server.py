@@ -53,7 +53,7 @@ from broker.server.registration.identity import settle_identity
 from broker.server.registration.membership import Membership, await_first_metadata
 from broker.server.registration.session_file import SessionFile
 from broker.server.replication_service import ReplicationService
-from broker.server.stopping.controlled_shutdown import controlled_shutdown
+from broker.server.stopping.handover import hand_over_leadership
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.heap import HeapKeeper
 from broker.utils.scheduler import KafkaScheduler
@@ -442,7 +442,7 @@ class BrokerServer:
         self.replication.leadership.begin_stopping()
         if self._others() == 0:
             return
-        controlled_shutdown(
+        hand_over_leadership(
             self.config,
             self.broker_id,
             self._membership.broker_epoch(),

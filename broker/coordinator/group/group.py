@@ -47,7 +47,7 @@ TRANSITIONS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 }
 
 
-class InvalidTransition(Exception):
+class InvalidGroupTransition(Exception):
     """A defect of ours: the group was asked to go where the table does not lead."""
 
 
@@ -144,9 +144,9 @@ class Group:
         )
 
     def transition_to(self, state: GroupState, now: Moment) -> None:
-        """Raises :class:`InvalidTransition`."""
+        """Raises :class:`InvalidGroupTransition`."""
         if state not in TRANSITIONS[self.state]:
-            raise InvalidTransition(f"group {self.group_id}: {self.state.value} -> {state.value}")
+            raise InvalidGroupTransition(f"group {self.group_id}: {self.state.value} -> {state.value}")
         self.state = state
         self.state_timestamp_ms = now.wall_ms
 
