@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import Field, fields
 from typing import Any
 
-from broker.protocol.framing import read_uvarint, write_uvarint
 from broker.protocol.lengths import FIXED_BYTES, element_type
+from broker.protocol.primitives import read_uvarint, write_uvarint
 
 
 def without_unknown_tags(entity_type: Any, body: memoryview) -> bytes:

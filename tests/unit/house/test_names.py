@@ -5,8 +5,8 @@ from collections import defaultdict
 from pathlib import Path
 
 BROKER = Path(__file__).resolve().parents[3] / "broker"
-# A partition's state by the controller's machine, and as the controller tells it; readers of the wire and of records.
-TWINS = {"PartitionState", "Reader"}
+# A partition's state by the controller's machine, and as the controller tells it.
+TWINS = {"PartitionState"}
 
 
 def shared_names(root):
