@@ -24,7 +24,8 @@ from bench.guard.workloads.workload import create_topic
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
-from broker.protocol.framing import INT32, response_body_offset
+from broker.protocol.framing import response_body_offset
+from broker.protocol.primitives import INT32
 
 _TIMEOUT_S: Final = 600.0
 _ROOM: Final = 1 << 20

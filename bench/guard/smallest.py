@@ -16,8 +16,8 @@ from typing import Any, Final, get_args
 
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
-from broker.protocol.framing import INT32, write_uvarint
 from broker.protocol.lengths import element_type
+from broker.protocol.primitives import INT32, write_uvarint
 
 Path = tuple[str, ...]
 Fields = Mapping[str, Any]

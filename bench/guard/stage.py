@@ -25,7 +25,8 @@ from broker.network.processor import Processor
 from broker.network.request_channel import ConnectionInfo
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.framing import INT32, request_prefix, response_body_offset
+from broker.protocol.framing import request_prefix, response_body_offset
+from broker.protocol.primitives import INT32
 from broker.server.broker_server import BrokerServer
 from broker.zookeeper.embedded import EmbeddedStore
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.cluster.replica import UNKNOWN_OFFSET, ReplicaState
+from broker.cluster.replica import UNKNOWN_OFFSET, FollowerState
 from broker.protocol.errors import Errors, KafkaError
 
 
@@ -78,7 +78,7 @@ class NotEnoughReplicasError(KafkaError):
 
 def out_of_sync_replicas(
     isr: Iterable[int],
-    followers: Mapping[int, ReplicaState],
+    followers: Mapping[int, FollowerState],
     leader_end_offset: int,
     now_ms: int,
     max_lag_ms: int,
@@ -93,7 +93,7 @@ def out_of_sync_replicas(
     )
 
 
-def may_join(follower: ReplicaState, high_watermark: int, leader_epoch_start_offset: int) -> bool:
+def may_join(follower: FollowerState, high_watermark: int, leader_epoch_start_offset: int) -> bool:
     """Whether a follower holds all that is committed, and all from before this leader's term."""
     return follower.log_end_offset >= high_watermark and follower.log_end_offset >= leader_epoch_start_offset
 
@@ -102,7 +102,7 @@ def next_high_watermark(
     current: int,
     leader_end_offset: int,
     state: IsrState,
-    followers: Mapping[int, ReplicaState],
+    followers: Mapping[int, FollowerState],
     *,
     min_isr: int,
     now_ms: int,

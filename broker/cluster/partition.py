@@ -20,7 +20,7 @@ import structlog
 from broker.cluster import isr as isr_rule
 from broker.cluster.isr import IsrState, NotEnoughReplicasError, Shortage
 from broker.cluster.partition_state import NO_LEADER, PartitionState
-from broker.cluster.replica import ReplicaState
+from broker.cluster.replica import FollowerState
 from broker.log.log import AppendInfo, AppendOrigin, Log, LogRead
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import Clock
@@ -95,7 +95,7 @@ class Partition:
         self.adding_replicas: tuple[int, ...] = ()
         self.removing_replicas: tuple[int, ...] = ()
         self.isr = IsrState(frozenset())
-        self.followers: dict[int, ReplicaState] = {}
+        self.followers: dict[int, FollowerState] = {}
         self.is_leader = False
         self._term = 0  # counts how often this broker began to lead
         self._leader_epoch_start = 0
@@ -126,7 +126,7 @@ class Partition:
                 self.log.leader_epochs.assign(state.leader_epoch, end_offset, write=False)
             previous = self.followers if was_leader else {}
             self.followers = {
-                broker_id: previous.get(broker_id, ReplicaState(broker_id)).reset(
+                broker_id: previous.get(broker_id, FollowerState(broker_id)).reset(
                     now_ms,
                     in_isr=broker_id in self.isr.committed,
                     leader_end_offset=end_offset,

@@ -8,7 +8,7 @@ UNKNOWN_OFFSET = -1
 NEVER_MS = -(1 << 60)
 
 
-class ReplicaState(NamedTuple):
+class FollowerState(NamedTuple):
     """A snapshot; :meth:`after_fetch` gives the next. Kafka's ``Replica``. Times are monotonic milliseconds.
 
     ``last_caught_up_ms`` is the last time the follower had everything the leader had: the time of this fetch when it
@@ -25,14 +25,14 @@ class ReplicaState(NamedTuple):
 
     def after_fetch(
         self, fetch_offset: int, log_start_offset: int, now_ms: int, leader_end_offset: int, broker_epoch: int
-    ) -> ReplicaState:
+    ) -> FollowerState:
         """The state after a fetch from ``fetch_offset``, which acknowledges everything before it."""
         caught_up_ms = self.last_caught_up_ms
         if fetch_offset >= leader_end_offset:
             caught_up_ms = max(caught_up_ms, now_ms)
         elif fetch_offset >= self.last_fetch_leader_end_offset:
             caught_up_ms = max(caught_up_ms, self.last_fetch_ms)
-        return ReplicaState(
+        return FollowerState(
             self.broker_id,
             fetch_offset,
             log_start_offset,
@@ -44,7 +44,7 @@ class ReplicaState(NamedTuple):
 
     def reset(
         self, now_ms: int, *, in_isr: bool, leader_end_offset: int, keep_position: bool
-    ) -> ReplicaState:
+    ) -> FollowerState:
         """The state when a leader begins a term; one that led before keeps what the follower acknowledged.
 
         A member of the ISR has until the lag time to show itself; any other must catch up before it counts.

@@ -154,7 +154,7 @@ class ControllerContext:
         return self.partition_states.get(partition, PartitionState.NON_EXISTENT)
 
     def move_partition(self, partition: TopicPartition, target: PartitionState) -> None:
-        """Raises :class:`~broker.controller.rules.states.InvalidTransition`."""
+        """Raises :class:`~broker.controller.rules.states.StateChangeFailed`."""
         check_partition(partition, self.state(partition), target)
         if target is PartitionState.NON_EXISTENT:
             self.partition_states.pop(partition, None)
@@ -168,7 +168,7 @@ class ControllerContext:
         return self.replica_states.get(replica, ReplicaState.NON_EXISTENT)
 
     def move_replica(self, replica: Replica, target: ReplicaState) -> None:
-        """Raises :class:`~broker.controller.rules.states.InvalidTransition`."""
+        """Raises :class:`~broker.controller.rules.states.StateChangeFailed`."""
         check_replica(replica, self.replica_state(replica), target)
         if target is ReplicaState.NON_EXISTENT:
             self.replica_states.pop(replica, None)

@@ -15,7 +15,7 @@ Action = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class QueuedEvent:
     """``key`` names the kind; an event put with ``coalesce`` is dropped while its like is waiting."""
 
     key: Hashable
@@ -32,9 +32,9 @@ class EventQueue:
         self._clock = clock
         self._on_error = on_error
         self._lock = threading.Condition()  # lock order 62
-        self._events: deque[Event] = deque()
+        self._events: deque[QueuedEvent] = deque()
         self._waiting: set[Hashable] = set()
-        self._later: list[tuple[int, int, Event]] = []
+        self._later: list[tuple[int, int, QueuedEvent]] = []
         self._sequence = itertools.count()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -50,7 +50,7 @@ class EventQueue:
         with self._lock:
             if self._stopped:
                 return False
-            self._append(Event(key, action, coalesce))
+            self._append(QueuedEvent(key, action, coalesce))
             return True
 
     def put_later(self, delay_ms: int, key: Hashable, action: Action) -> None:
@@ -59,7 +59,9 @@ class EventQueue:
             if self._stopped:
                 return
             due_ms = self._clock.monotonic_ms() + delay_ms
-            heapq.heappush(self._later, (due_ms, next(self._sequence), Event(key, action, coalesce=False)))
+            heapq.heappush(
+                self._later, (due_ms, next(self._sequence), QueuedEvent(key, action, coalesce=False))
+            )
             self._lock.notify()
 
     def stop(self, last: Action) -> None:
@@ -70,12 +72,12 @@ class EventQueue:
             self._stopped = True
             self._events.clear()
             self._later.clear()
-            self._events.append(Event("stop", last, coalesce=False))
+            self._events.append(QueuedEvent("stop", last, coalesce=False))
             self._lock.notify()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _append(self, event: Event) -> None:
+    def _append(self, event: QueuedEvent) -> None:
         if event.coalesce:
             if event.key in self._waiting:
                 return
@@ -91,7 +93,7 @@ class EventQueue:
                 self._on_error(event.key, error)
             event = None  # what it was made of is not kept until the next one comes
 
-    def _next(self) -> Event | None:
+    def _next(self) -> QueuedEvent | None:
         with self._lock:
             while True:
                 now_ms = self._clock.monotonic_ms()

@@ -20,7 +20,7 @@ from broker.network.request_channel import ConnectionInfo, Payload, Request
 from broker.network.request_memory import RequestMemory
 from broker.network.request_times import RequestTimes
 from broker.protocol.errors import ProtocolError
-from broker.protocol.framing import INT32
+from broker.protocol.primitives import INT32
 from broker.utils.file_region import FileRegion
 
 Buffer = bytearray | mmap.mmap

@@ -28,7 +28,7 @@ _LONGEST_REST_NS: Final = 8_000_000
 _WHOLE: Final = 10  # bits: who never rests
 
 
-class Member(Protocol):
+class CrowdMember(Protocol):
     """A connection, as far as its place goes."""
 
     info: ConnectionInfo
@@ -36,7 +36,7 @@ class Member(Protocol):
     last_active_ms: int
 
 
-M = TypeVar("M", bound=Member)
+M = TypeVar("M", bound=CrowdMember)
 
 
 def rank(asked_ns: int, rested_ns: int) -> int:

@@ -1,4 +1,6 @@
-"""API keys and the version ranges advertised: the one table ApiVersions is answered from.
+"""API keys and the version ranges advertised: the one table of APIs, from which ApiVersions is answered.
+
+An API is one row here; the module of ``broker/server/apis`` that bears its name serves it.
 
 Ranges are Kafka 3.9's in ZooKeeper mode from the modern minimum on (Produce 3, Fetch 4). An API that is absent here
 is not advertised and answered by closing the connection, as Kafka does with unknown keys.

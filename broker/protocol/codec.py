@@ -23,11 +23,11 @@ from typing import Any, Literal, NamedTuple, get_args
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fields import Fields
-from broker.protocol.framing import INT32, write_uvarint
 from broker.protocol.lengths import FIXED_BYTES, NO_ARRAYS, Check, Survey, element_type, length_check
 from broker.protocol.listed import Listed
 from broker.protocol.one_body import Addressed
 from broker.protocol.pieces import Reader, entity_reader, read_in_pieces
+from broker.protocol.primitives import INT32, write_uvarint
 from broker.protocol.unknown_tags import without_unknown_tags
 from broker.utils.lean_import import import_lean
 

@@ -13,7 +13,8 @@ from struct import error as struct_error
 from typing import NamedTuple
 
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
-from broker.protocol.framing import MAX_TAGS, read_uvarint, response_prefix, skip_tags, write_uvarint
+from broker.protocol.framing import response_prefix
+from broker.protocol.primitives import MAX_TAGS, read_uvarint, skip_tags, write_uvarint
 from broker.utils.file_region import FileRegion
 
 FETCH = 1

@@ -14,7 +14,7 @@ from struct import error as struct_error
 from typing import TypeVar
 
 from broker.protocol.errors import ProtocolError, TooManyElements
-from broker.protocol.readers import FlexibleReader, Reader
+from broker.protocol.primitives import FlexibleReader, Reader
 
 TopicKey = uuid.UUID | str
 Partition = TypeVar("Partition")

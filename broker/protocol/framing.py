@@ -11,13 +11,11 @@ from typing import NamedTuple
 
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import ProtocolError
+from broker.protocol.primitives import INT32, skip_tags
 
-INT32 = Struct(">i")
 _REQUEST_PREFIX = Struct(">hhih")
 _RESPONSE_PREFIX = Struct(">ii")
 _RESPONSE_PREFIX_FLEXIBLE = Struct(">iiB")
-# Kafka's clients send at most a few tags; a header of kilobytes is not one of theirs.
-MAX_TAGS = 64
 
 
 class RequestHeader(NamedTuple):
@@ -55,46 +53,6 @@ def parse_request_header(frame: memoryview) -> RequestHeader:
     except Exception as error:
         raise ProtocolError(f"no request header in {bytes(frame[:16]).hex()}…: {error!r}") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
-
-
-def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
-    """The unsigned varint at ``position`` and the position after it (at most 5 bytes)."""
-    value = shift = 0
-    while True:
-        byte = view[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-        if shift > 28:
-            raise ProtocolError("varint longer than 5 bytes")
-
-
-def write_uvarint(value: int) -> bytes:
-    """The bytes of an unsigned varint."""
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def skip_tags(view: memoryview, position: int) -> int:
-    """The position after a tagged-field section."""
-    count, position = read_uvarint(view, position)
-    if count > MAX_TAGS:
-        raise ProtocolError(f"{count} tagged fields")
-    for _ in range(count):
-        _, position = read_uvarint(view, position)
-        size, position = read_uvarint(view, position)
-        position += size
-    if position > len(view):
-        raise ProtocolError("truncated tagged fields")
-    return position
 
 
 def response_prefix(api_key: int, api_version: int, correlation_id: int, body_size: int) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from broker.protocol.errors import ProtocolError
 from broker.protocol.fields import Entity
-from broker.protocol.framing import INT32, MAX_TAGS, read_uvarint, skip_tags
+from broker.protocol.primitives import INT32, MAX_TAGS, read_uvarint, skip_tags
 
 # As many elements are decoded without a break, in which no other thread runs: 0.2 ms, of ids 0.8.
 PIECE: Final = 1_000

@@ -14,8 +14,8 @@ from itertools import chain, pairwise
 from typing import Any, Final
 
 from broker.protocol.fields import Entity
-from broker.protocol.framing import INT32, write_uvarint
 from broker.protocol.lengths import LargeArray, element_type
+from broker.protocol.primitives import INT32, write_uvarint
 from broker.utils.lean_import import import_lean
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]

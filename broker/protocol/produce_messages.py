@@ -13,8 +13,14 @@ from struct import error as struct_error
 from typing import NamedTuple
 
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
-from broker.protocol.framing import read_uvarint, write_uvarint
-from broker.protocol.readers import FlexibleReader, Reader
+from broker.protocol.primitives import (
+    FlexibleReader,
+    Reader,
+    pack_compact_nullable_string,
+    pack_nullable_string,
+    read_uvarint,
+    write_uvarint,
+)
 
 _FLEXIBLE_FROM = 9
 _INT16 = Struct(">h")
@@ -143,8 +149,8 @@ def encode_produce_response(
             if version >= 8:
                 parts.append(_INT32.pack(len(outcome.record_errors)))
                 for at, text in outcome.record_errors:
-                    parts += (_INT32.pack(at), _legacy_string(text))
-                parts.append(_legacy_string(outcome.message))
+                    parts += (_INT32.pack(at), pack_nullable_string(text))
+                parts.append(pack_nullable_string(outcome.message))
     parts.append(_INT32.pack(throttle_ms))
     return b"".join(parts)
 
@@ -171,8 +177,8 @@ def _encode_flexible(
                 continue
             parts.append(write_uvarint(len(outcome.record_errors) + 1))
             for at, text in outcome.record_errors:
-                parts += (_INT32.pack(at), _compact_string(text), b"\0")
-            parts.append(_compact_string(outcome.message))
+                parts += (_INT32.pack(at), pack_compact_nullable_string(text), b"\0")
+            parts.append(pack_compact_nullable_string(outcome.message))
             parts.append(b"\0" if version < 10 or outcome.leader is None else leader_tag(0, *outcome.leader))
         parts.append(b"\0")
     parts.append(_INT32.pack(throttle_ms) + b"\0")
@@ -182,17 +188,3 @@ def _encode_flexible(
 def leader_tag(tag: int, leader_id: int, leader_epoch: int) -> bytes:
     """A tagged-field section whose one field is KIP-951's LeaderIdAndEpoch."""
     return _LEADER.pack(1, tag, 9, leader_id, leader_epoch, 0)
-
-
-def _legacy_string(value: str | None) -> bytes:
-    if value is None:
-        return b"\xff\xff"
-    data = value.encode()
-    return _INT16.pack(len(data)) + data
-
-
-def _compact_string(value: str | None) -> bytes:
-    if value is None:
-        return b"\0"
-    data = value.encode()
-    return write_uvarint(len(data) + 1) + data

@@ -10,8 +10,8 @@ from dataclasses import Field, fields
 from typing import Any
 
 from broker.protocol.fields import Entity
-from broker.protocol.framing import read_uvarint, write_uvarint
 from broker.protocol.lengths import FIXED_BYTES, element_type
+from broker.protocol.primitives import read_uvarint, write_uvarint
 
 
 def without_unknown_tags(entity_type: type[Entity], body: memoryview) -> bytes:

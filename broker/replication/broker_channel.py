@@ -17,6 +17,7 @@ from broker.config.endpoint import host_port
 from broker.protocol import codec, framing
 from broker.protocol.errors import ProtocolError
 from broker.protocol.fields import Fields
+from broker.protocol.primitives import INT32
 
 _FIRST_BYTES: Final = 16 * 1024
 _KEPT_BYTES: Final = 1 << 20
@@ -123,7 +124,7 @@ class BrokerChannel:
 
     def body_of(self, api_key: int, version: int, frame: memoryview) -> memoryview:
         """The body of the answer to the latest request. Raises ChannelError when ``frame`` answers another."""
-        (correlation_id,) = framing.INT32.unpack_from(frame)
+        (correlation_id,) = INT32.unpack_from(frame)
         if correlation_id != self._correlation_id:
             raise ChannelError(
                 f"broker at {self._address} answered request {correlation_id}, not {self._correlation_id}"
@@ -132,7 +133,7 @@ class BrokerChannel:
 
     def size_of(self, announced: bytearray) -> int:
         """The size of the answer that begins in ``announced``, without these 4 bytes. Raises ChannelError."""
-        (size,) = framing.INT32.unpack_from(announced)
+        (size,) = INT32.unpack_from(announced)
         if size < 4 or size > self._max_response_bytes:
             raise ChannelError(f"broker at {self._address} announced an answer of {size} bytes")
         return int(size)

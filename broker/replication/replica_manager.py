@@ -83,10 +83,10 @@ class ReplicaManager:
         return None if partition is None else partition.log
 
     def require_leader(self, topic_partition: TopicPartition, current_leader_epoch: int = -1) -> Partition:
-        """Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or an epoch error."""
+        """Raises KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER or an epoch error."""
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            raise self._absence(topic_partition)
+            raise self.absence(topic_partition)
         partition.require_leader(current_leader_epoch)
         return partition
 
@@ -128,7 +128,10 @@ class ReplicaManager:
     def offline_count(self) -> int:
         return len(self._offline)
 
-    def _absence(self, topic_partition: TopicPartition) -> KafkaError:
+    def absence(self, topic_partition: TopicPartition) -> KafkaError:
+        """Why a partition that is not here is not: KAFKA_STORAGE_ERROR, or NOT_LEADER_OR_FOLLOWER. Whether the cluster
+        has it at all is for who knows the metadata to say.
+        """
         if topic_partition in self._offline:
             return KafkaError(
                 Errors.KAFKA_STORAGE_ERROR, f"the log directory of {topic_partition} failed on this broker"
@@ -212,7 +215,7 @@ class ReplicaManager:
                 )
             partition = self._partitions.get(topic_partition)
             if partition is None:
-                raise self._absence(topic_partition)
+                raise self.absence(topic_partition)
             info, advanced, awaited, is_committed = partition.append_as_leader(
                 records, required_acks=required_acks, origin=origin
             )
@@ -330,7 +333,7 @@ class ReplicaManager:
         topic_partition = entry.topic_partition
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            raise self._absence(topic_partition)
+            raise self.absence(topic_partition)
         if partition.topic_id is not None and entry.topic_id.int and partition.topic_id != entry.topic_id:
             raise KafkaError(Errors.INCONSISTENT_TOPIC_ID)
         index = topic_partition.partition

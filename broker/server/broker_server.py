@@ -24,21 +24,23 @@ from broker.config.log_config import LogConfig
 from broker.config.problems import ConfigError
 from broker.controller.controller import KafkaController
 from broker.controller.topic_admin import TopicAdmin
+from broker.log import metrics as log_metrics
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.loading.load_progress import LoadProgress
 from broker.metrics.registry import Metrics
+from broker.network import metrics as network_metrics
 from broker.network.acceptor import BindError
 from broker.record.inspection import Depth
 from broker.replication.log_dir_failures import LogDirFailureHandler
 from broker.server import assembly, last_log_dir
+from broker.server import metrics as server_metrics
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import follow_brokers
 from broker.server.dynamic_config import DynamicConfigManager
-from broker.server.http.disk_stats import register_disk_stats
 from broker.server.http.http_endpoint import HttpEndpoint
-from broker.server.http.status import NOT_RUNNING, register_stats, running_status
+from broker.server.http.status import NOT_RUNNING, running_status
 from broker.server.lifecycle.broker_state import BrokerState, StateKeeper
 from broker.server.lifecycle.lifecycle_file import Lifecycle, LifecycleFile
 from broker.server.lifecycle.lifecycle_publisher import LifecyclePublisher
@@ -50,13 +52,13 @@ from broker.server.registration.deposition import await_deposition_after_crash
 from broker.server.registration.identity import settle_identity
 from broker.server.registration.membership import Membership, await_first_metadata
 from broker.server.registration.session_file import SessionFile
-from broker.server.registration.session_stats import register_session_stats
 from broker.server.replication_service import ReplicationService
-from broker.server.stopping.controlled_shutdown import controlled_shutdown
+from broker.server.stopping.handover import hand_over_leadership
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.heap import HeapKeeper
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
+from broker.zookeeper import metrics as zookeeper_metrics
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Cancelled, Store, StoreError
 
@@ -377,20 +379,21 @@ class BrokerServer:
         )
         steps.undo_by("Healthcheck", healthcheck.shutdown)
         healthcheck.startup()
-        register_disk_stats(self.metrics, self.log_manager, self.replica_manager)
-        register_session_stats(
+        self._register_stats()
+
+    def _register_stats(self) -> None:
+        """Kafka's registerStats, the last step: each package tells its own."""
+        replicas = self.replica_manager
+        network_metrics.register_metrics(self.metrics, self._sockets)
+        log_metrics.register_metrics(
+            self.metrics, self.log_manager, lambda: [partition.log for partition in replicas.partitions()]
+        )
+        self.replication.register_metrics(self.metrics)
+        zookeeper_metrics.register_metrics(
             self.metrics, self.store.store, self.config.int("zookeeper.session.timeout.ms")
         )
-        register_stats(
-            self.metrics,
-            self.keeper,
-            self.replica_manager,
-            self.metadata_cache,
-            self._sockets,
-            self._pool,
-            self._apis,
-            lambda: self.replication.fetchers.partition_count,
-            self.replication.throttled_rates,
+        server_metrics.register_metrics(
+            self.metrics, self.keeper, self.metadata_cache, self._pool, self._apis
         )
 
     def _advertised(self) -> list[Endpoint]:
@@ -439,7 +442,7 @@ class BrokerServer:
         self.replication.leadership.begin_stopping()
         if self._others() == 0:
             return
-        controlled_shutdown(
+        hand_over_leadership(
             self.config,
             self.broker_id,
             self._membership.broker_epoch(),

@@ -8,6 +8,7 @@ from functools import partial
 from broker.cluster.partition import IsrChange
 from broker.config.broker_config import BrokerConfig
 from broker.log.log_manager import LogManager
+from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
 from broker.replication.alter_partition_manager import AlterPartitionManager
 from broker.replication.fetcher import ReplicaFetcher
@@ -15,6 +16,7 @@ from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.fetcher_parts import FetcherParts, Invite
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership, LeadershipListener
+from broker.replication.metrics import register_metrics
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
 from broker.server import assembly
@@ -89,9 +91,8 @@ class ReplicationService:
         self._leader_quota.limit = config.int("leader.replication.throttled.rate")
         self._follower_quota.limit = config.int("follower.replication.throttled.rate")
 
-    def throttled_rates(self) -> tuple[float, float]:
-        """Bytes a second that throttled replicas take, as leaders and as followers."""
-        return self._leader_quota.rate(), self._follower_quota.rate()
+    def register_metrics(self, metrics: Metrics) -> None:
+        register_metrics(metrics, self.replica_manager, self.fetchers, self._follower_quota)
 
     def startup(self, scheduler: KafkaScheduler) -> None:
         """Begins the periodic tasks: ISR expiration and the high watermark checkpoint."""

@@ -44,7 +44,7 @@ class Sizes(NamedTuple):
     free: int
 
 
-class Moment(NamedTuple):
+class HeapSample(NamedTuple):
     """One look: ``now_s`` on a clock that only goes on, ``cpu_s`` of the whole process since its start."""
 
     now_s: float
@@ -63,10 +63,10 @@ class TrimPolicy:
     resident_low: int
     _free_low: int = 0
     _last_s: float | None = None
-    _last_look: Moment | None = None
+    _last_look: HeapSample | None = None
     _wanted_since_s: float | None = None
 
-    def is_due(self, moment: Moment) -> bool:
+    def is_due(self, moment: HeapSample) -> bool:
         """Whether to trim now. Every look must be told."""
         before, self._last_look = self._last_look, moment
         if before is None:
@@ -93,7 +93,7 @@ class TrimPolicy:
         return sizes.free >= WORTH_BYTES and sizes.resident - self.resident_low >= WORTH_BYTES
 
 
-def _is_calm(before: Moment | None, moment: Moment) -> bool:
+def _is_calm(before: HeapSample | None, moment: HeapSample) -> bool:
     if before is None or moment.now_s <= before.now_s:
         return False
     return (moment.cpu_s - before.cpu_s) / (moment.now_s - before.now_s) < CALM_SHARE
@@ -144,7 +144,7 @@ class HeapKeeper:
         if heap is None:
             return
         before = heap.sizes()
-        if not self._policy.is_due(Moment(time.monotonic(), time.process_time(), before)):
+        if not self._policy.is_due(HeapSample(time.monotonic(), time.process_time(), before)):
             return
         began_ns = time.perf_counter_ns()
         heap.trim()

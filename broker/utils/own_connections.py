@@ -17,7 +17,7 @@ _ACKED_RECEIVED = struct.Struct("=QQ")  # tcpi_bytes_acked, tcpi_bytes_received
 _ACKED_AT = 120
 
 
-class Traffic(NamedTuple):
+class ConnectionTotals(NamedTuple):
     """Bytes sent (and acknowledged by the peer's kernel) and received, and connections opened."""
 
     bytes: int
@@ -30,7 +30,7 @@ class OwnConnections:
     def __init__(self) -> None:
         self._bytes: dict[str, int] = {}  # by the socket's inode
 
-    def look(self) -> Traffic:
+    def look(self) -> ConnectionTotals:
         """All since the process began. Raises OSError without /proc."""
         listening: set[int] = set()
         found: dict[str, tuple[int, int]] = {}
@@ -42,7 +42,7 @@ class OwnConnections:
             except OSError:  # closed meanwhile, or not connected
                 continue
         self._bytes |= {inode: count for inode, (port, count) in found.items() if port not in listening}
-        return Traffic(sum(self._bytes.values()), len(self._bytes))
+        return ConnectionTotals(sum(self._bytes.values()), len(self._bytes))
 
 
 def _examine(fd: int, inode: str, listening: set[int], found: dict[str, tuple[int, int]]) -> None:

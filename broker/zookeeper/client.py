@@ -27,7 +27,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from broker.zookeeper.acl import Acl
 from broker.zookeeper.connect_string import parse_connect_string
-from broker.zookeeper.kazoo_connection import Connection
+from broker.zookeeper.kazoo_connection import KazooConnection
 from broker.zookeeper.kazoo_handler import Handler, LastWarning
 from broker.zookeeper.kazoo_values import to_acl, to_kazoo_acl, to_stat, to_store_error
 from broker.zookeeper.multi_read import MultiRead
@@ -317,7 +317,7 @@ class ZooKeeperStore:
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
             logger=logger,
         )
-        Connection(client)
+        KazooConnection(client)
         client.add_listener(lambda state: self._events.put(partial(self._on_state, state)))
         return client
 

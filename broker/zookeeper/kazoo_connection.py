@@ -16,7 +16,7 @@ from kazoo.protocol.serialization import ReplyHeader
 _NONSENSE = (struct.error, ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
 
-class Connection(ConnectionHandler):
+class KazooConnection(ConnectionHandler):
     """Installs itself as the ``client``'s, which must not have been started."""
 
     def __init__(self, client: KazooClient) -> None:

@@ -38,7 +38,7 @@ class Session(NamedTuple):
         return f"0x{self.session_id & (1 << 64) - 1:x}"
 
 
-class Outcome(Enum):
+class SessionEnd(Enum):
     """ENDED: it was alive and now is not. GONE: it had ended before, or never was. UNREACHABLE: nobody could say."""
 
     ENDED = "ended"
@@ -46,14 +46,14 @@ class Outcome(Enum):
     UNREACHABLE = "unreachable"
 
 
-def end_session(session: Session, timeout_s: float) -> Outcome:
+def end_session(session: Session, timeout_s: float) -> SessionEnd:
     """Tries the servers in turn until one answers or the time is over. Looking up a host's name may take longer."""
     try:
         addresses = server_addresses(session.servers)
     except ValueError:
-        return Outcome.UNREACHABLE
+        return SessionEnd.UNREACHABLE
     if not addresses:
-        return Outcome.UNREACHABLE
+        return SessionEnd.UNREACHABLE
     deadline = time.monotonic() + timeout_s
     patience_s = _FIRST_PATIENCE_S
     # Not all dead brokers' commands ask the same server first.
@@ -63,7 +63,7 @@ def end_session(session: Session, timeout_s: float) -> Outcome:
         for address in addresses[shift:] + addresses[:shift]:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                return Outcome.UNREACHABLE
+                return SessionEnd.UNREACHABLE
             try:
                 outcome = _ask(address, session, min(patience_s, left_s))
             except _AskedError:
@@ -72,7 +72,7 @@ def end_session(session: Session, timeout_s: float) -> Outcome:
                 continue
             else:
                 # The answer to our first request may have been lost with its connection.
-                return Outcome.ENDED if asked_before else outcome
+                return SessionEnd.ENDED if asked_before else outcome
         patience_s *= 2
         time.sleep(min(_PAUSE_S, max(deadline - time.monotonic(), 0)))
 
@@ -81,7 +81,7 @@ class _AskedError(Exception):
     """The server was told to close the session and did not answer that."""
 
 
-def _ask(address: tuple[str, int], session: Session, patience_s: float) -> Outcome:
+def _ask(address: tuple[str, int], session: Session, patience_s: float) -> SessionEnd:
     """One server's word. Raises OSError, ValueError or struct.error for one that is away or talks nonsense."""
     # A standalone broker, and a deregistration that finds nothing to do, go without.
     from kazoo.protocol.serialization import Close, Connect, ReplyHeader
@@ -92,7 +92,7 @@ def _ask(address: tuple[str, int], session: Session, patience_s: float) -> Outco
         _send(connection, request.serialize())
         granted, _ = Connect.deserialize(_receive(connection), 0)
         if granted.time_out <= 0:  # there is no such session
-            return Outcome.GONE
+            return SessionEnd.GONE
         if granted.session_id != session.session_id:
             raise ValueError(f"asked for session {session}, got 0x{granted.session_id:x}")
         _send(connection, _REQUEST_HEADER.pack(_XID, Close.type) + Close.serialize())
@@ -102,7 +102,7 @@ def _ask(address: tuple[str, int], session: Session, patience_s: float) -> Outco
             raise _AskedError from error
         if reply.xid != _XID or reply.err != 0:
             raise ValueError(f"closing session {session} was answered by error {reply.err} (xid {reply.xid})")
-        return Outcome.ENDED
+        return SessionEnd.ENDED
 
 
 def _send(connection: socket.socket, payload: bytes | bytearray) -> None:

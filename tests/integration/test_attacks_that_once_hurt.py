@@ -21,7 +21,7 @@ import pytest
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
-from broker.protocol.framing import write_uvarint
+from broker.protocol.primitives import write_uvarint
 from broker.record.batch import assemble
 from broker.record.header import MAGIC, BatchHeader
 from rig.brokers import HOST

@@ -13,7 +13,7 @@ import pytest
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
-from broker.protocol.framing import write_uvarint
+from broker.protocol.primitives import write_uvarint
 from rig.brokers import HOST
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient, stranger

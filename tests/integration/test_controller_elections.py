@@ -10,7 +10,7 @@ from broker.config.endpoint import Endpoint
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper.session_end import Outcome, end_session
+from broker.zookeeper.session_end import SessionEnd, end_session
 from broker.zookeeper.znodes import LeaderRecoveryState
 from rig.wait import wait_until
 from tests.support.controller_world import SETTINGS, T0, T1, active, alter, registration
@@ -42,7 +42,7 @@ def test_another_broker_takes_over_at_once_when_the_controller_stops(zk_world):
 
 def test_a_controller_whose_session_expired_resigns_and_may_be_elected_again(zk_world):
     one = active(zk_world.node(1))
-    assert end_session(one.store.session, 30) is Outcome.ENDED
+    assert end_session(one.store.session, 30) is SessionEnd.ENDED
     wait_until(lambda: one.active == [True, False], 60)
     assert not one.controller.is_active
     wait_until(lambda: one.register() is None, 30, what="a new session")

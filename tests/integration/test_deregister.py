@@ -14,7 +14,7 @@ from broker.server.registration.session_file import SessionFile
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.session_end import Outcome, end_session
+from broker.zookeeper.session_end import SessionEnd, end_session
 from rig.brokers import BrokerProcess, Cluster
 from rig.landline_broker import COMMAND, REPOSITORY, LandlineBroker
 from rig.topics import create_topic
@@ -77,15 +77,15 @@ def test_all_of_a_sessions_nodes_go_at_once_and_no_others(sessions) -> None:
     for store, name in ((dead, "a"), (dead, "b"), (other, "c")):
         store.store.create(f"/{name}", ephemeral=True)
     session = dead.store.session
-    assert end_session(session, 60.0) is Outcome.ENDED
+    assert end_session(session, 60.0) is SessionEnd.ENDED
     assert [other.store.exists(f"/{name}") is not None for name in "abc"] == [False, False, True]
-    assert end_session(session._replace(session_id=12345), 60.0) is Outcome.GONE
+    assert end_session(session._replace(session_id=12345), 60.0) is SessionEnd.GONE
 
 
 def test_nobody_ends_a_session_without_its_password(sessions) -> None:
     alive = sessions()
     alive.store.create("/a", ephemeral=True)
-    assert end_session(alive.store.session._replace(password=bytes(16)), 60.0) is Outcome.GONE
+    assert end_session(alive.store.session._replace(password=bytes(16)), 60.0) is SessionEnd.GONE
     assert alive.store.exists("/a").ephemeral_owner == alive.session_id
 
 
@@ -136,7 +136,7 @@ def test_a_broker_that_lives_is_left_alone_frozen_or_not(zookeeper: ZooKeeperSer
             assert f"its process {broker.process.pid} runs" in line
         broker.thaw()
         assert broker.view().controller_id == 1
-        assert end_session(noted.session, 60.0) is Outcome.ENDED, "it was alive until now"
+        assert end_session(noted.session, 60.0) is SessionEnd.ENDED, "it was alive until now"
 
 
 def test_a_session_lasts_as_long_as_the_config_says(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_the_next_process_of_a_killed_broker_is_left_alone(
         broker.start()
         assert "broker_not_deregistered" in deregister(broker)
         assert dead is not None
-        assert end_session(dead.session, 60.0) is Outcome.GONE, "its successor has ended it"
+        assert end_session(dead.session, 60.0) is SessionEnd.GONE, "its successor has ended it"
         assert "predecessors_session_ended" in broker.log_text()
         assert broker.view().controller_id == 1
 

@@ -14,7 +14,7 @@ from broker.server.registration.session_file import SessionFile
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
-from broker.zookeeper.session_end import Outcome, end_session
+from broker.zookeeper.session_end import SessionEnd, end_session
 from broker.zookeeper.store import Cancelled, Create
 from rig.wait import wait_until
 
@@ -66,7 +66,7 @@ def test_after_an_expired_session_the_broker_registers_anew(sessions):
     check = healthcheck(cluster, epochs)
     check.startup()
     for times in (2, 3):
-        assert end_session(cluster.store.session, 30) is Outcome.ENDED
+        assert end_session(cluster.store.session, 30) is SessionEnd.ENDED
         wait_until(lambda wanted=times: len(epochs) == wanted, 60)
         assert other.broker(1).epoch == epochs[-1]
     assert epochs == sorted(set(epochs))

@@ -14,7 +14,7 @@ from broker.zookeeper.acl import Acl
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.connect_string import parse_connect_string
 from broker.zookeeper.embedded import EmbeddedStore
-from broker.zookeeper.session_end import Outcome, end_session
+from broker.zookeeper.session_end import SessionEnd, end_session
 from broker.zookeeper.store import (
     ANY_VERSION,
     BadVersionError,
@@ -209,7 +209,7 @@ def test_an_expired_session_is_followed_by_a_new_one_with_its_watches(own_zookee
     first = store.session_id
     store.create("/me", ephemeral=True)
     store.watch_data("/other", fired.release)
-    assert end_session(store.session, 30) is Outcome.ENDED
+    assert end_session(store.session, 30) is SessionEnd.ENDED
     wait_until(lambda: SessionEvent.EXPIRED in events and events[-1] is SessionEvent.CONNECTED, 60)
     assert store.session_id not in {0, first}
     wait_until(lambda: other.exists("/me") is None, 30)

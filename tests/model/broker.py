@@ -35,7 +35,8 @@ from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.metadata_cache import MetadataCache
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.znodes import BrokerRegistration
-from tests.model.wires import Clock, NoTimer, Outgoing, Request, over_the_wire
+from tests.model.wires import NoTimer, Outgoing, Request, over_the_wire
+from tests.support.clocks import ManualClock
 from tests.support.logs import contents
 
 TP = TopicPartition("t", 0)
@@ -90,7 +91,7 @@ class SteppedFetcher(ReplicaFetcher):
     def is_stopped(self) -> bool:
         return self._machine.is_stopped
 
-    def ask(self, clock: Clock) -> bytes | None:
+    def ask(self, clock: ManualClock) -> bytes | None:
         """The next request, None when nothing is followed. What was asked before, is given up.
 
         As long as the threadless part of the real fetcher would go on by itself, it does.
@@ -175,7 +176,7 @@ class ModelBroker:
         self,
         broker_id: int,
         directory: Path,
-        clock: Clock,
+        clock: ManualClock,
         peer: Callable[[int], ModelBroker],
         present_topic_id: Callable[[str], uuid.UUID | None],
     ) -> None:

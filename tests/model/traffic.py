@@ -13,7 +13,8 @@ from broker.protocol.errors import Errors
 from broker.record.batch import Record, build_batch, read_records
 from tests.model.broker import TP, FetchInFlight, ModelBroker
 from tests.model.ledger import Ledger
-from tests.model.wires import Clock, Outgoing
+from tests.model.wires import Outgoing
+from tests.support.clocks import ManualClock
 
 BROKERS = (1, 2, 3)
 
@@ -35,7 +36,7 @@ class Traffic:
     def __init__(
         self, directory: Path, present_topic_id: Callable[[str], UUID | None], *, unclean: bool
     ) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.ledger = Ledger()
         self.messages = Messages()
         self.unclean = unclean

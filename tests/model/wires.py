@@ -90,19 +90,6 @@ class NoTimer:
         return SimpleNamespace(cancel=lambda: None)
 
 
-class Clock:
-    """One clock for all brokers, moved by the model."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-
 class Request:
     """What fetch's handler uses of a network Request: the answer is kept instead of sent."""
 

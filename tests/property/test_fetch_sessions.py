@@ -15,7 +15,7 @@ from broker.replication.delayed_fetch import FetchEntry
 from broker.replication.follower_session import FollowerSession, Key
 from broker.server.fetch_sessions import Asked, FetchSessionCache, Wanted
 from broker.utils.topic_partition import TopicPartition
-from tests.support.group_fakes import ManualClock
+from tests.support.clocks import ManualClock
 
 TOPICS = [uuid.UUID(int=number) for number in (1, 2)]
 keys = st.tuples(st.sampled_from(TOPICS), st.integers(0, 2))

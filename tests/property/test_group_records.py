@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from broker.coordinator.group.loader import Replay
 from broker.coordinator.group.partitioning import partition_for
-from broker.coordinator.group.primitives import MalformedRecord
 from broker.coordinator.group.records import (
     GroupKey,
     GroupRecord,
+    MalformedRecord,
     MemberRecord,
     OffsetAndMetadata,
     OffsetKey,

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.config.log_config import LogConfig
 from broker.record.batch import Record, build_batch, iter_batches, read_records
-from tests.support.logs import TP, ManualClock, batch, contents, open_log
+from tests.support.clocks import ManualClock
+from tests.support.logs import TP, batch, contents, open_log
 
 PRODUCER = 7
 

@@ -22,7 +22,7 @@ from broker.log.log_manager import LogManager
 from broker.record.batch import Record, build_batch
 from broker.record.header import iter_batches
 from broker.utils.topic_partition import TopicPartition
-from tests.support.logs import ManualClock
+from tests.support.clocks import ManualClock
 from tests.support.recorded_disk import Recorder
 
 DIRECTORY = "d"

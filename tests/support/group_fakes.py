@@ -24,23 +24,13 @@ from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.record.header import set_offset_and_epoch
 from broker.utils.timer import TimerEntry
 from broker.utils.topic_partition import TopicPartition
+from tests.support.clocks import ManualClock
 
 START_MONOTONIC_MS = 1_000_000
 START_WALL_MS = 1_700_000_000_000
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 RANGE = (("range", b"range-metadata"),)
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.passed_ms = 0
-
-    def wall_ms(self) -> int:
-        return START_WALL_MS + self.passed_ms
-
-    def monotonic_ms(self) -> int:
-        return START_MONOTONIC_MS + self.passed_ms
 
 
 class ManualTimer:
@@ -57,7 +47,7 @@ class ManualTimer:
         bucket: set[TimerEntry] = set()
         entry = TimerEntry(callback, bucket)
         bucket.add(entry)
-        due_ms = self._clock.passed_ms + max(delay_ms, 0)
+        due_ms = self._clock.now_ms + max(delay_ms, 0)
         heapq.heappush(self._entries, (due_ms, next(self._sequence), entry, bucket))
         return entry
 
@@ -66,14 +56,14 @@ class ManualTimer:
         return sum(bool(bucket) for _, _, _, bucket in self._entries)
 
     def advance(self, duration_ms: int) -> None:
-        end_ms = self._clock.passed_ms + duration_ms
+        end_ms = self._clock.now_ms + duration_ms
         while self._entries and self._entries[0][0] <= end_ms:
             due_ms, _, entry, bucket = heapq.heappop(self._entries)
-            self._clock.passed_ms = max(self._clock.passed_ms, due_ms)
+            self._clock.now_ms = max(self._clock.now_ms, due_ms)
             if bucket:
                 bucket.clear()
                 entry.callback()
-        self._clock.passed_ms = end_ms
+        self._clock.now_ms = end_ms
 
 
 class ManualScheduler:
@@ -204,7 +194,7 @@ class Harness:
     GROUP = "g1"
 
     def __init__(self, partitions: int = 1, *, elect: bool = True, **config: object) -> None:
-        self.clock = ManualClock()
+        self.clock = ManualClock(START_MONOTONIC_MS, START_WALL_MS - START_MONOTONIC_MS)
         self.timer = ManualTimer(self.clock)
         self.scheduler = ManualScheduler()
         self.appender = FakeAppender()

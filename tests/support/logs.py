@@ -15,29 +15,9 @@ from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
+from tests.support.clocks import ManualClock
 
 TP = TopicPartition("t", 0)
-
-
-class ManualClock:
-    """A clock that a test moves."""
-
-    def __init__(self, now_ms: int = 1_000_000) -> None:
-        self.now_ms = now_ms
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-
-class TickingClock(ManualClock):
-    """A second later at every look: nothing that is told now and then is left untold."""
-
-    def monotonic_ms(self) -> int:
-        self.now_ms += 1000
-        return self.now_ms
 
 
 def open_log(

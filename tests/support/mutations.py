@@ -15,7 +15,7 @@ from broker.cluster import isr as isr_rule
 from broker.cluster.isr import IsrState
 from broker.cluster.partition import Awaited, Partition
 from broker.cluster.partition_state import PartitionState
-from broker.cluster.replica import ReplicaState
+from broker.cluster.replica import FollowerState
 from broker.controller.rules import leader_selector
 from broker.log.log_files import LogFiles
 from broker.protocol.errors import Errors, KafkaError
@@ -100,7 +100,7 @@ def _no_controller_expected(_original: Any) -> Any:
 
 
 def _join_at_the_mark(_original: Any) -> Any:
-    def may_join(follower: ReplicaState, high_watermark: int, _leader_epoch_start_offset: int) -> bool:
+    def may_join(follower: FollowerState, high_watermark: int, _leader_epoch_start_offset: int) -> bool:
         return follower.log_end_offset >= high_watermark
 
     return may_join

@@ -30,7 +30,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class IsrDecision:
     """An error, or the state to be written; NONE without a state: it is so already."""
 
     error: Errors
@@ -44,29 +44,29 @@ def judge(
     broker_epochs: Mapping[int, int],
     *,
     knows_ineligible: bool,
-) -> Verdict:
+) -> IsrDecision:
     """Decides on one partition, from the controller's state of it and the replicas that are online.
 
     ``knows_ineligible``: versions before 2 have OPERATION_NOT_ATTEMPTED for a member that is dead or reborn.
     """
     if state is None:
-        return Verdict(Errors.UNKNOWN_TOPIC_OR_PARTITION)
+        return IsrDecision(Errors.UNKNOWN_TOPIC_OR_PARTITION)
     if proposal.leader_epoch > state.leader_epoch or proposal.partition_epoch > state.partition_epoch:
-        return Verdict(Errors.NOT_CONTROLLER)  # another controller has written: this one is behind
+        return IsrDecision(Errors.NOT_CONTROLLER)  # another controller has written: this one is behind
     if proposal.leader_epoch < state.leader_epoch:
-        return Verdict(Errors.FENCED_LEADER_EPOCH)
+        return IsrDecision(Errors.FENCED_LEADER_EPOCH)
     if proposal.broker_id != state.leader:
-        return Verdict(Errors.INVALID_REQUEST)
+        return IsrDecision(Errors.INVALID_REQUEST)
     if set(proposal.isr) == set(state.isr) and proposal.recovery_state is state.recovery_state:
-        return Verdict(Errors.NONE)
+        return IsrDecision(Errors.NONE)
     if proposal.partition_epoch < state.partition_epoch:
-        return Verdict(Errors.INVALID_UPDATE_VERSION)
+        return IsrDecision(Errors.INVALID_UPDATE_VERSION)
     if not _is_sound(proposal, state):
-        return Verdict(Errors.INVALID_REQUEST)
+        return IsrDecision(Errors.INVALID_REQUEST)
     if any(not _is_eligible(member, epoch, live, broker_epochs) for member, epoch in proposal.isr.items()):
-        return Verdict(Errors.INELIGIBLE_REPLICA if knows_ineligible else Errors.OPERATION_NOT_ATTEMPTED)
+        return IsrDecision(Errors.INELIGIBLE_REPLICA if knows_ineligible else Errors.OPERATION_NOT_ATTEMPTED)
     new_state = replace(state, isr=tuple(proposal.isr), recovery_state=proposal.recovery_state)
-    return Verdict(Errors.NONE, new_state)
+    return IsrDecision(Errors.NONE, new_state)
 
 
 def _is_sound(proposal: Proposal, state: LeaderAndIsr) -> bool:

@@ -73,20 +73,22 @@ REPLICA_PREDECESSORS: Mapping[ReplicaState, frozenset[ReplicaState]] = {
 }
 
 
-class InvalidTransition(Exception):
-    """A state was to follow one that it may not follow: a defect of the controller."""
+class StateChangeFailed(Exception):
+    """A state was to follow one that it may not follow: a defect of the controller. Kafka's
+    StateChangeFailedException.
+    """
 
 
 def check_partition(partition: TopicPartition, before: PartitionState, after: PartitionState) -> None:
-    """Raises :class:`InvalidTransition`."""
+    """Raises :class:`StateChangeFailed`."""
     if before not in PARTITION_PREDECESSORS[after]:
-        raise InvalidTransition(f"partition {partition} is {before.value} and cannot become {after.value}")
+        raise StateChangeFailed(f"partition {partition} is {before.value} and cannot become {after.value}")
 
 
 def check_replica(replica: Replica, before: ReplicaState, after: ReplicaState) -> None:
-    """Raises :class:`InvalidTransition`."""
+    """Raises :class:`StateChangeFailed`."""
     if before not in REPLICA_PREDECESSORS[after]:
-        raise InvalidTransition(
+        raise StateChangeFailed(
             f"replica of {replica.topic_partition} on broker {replica.broker_id} is {before.value} "
             f"and cannot become {after.value}"
         )

@@ -15,8 +15,7 @@ from typing import Final
 from broker.coordinator.group.member import NEW_MEMBER_JOIN_TIMEOUT_MS, Member
 from broker.coordinator.group.messages import JoinCallback, JoinedMember, JoinResult, Moment
 from broker.coordinator.group.offsets import GroupOffsets
-from broker.coordinator.group.primitives import MalformedRecord
-from broker.coordinator.group.records import GroupRecord, subscribed_topics
+from broker.coordinator.group.records import GroupRecord, MalformedRecord, subscribed_topics
 from broker.coordinator.group.weights import assignments_weight, group_weight, pending_weight, words_weight
 from broker.protocol.errors import Errors
 
@@ -47,7 +46,7 @@ TRANSITIONS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 }
 
 
-class InvalidTransition(Exception):
+class InvalidGroupTransition(Exception):
     """A defect of ours: the group was asked to go where the table does not lead."""
 
 
@@ -144,9 +143,9 @@ class Group:
         )
 
     def transition_to(self, state: GroupState, now: Moment) -> None:
-        """Raises :class:`InvalidTransition`."""
+        """Raises :class:`InvalidGroupTransition`."""
         if state not in TRANSITIONS[self.state]:
-            raise InvalidTransition(f"group {self.group_id}: {self.state.value} -> {state.value}")
+            raise InvalidGroupTransition(f"group {self.group_id}: {self.state.value} -> {state.value}")
         self.state = state
         self.state_timestamp_ms = now.wall_ms
 

@@ -18,7 +18,6 @@ from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.commits import CommitRequest
 from broker.coordinator.group.describe import UNKNOWN_GROUP, FetchedOffset, GroupDescription, GroupOverview
 from broker.coordinator.group.group import Group
-from broker.coordinator.group.group_metrics import register_metrics
 from broker.coordinator.group.loader import ReadableLog
 from broker.coordinator.group.memory import Admission, GroupMemory
 from broker.coordinator.group.messages import (
@@ -32,6 +31,7 @@ from broker.coordinator.group.messages import (
     SyncRequest,
     SyncResult,
 )
+from broker.coordinator.group.metrics import register_metrics
 from broker.coordinator.group.offsets_log import Appender, OffsetsLog
 from broker.coordinator.group.ownership import Ownership
 from broker.coordinator.group.partitioning import partition_for

@@ -11,10 +11,10 @@ from typing import Final, Protocol
 import structlog
 
 from broker.coordinator.group.offsets import CommittedOffset
-from broker.coordinator.group.primitives import MalformedRecord
 from broker.coordinator.group.records import (
     GroupKey,
     GroupRecord,
+    MalformedRecord,
     OffsetKey,
     decode_group_value,
     decode_key,

@@ -16,16 +16,19 @@ job.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import wraps
+from typing import Final, NamedTuple, TypeVar
 
-from broker.coordinator.group.primitives import (
-    MalformedRecord,
+from broker.protocol.errors import ProtocolError
+from broker.protocol.primitives import (
+    INT16,
+    INT32,
+    INT64,
+    FlexibleReader,
     Reader,
     pack_bytes,
-    pack_int16,
-    pack_int32,
-    pack_int64,
     pack_nullable_string,
     pack_string,
 )
@@ -38,9 +41,14 @@ _GROUP_KEY_VERSION: Final = 2
 _HIGHEST_VALUE_VERSION: Final = 4
 _FLEXIBLE_FROM: Final = 4
 # Written for every commit, so in as few calls as it takes.
+T = TypeVar("T")
 _KEY: Final = struct.Struct(">hh")
 _OFFSET_V1: Final = struct.Struct(">hqh")
 _OFFSET_V3: Final = struct.Struct(">hqih")
+
+
+class MalformedRecord(ValueError):
+    """The bytes are no such record: truncated, a length that is none, or text that is not UTF-8."""
 
 
 class OffsetKey(NamedTuple):
@@ -101,15 +109,15 @@ def encode_offset_key(group_id: str, partition: TopicPartition) -> bytes:
         (
             _KEY.pack(_OFFSET_KEY_VERSIONS[-1], len(group)),
             group,
-            pack_int16(len(topic)),
+            INT16.pack(len(topic)),
             topic,
-            pack_int32(partition.partition),
+            INT32.pack(partition.partition),
         )
     )
 
 
 def encode_group_key(group_id: str) -> bytes:
-    return pack_int16(_GROUP_KEY_VERSION) + pack_string(group_id)
+    return INT16.pack(_GROUP_KEY_VERSION) + pack_string(group_id)
 
 
 def encode_offset_value(value: OffsetAndMetadata) -> bytes:
@@ -117,21 +125,21 @@ def encode_offset_value(value: OffsetAndMetadata) -> bytes:
     metadata = value.metadata.encode()
     if value.expire_timestamp_ms is None:
         head = _OFFSET_V3.pack(3, value.offset, value.leader_epoch, len(metadata))
-        return head + metadata + pack_int64(value.commit_timestamp_ms)
+        return head + metadata + INT64.pack(value.commit_timestamp_ms)
     head = _OFFSET_V1.pack(1, value.offset, len(metadata))
-    return head + metadata + pack_int64(value.commit_timestamp_ms) + pack_int64(value.expire_timestamp_ms)
+    return head + metadata + INT64.pack(value.commit_timestamp_ms) + INT64.pack(value.expire_timestamp_ms)
 
 
 def encode_group_value(group: GroupRecord) -> bytes:
     """Version 3."""
     return (
-        pack_int16(3)
+        INT16.pack(3)
         + pack_string(group.protocol_type)
-        + pack_int32(group.generation_id)
+        + INT32.pack(group.generation_id)
         + pack_nullable_string(group.protocol)
         + pack_nullable_string(group.leader)
-        + pack_int64(group.state_timestamp_ms)
-        + pack_int32(len(group.members))
+        + INT64.pack(group.state_timestamp_ms)
+        + INT32.pack(len(group.members))
         + b"".join(_encode_member(member) for member in group.members)
     )
 
@@ -142,18 +150,32 @@ def _encode_member(member: MemberRecord) -> bytes:
         + pack_nullable_string(member.group_instance_id)
         + pack_string(member.client_id)
         + pack_string(member.client_host)
-        + pack_int32(member.rebalance_timeout_ms)
-        + pack_int32(member.session_timeout_ms)
+        + INT32.pack(member.rebalance_timeout_ms)
+        + INT32.pack(member.session_timeout_ms)
         + pack_bytes(member.subscription)
         + pack_bytes(member.assignment)
     )
 
 
+def _told_as_malformed(decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    """What a reader raises of bytes that end early or say nonsense, as one error."""
+
+    @wraps(decode)
+    def decoded(data: bytes) -> T:
+        try:
+            return decode(data)
+        except (ProtocolError, struct.error, IndexError, UnicodeDecodeError) as error:
+            raise MalformedRecord(f"no such record: {error}") from error
+
+    return decoded
+
+
+@_told_as_malformed
 def decode_key(key: bytes) -> OffsetKey | GroupKey:
     """Raises :class:`MalformedRecord` for keys of other kinds (the new group protocol's among them) and no
     keys.
     """
-    reader = Reader(key)
+    reader = Reader(memoryview(key))
     version = reader.int16()
     if version in _OFFSET_KEY_VERSIONS:
         return OffsetKey(reader.string(), TopicPartition(reader.string(), reader.int32()))
@@ -162,6 +184,7 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey:
     raise MalformedRecord(f"unknown key version {version}")
 
 
+@_told_as_malformed
 def decode_offset_value(value: bytes) -> OffsetAndMetadata:
     """Raises :class:`MalformedRecord`."""
     reader, version = _open_value(value)
@@ -179,6 +202,7 @@ def decode_offset_value(value: bytes) -> OffsetAndMetadata:
     )
 
 
+@_told_as_malformed
 def decode_group_value(value: bytes) -> GroupRecord:
     """Raises :class:`MalformedRecord`."""
     reader, version = _open_value(value)
@@ -188,17 +212,33 @@ def decode_group_value(value: bytes) -> GroupRecord:
         protocol=reader.nullable_string(),
         leader=reader.nullable_string(),
         state_timestamp_ms=reader.int64() if version >= 2 else NO_TIMESTAMP,
-        members=tuple(_decode_member(reader, version) for _ in range(reader.array_length())),
+        members=tuple(_decode_member(reader, version) for _ in range(_count(reader))),
     )
 
 
 def _open_value(value: bytes) -> tuple[Reader, int]:
-    reader = Reader(value)
-    version = reader.int16()
+    body = memoryview(value)
+    (version,) = INT16.unpack_from(body)
     if not 0 <= version <= _HIGHEST_VALUE_VERSION:
         raise MalformedRecord(f"unknown value version {version}")
-    reader.flexible = version >= _FLEXIBLE_FROM
+    reader = FlexibleReader(body) if version >= _FLEXIBLE_FROM else Reader(body)
+    reader.position = INT16.size
     return reader, version
+
+
+def _count(reader: Reader) -> int:
+    """How many elements follow; null counts as none, and more than there are bytes left is refused."""
+    length = reader.array_length()
+    if length > len(reader.body) - reader.position:
+        raise MalformedRecord(f"an array of {length} elements in a record of {len(reader.body)} bytes")
+    return max(length, 0)
+
+
+def _blob(reader: Reader) -> bytes:
+    value = reader.nullable_bytes()
+    if value is None:
+        raise MalformedRecord("null where bytes must be")
+    return bytes(value)
 
 
 def _decode_member(reader: Reader, version: int) -> MemberRecord:
@@ -208,8 +248,8 @@ def _decode_member(reader: Reader, version: int) -> MemberRecord:
     first_timeout_ms = reader.int32()
     # Version 0 knows one time-out for both.
     session_timeout_ms = reader.int32() if version >= 1 else first_timeout_ms
-    subscription, assignment = reader.blob(), reader.blob()
-    reader.skip_tagged_fields()
+    subscription, assignment = _blob(reader), _blob(reader)
+    reader.end_struct()
     return MemberRecord(
         member_id,
         group_instance_id,
@@ -222,11 +262,12 @@ def _decode_member(reader: Reader, version: int) -> MemberRecord:
     )
 
 
+@_told_as_malformed
 def subscribed_topics(subscription: bytes) -> frozenset[str]:
     """The topics in a consumer's subscription (ConsumerProtocolSubscription, any version).
 
     Raises :class:`MalformedRecord`.
     """
-    reader = Reader(subscription)
+    reader = Reader(memoryview(subscription))
     reader.int16()
-    return frozenset([reader.string() for _ in range(reader.array_length())])
+    return frozenset([reader.string() for _ in range(_count(reader))])

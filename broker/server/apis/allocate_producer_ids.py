@@ -1,4 +1,4 @@
-"""AllocateProducerIds v0 (KIP-730): a broker asks the controller for its next thousand producer ids."""
+"""AllocateProducerIds (KIP-730): a broker asks the controller for its next thousand producer ids."""
 
 from __future__ import annotations
 

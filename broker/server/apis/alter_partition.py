@@ -1,6 +1,4 @@
-"""AlterPartition v0 to v3 (KIP-497, KIP-704, KIP-841, KIP-903): leaders' changes of their ISRs, for the
-controller.
-"""
+"""AlterPartition (KIP-497, KIP-704, KIP-841, KIP-903): leaders' changes of their ISRs, for the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments v0 (KIP-455): the controller begins, overrides or cancels moves of partitions."""
+"""AlterPartitionReassignments (KIP-455): the controller begins, overrides or cancels moves of partitions."""
 
 from __future__ import annotations
 

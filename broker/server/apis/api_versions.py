@@ -13,7 +13,8 @@ from broker.network.processor import Verdict
 from broker.network.request_channel import Request
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
-from broker.protocol.framing import INT32, read_uvarint, response_prefix, skip_tags, write_uvarint
+from broker.protocol.framing import response_prefix
+from broker.protocol.primitives import INT32, read_uvarint, skip_tags, write_uvarint
 from broker.server.apis.context import ApiContext
 
 _RANGE = Struct(">hhh")

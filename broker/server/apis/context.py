@@ -34,6 +34,7 @@ from broker.utils.clock import Clock
 from broker.utils.refusal_log import log_refusal
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
+from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 
 _JOIN_BYTES = 2048
@@ -135,6 +136,14 @@ class ApiContext:
     def respond(self, request: Request, fields: Fields) -> None:
         """Encodes a response for the request's version and sends it. Any thread, once."""
         respond(request, fields)
+
+
+def why_absent(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
+    """What a client hears of a partition that is not here: an error that sends it elsewhere, if the cluster has it."""
+    error = ctx.replica_manager.absence(topic_partition).error_code
+    if error is Errors.NOT_LEADER_OR_FOLLOWER and not ctx.metadata_cache.contains_partition(topic_partition):
+        return Errors.UNKNOWN_TOPIC_OR_PARTITION
+    return error
 
 
 def refuse_too_many(request: Request, bound: int) -> None:

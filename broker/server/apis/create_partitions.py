@@ -1,4 +1,4 @@
-"""CreatePartitions v0 to v3 (KIP-195): the answer waits until the new partitions have leaders."""
+"""CreatePartitions (KIP-195): the answer waits until the new partitions have leaders."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""CreateTopics v0 to v7: each topic has its own error; the answer waits until all that were created have
-leaders.
-"""
+"""CreateTopics: each topic has its own error; the answer waits until all that were created have leaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteGroups, versions 0 to 2."""
+"""DeleteGroups: groups without members go, with their offsets; each has its own error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteTopics v0 to v6, by name or by id: the answer waits until the topics are gone.
+"""DeleteTopics, by name or by id: the answer waits until the topics are gone.
 
 A topic with a replica on a dead broker is gone for clients, and its name is free when the broker has come
 back.

@@ -1,6 +1,4 @@
-"""DescribeConfigs v0 to v4 (KIP-133, KIP-226, KIP-569): topics, this broker, the cluster's defaults,
-loggers.
-"""
+"""DescribeConfigs (KIP-133, KIP-226, KIP-569): topics, this broker, the cluster's defaults, loggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeGroups, versions 0 to 5."""
+"""DescribeGroups: state, protocol and members of groups, what each subscribed to and was assigned."""
 
 from __future__ import annotations
 

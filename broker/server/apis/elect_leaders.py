@@ -1,4 +1,4 @@
-"""ElectLeaders v0 to v2 (KIP-183, KIP-460): the answer waits until this broker's metadata shows the new leaders.
+"""ElectLeaders (KIP-183, KIP-460): the answer waits until this broker's metadata shows the new leaders.
 
 Kafka's DelayedElectLeader. Version 0 knows preferred leaders only.
 """

@@ -21,7 +21,7 @@ from broker.protocol.fetch_requests import NO_SESSION, FetchRequest, TopicKey, p
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.replica_manager import Fetched
 from broker.server.admission import RULES
-from broker.server.apis.context import ApiContext, refuse_too_many
+from broker.server.apis.context import ApiContext, refuse_too_many, why_absent
 from broker.server.apis.strangers import introduce
 from broker.server.fetch_sessions import Asked, FetchContext, Outcome, Results, Wanted
 from broker.utils.file_region import FileRegion
@@ -193,11 +193,7 @@ def _refusal(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
         return Errors.NONE
     if not topic_partition.topic:
         return Errors.UNKNOWN_TOPIC_ID
-    if ctx.replica_manager.is_offline(topic_partition):
-        return Errors.KAFKA_STORAGE_ERROR
-    if ctx.metadata_cache.contains_partition(topic_partition):
-        return Errors.NOT_LEADER_OR_FOLLOWER
-    return Errors.UNKNOWN_TOPIC_OR_PARTITION
+    return why_absent(topic_partition, ctx)
 
 
 def _params(asked: FetchRequest, ctx: ApiContext) -> FetchParams:

@@ -1,5 +1,4 @@
-"""FindCoordinator: which broker leads the partition of __consumer_offsets that a group lives in. Versions 0
-to 6.
+"""FindCoordinator: which broker leads the partition of __consumer_offsets that a group lives in.
 
 Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: there is no transaction coordinator,
 and of the codes that clients know here it is the one that all of them take as final, where

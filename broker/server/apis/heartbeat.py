@@ -1,4 +1,4 @@
-"""Heartbeat, versions 0 to 4: the most frequent request of a consumer, answered at once."""
+"""Heartbeat: the most frequent request of a consumer, answered at once."""
 
 from __future__ import annotations
 

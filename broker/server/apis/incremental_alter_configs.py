@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs v0 and v1 (KIP-339): topics, this broker and the cluster's defaults.
+"""IncrementalAlterConfigs (KIP-339): topics, this broker and the cluster's defaults.
 
 Any broker writes the change to the store and announces it, as Kafka does in ZooKeeper mode; every broker,
 this one too, takes it up by `dynamic_config`.

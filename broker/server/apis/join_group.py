@@ -1,4 +1,4 @@
-"""JoinGroup, versions 0 to 9."""
+"""JoinGroup: the answer waits until the members of the next generation are known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LeaveGroup, versions 0 to 5; from version 3 on for several members at once (KIP-345)."""
+"""LeaveGroup; from version 3 on for several members at once (KIP-345)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListGroups, versions 0 to 5: the groups that this broker coordinates."""
+"""ListGroups: the groups that this broker coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments v0 (KIP-455): which partitions are being moved, as the controller knows it."""
+"""ListPartitionReassignments (KIP-455): which partitions are being moved, as the controller knows it."""
 
 from __future__ import annotations
 

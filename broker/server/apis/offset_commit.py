@@ -1,6 +1,4 @@
-"""OffsetCommit, versions 0 to 9. Version 0, which Kafka kept in ZooKeeper, commits to the group like the
-others.
-"""
+"""OffsetCommit. Version 0, which Kafka kept in ZooKeeper, commits to the group like the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetFetch, versions 0 to 9; from version 8 on for several groups at once (KIP-709)."""
+"""OffsetFetch; from version 8 on for several groups at once (KIP-709)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from broker.protocol.produce_messages import (
 from broker.record.header import CODEC_MASK, HEADER_BYTES, batch_size_at, read_header
 from broker.record.inspection import INLINE_PACKED_BYTES, inspect
 from broker.server.admission import RULES
-from broker.server.apis.context import ApiContext, respond_body
+from broker.server.apis.context import ApiContext, respond_body, why_absent
 from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.PRODUCE]
@@ -103,7 +103,7 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
             elif (refusal := _refusal(records, request.api_version)) is not None:
                 refused[topic_partition] = refusal
             elif (partition := ctx.replica_manager.partition(topic_partition)) is None:
-                refused[topic_partition] = PartitionResponse(_not_here(topic_partition, ctx))
+                refused[topic_partition] = PartitionResponse(why_absent(topic_partition, ctx))
             elif records is not None:
                 if len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & CODEC_MASK:
                     packed += len(records)  # of all partitions together
@@ -144,14 +144,6 @@ def _refusal(records: memoryview | None, version: int) -> PartitionResponse | No
     if version < _ZSTD_FROM and records[_ATTRIBUTES_AT] & CODEC_MASK == _ZSTD:
         return _ZSTD_TOO_EARLY
     return None
-
-
-def _not_here(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
-    if ctx.replica_manager.is_offline(topic_partition):
-        return Errors.KAFKA_STORAGE_ERROR
-    if ctx.metadata_cache.contains_partition(topic_partition):
-        return Errors.NOT_LEADER_OR_FOLLOWER
-    return Errors.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _records_to_walk(message: ProduceRequest, ctx: ApiContext) -> int | None:

@@ -1,4 +1,4 @@
-"""SyncGroup, versions 0 to 5."""
+"""SyncGroup: the answer waits until the leader has said who is assigned what."""
 
 from __future__ import annotations
 

@@ -46,41 +46,18 @@ class Route:
     function: str = "handle"
 
 
-ROUTES: Mapping[ApiKey, Route] = {
+# An API is a row of APIS, with its versions; ``handle`` of the module of its name serves it. Those that differ:
+_OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.PRODUCE: Route("produce", raw=True),
     ApiKey.FETCH: Route("fetch", raw=True),
     ApiKey.LIST_OFFSETS: Route("list_offsets", dear=True),
-    ApiKey.METADATA: Route("metadata"),
     ApiKey.LEADER_AND_ISR: Route("inter_broker", function="leader_and_isr"),
     ApiKey.STOP_REPLICA: Route("inter_broker", function="stop_replica"),
     ApiKey.UPDATE_METADATA: Route("inter_broker", function="update_metadata"),
-    ApiKey.CONTROLLED_SHUTDOWN: Route("controlled_shutdown"),
-    ApiKey.OFFSET_COMMIT: Route("offset_commit"),
     ApiKey.OFFSET_FETCH: Route("offset_fetch", dear=True),
-    ApiKey.FIND_COORDINATOR: Route("find_coordinator"),
-    ApiKey.JOIN_GROUP: Route("join_group"),
-    ApiKey.HEARTBEAT: Route("heartbeat"),
-    ApiKey.LEAVE_GROUP: Route("leave_group"),
-    ApiKey.SYNC_GROUP: Route("sync_group"),
-    ApiKey.DESCRIBE_GROUPS: Route("describe_groups"),
-    ApiKey.LIST_GROUPS: Route("list_groups"),
     ApiKey.API_VERSIONS: Route("api_versions", raw=True),
-    ApiKey.CREATE_TOPICS: Route("create_topics"),
-    ApiKey.DELETE_TOPICS: Route("delete_topics"),
-    ApiKey.INIT_PRODUCER_ID: Route("init_producer_id"),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Route("offset_for_leader_epoch"),
-    ApiKey.DESCRIBE_CONFIGS: Route("describe_configs"),
-    ApiKey.DESCRIBE_LOG_DIRS: Route("describe_log_dirs"),
-    ApiKey.CREATE_PARTITIONS: Route("create_partitions"),
-    ApiKey.DELETE_GROUPS: Route("delete_groups"),
-    ApiKey.ELECT_LEADERS: Route("elect_leaders"),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Route("incremental_alter_configs"),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route("alter_partition_reassignments"),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: Route("list_partition_reassignments"),
-    ApiKey.ALTER_PARTITION: Route("alter_partition"),
-    ApiKey.DESCRIBE_CLUSTER: Route("describe_cluster"),
-    ApiKey.ALLOCATE_PRODUCER_IDS: Route("allocate_producer_ids"),
 }
+ROUTES: Mapping[ApiKey, Route] = {api.key: _OTHERWISE.get(api.key, Route(api.name)) for api in APIS.values()}
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ class Told(NamedTuple):
     number: int
 
 
-class _Kept(NamedTuple):
+class _EncodedConfigs(NamedTuple):
     """Encoded configs, None for a version whose elements have none, and their number."""
 
     end: bytes | None
@@ -41,7 +41,7 @@ class ToldConfigs:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._kept: tuple[BrokerConfig | None, dict[Hashable, _Kept]] = (None, {})
+        self._kept: tuple[BrokerConfig | None, dict[Hashable, _EncodedConfigs]] = (None, {})
 
     def element(
         self,
@@ -60,7 +60,7 @@ class ToldConfigs:
         if known is None:
             configs = make()
             end = codec.encode_end(api_key, version, self._name, {**values, _LAST: configs}, _LAST)
-            known = _Kept(end, len(configs))
+            known = _EncodedConfigs(end, len(configs))
             if key is not None:
                 self._keep(config, (version, key), known)
         values = {**values, _LAST: ()}
@@ -68,7 +68,7 @@ class ToldConfigs:
             codec.encode_element_with(api_key, version, self._name, values, _LAST, known.end), known.number
         )
 
-    def _keep(self, config: BrokerConfig, key: Hashable, made: _Kept) -> None:
+    def _keep(self, config: BrokerConfig, key: Hashable, made: _EncodedConfigs) -> None:
         if len(made.end or b"") + _bytes_of(key) > _MOST_BYTES:
             return
         of, kept = self._kept

@@ -46,7 +46,7 @@ TRANSITIONS: Mapping[BrokerState, frozenset[BrokerState]] = {
 }
 
 
-class InvalidTransitionError(Exception):
+class InvalidBrokerTransition(Exception):
     """A way that the diagram does not have."""
 
 
@@ -69,10 +69,10 @@ class StateKeeper:
         return self._state in (BrokerState.RunningAsBroker, BrokerState.RunningAsController)
 
     def move_to(self, state: BrokerState) -> None:
-        """Raises :class:`InvalidTransitionError`."""
+        """Raises :class:`InvalidBrokerTransition`."""
         with self._lock:
             if state not in TRANSITIONS[self._state]:
-                raise InvalidTransitionError(f"{self._state.name} → {state.name}")
+                raise InvalidBrokerTransition(f"{self._state.name} → {state.name}")
             self._set(state)
             if state is BrokerState.RunningAsBroker and self._is_controller:
                 self._set(BrokerState.RunningAsController)

@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 
 from broker.server.lifecycle.startup_steps import StepRecord
-from broker.utils.own_connections import OwnConnections, Traffic
+from broker.utils.own_connections import ConnectionTotals, OwnConnections
 from broker.utils.process_identity import ProcessIdentity
 
 _log = structlog.get_logger(__name__)
@@ -83,7 +83,7 @@ class Lifecycle:
             "boot_id": ProcessIdentity.current().boot_id,
         }
         self._connections = OwnConnections()
-        self._seen = Traffic(0, 0)
+        self._seen = ConnectionTotals(0, 0)
         self._pending: list[dict[str, Any]] = []
         self._count = 0
         self._began_ns = _process_began_ns()

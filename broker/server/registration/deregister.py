@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.log.dirs.dir_lock import is_locked
 from broker.server.registration.session_file import SessionFile, SessionNote
-from broker.zookeeper.session_end import Outcome, Session, end_session
+from broker.zookeeper.session_end import Session, SessionEnd, end_session
 
 TIMEOUT_S: Final = 4.0
 
@@ -35,7 +35,7 @@ class Report(NamedTuple):
 
 def deregister(
     log_dirs: Sequence[Path],
-    end: Callable[[Session, float], Outcome] = end_session,
+    end: Callable[[Session, float], SessionEnd] = end_session,
     timeout_s: float = TIMEOUT_S,
 ) -> Report:
     """Ends the session that the broker of ``log_dirs`` has left, if it is dead. Raises nothing, waits no longer than
@@ -49,7 +49,7 @@ def deregister(
         return Report("info", "broker_not_deregistered", {"session": str(note.session), "reason": alive})
     outcome = _bounded(end, note.session, timeout_s)
     fields = {"session": str(note.session), "pid": note.owner.pid}
-    if outcome is Outcome.UNREACHABLE:
+    if outcome is SessionEnd.UNREACHABLE:
         return Report(
             "warning",
             "broker_not_deregistered",
@@ -59,7 +59,7 @@ def deregister(
                 "action": "its place goes when the session times out (zookeeper.session.timeout.ms)",
             },
         )
-    if outcome is Outcome.GONE:
+    if outcome is SessionEnd.GONE:
         return Report("info", "session_had_ended", fields)
     return Report("warning", "dead_broker_deregistered", fields)
 
@@ -82,10 +82,10 @@ def why_alive(note: SessionNote, log_dirs: Sequence[Path]) -> str | None:
     return None if unlocked else "no log directory can be asked for its lock"
 
 
-def _bounded(end: Callable[[Session, float], Outcome], session: Session, timeout_s: float) -> Outcome:
+def _bounded(end: Callable[[Session, float], SessionEnd], session: Session, timeout_s: float) -> SessionEnd:
     """On a thread that is left behind when a name server takes longer than we have."""
-    outcomes: list[Outcome] = []
+    outcomes: list[SessionEnd] = []
     thread = threading.Thread(target=lambda: outcomes.append(end(session, timeout_s)), daemon=True)
     thread.start()
     thread.join(timeout_s + 0.5)
-    return outcomes[0] if outcomes else Outcome.UNREACHABLE
+    return outcomes[0] if outcomes else SessionEnd.UNREACHABLE

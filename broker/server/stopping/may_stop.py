@@ -17,7 +17,7 @@ from typing import Final
 
 from broker.server.stopping.asker import Asker, CannotAskError
 from broker.server.stopping.stop_judge import (
-    ClusterView,
+    ClusterSnapshot,
     in_words,
     not_back,
     out_of,
@@ -66,7 +66,7 @@ class Turn:
         *,
         now: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
-        read: Callable[..., ClusterView] = read_view,
+        read: Callable[..., ClusterSnapshot] = read_view,
     ) -> None:
         self._asker = asker
         self._permit = StopPermit(store)
@@ -187,18 +187,18 @@ class Turn:
             return [f"broker {lease.broker_id} has not registered anew in ZooKeeper yet"], math.inf
         return missing, len(missing)
 
-    def _check(self, view: ClusterView) -> None:
+    def _check(self, view: ClusterSnapshot) -> None:
         """Raises :class:`CannotAskError` for what no waiting mends."""
         own = self._asker.own
         wrong = why_another_cluster(view, own) or why_cut_off(view, own.broker_id, self._asker.listener)
         if wrong is not None:
             raise CannotAskError(wrong)
 
-    def _doubts(self, view: ClusterView) -> list[str]:
+    def _doubts(self, view: ClusterSnapshot) -> list[str]:
         other = why_another_process(view, self._asker.own_now())
         return [other] if other is not None else why_not_stop(view, self._asker.own.broker_id)
 
-    def _read(self, *, others: bool = True) -> ClusterView:
+    def _read(self, *, others: bool = True) -> ClusterSnapshot:
         return self._read_view(
             self._cluster, self._asker.own.broker_id, self._asker.default_min_isr, others=others
         )

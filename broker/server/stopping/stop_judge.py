@@ -19,7 +19,7 @@ _NO_CONTROLLER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class RegisteredBroker:
     """A registered broker. ``silence`` is why it did not answer, None when it did; ``controller_id`` is who it takes
     for the controller, None when it was not asked or did not answer; ``listeners`` are the names of those that it
     advertises.
@@ -49,12 +49,12 @@ class PartitionView:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
+class ClusterSnapshot:
     """What ZooKeeper and the brokers said at one moment. ``controller_id`` is -1 while nobody is."""
 
     cluster_id: str | None
     controller_id: int
-    members: Mapping[int, Member]
+    members: Mapping[int, RegisteredBroker]
     partitions: Sequence[PartitionView]
 
     def serves(self, broker_id: int) -> bool:
@@ -72,7 +72,7 @@ class OwnBroker:
     session_id: int | None
 
 
-def why_another_cluster(view: ClusterView, own: OwnBroker) -> str | None:
+def why_another_cluster(view: ClusterSnapshot, own: OwnBroker) -> str | None:
     """Why ZooKeeper has not the cluster that this broker belongs to; None when nothing speaks against it."""
     if own.cluster_id in {None, view.cluster_id}:
         return None
@@ -83,7 +83,7 @@ def why_another_cluster(view: ClusterView, own: OwnBroker) -> str | None:
     )
 
 
-def why_another_process(view: ClusterView, own: OwnBroker) -> str | None:
+def why_another_process(view: ClusterSnapshot, own: OwnBroker) -> str | None:
     """Why the registered broker of this id is not the one of this host; None when nothing speaks against it."""
     member = view.members.get(own.broker_id)
     if member is None or own.session_id is None or member.session_id == own.session_id:
@@ -94,7 +94,7 @@ def why_another_process(view: ClusterView, own: OwnBroker) -> str | None:
     )
 
 
-def why_cut_off(view: ClusterView, broker_id: int, listener: str) -> str | None:
+def why_cut_off(view: ClusterSnapshot, broker_id: int, listener: str) -> str | None:
     """Why the broker, started again with this ``inter.broker.listener.name``, would reach some others no more; None
     when all that are registered have such a listener. Waiting does not help.
     """
@@ -114,7 +114,7 @@ def why_cut_off(view: ClusterView, broker_id: int, listener: str) -> str | None:
     )
 
 
-def why_not_stop(view: ClusterView, broker_id: int) -> list[str]:
+def why_not_stop(view: ClusterSnapshot, broker_id: int) -> list[str]:
     """What forbids stopping the broker, one line each; empty when it may be stopped."""
     if broker_id not in view.members:
         return []
@@ -129,7 +129,7 @@ def why_not_stop(view: ClusterView, broker_id: int) -> list[str]:
 
 
 def not_back(
-    view: ClusterView, broker_id: int, old_epoch: int, was_out_of: Callable[[TopicPartition], bool]
+    view: ClusterSnapshot, broker_id: int, old_epoch: int, was_out_of: Callable[[TopicPartition], bool]
 ) -> list[str] | None:
     """The partitions that the restarted broker is not back in, one line each; empty when it is back in every ISR that
     it was in. None before it has registered.
@@ -151,12 +151,12 @@ def in_words(reasons: Sequence[str]) -> str:
     return "; ".join(shown)
 
 
-def out_of(view: ClusterView, broker_id: int) -> list[TopicPartition]:
+def out_of(view: ClusterSnapshot, broker_id: int) -> list[TopicPartition]:
     """The broker's partitions in whose ISR it is not."""
     return [one.partition for one in view.partitions if broker_id not in one.isr]
 
 
-def _doubts_of_controller(view: ClusterView) -> list[str]:
+def _doubts_of_controller(view: ClusterSnapshot) -> list[str]:
     if view.controller_id == _NO_CONTROLLER:
         return [
             "the cluster has no controller, so nobody would take over what the broker leads: it waits for an election"
@@ -182,7 +182,7 @@ def _named(controller_id: int | None) -> str:
     return "nobody" if controller_id in {None, _NO_CONTROLLER} else f"broker {controller_id}"
 
 
-def _why_partition_forbids(view: ClusterView, one: PartitionView, broker_id: int) -> str | None:
+def _why_partition_forbids(view: ClusterSnapshot, one: PartitionView, broker_id: int) -> str | None:
     if len(one.replicas) < 2:
         return None  # nobody could take over, however long we waited
     if one.leader not in view.members:
@@ -204,7 +204,7 @@ def _why_partition_forbids(view: ClusterView, one: PartitionView, broker_id: int
     )
 
 
-def _why_not_back_in(view: ClusterView, one: PartitionView, broker_id: int) -> str | None:
+def _why_not_back_in(view: ClusterSnapshot, one: PartitionView, broker_id: int) -> str | None:
     if one.leader not in view.members:
         return f"{one.partition} has no leader: it waits for a replica of its ISR {_ids(one.isr)}"
     if broker_id in one.isr:
@@ -212,7 +212,7 @@ def _why_not_back_in(view: ClusterView, one: PartitionView, broker_id: int) -> s
     return f"{one.partition} has broker {broker_id} not back in its ISR {_ids(one.isr)}, leader {one.leader}"
 
 
-def _absent(view: ClusterView, replicas: Sequence[int]) -> str:
+def _absent(view: ClusterSnapshot, replicas: Sequence[int]) -> str:
     """Each of them and what is wrong with it."""
 
     def state(broker_id: int) -> str:

@@ -19,7 +19,7 @@ from broker.config.endpoint import Endpoint, host_port
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import ProtocolError
 from broker.replication.broker_channel import BrokerChannel, ChannelError
-from broker.server.stopping.stop_judge import ClusterView, Member, PartitionView
+from broker.server.stopping.stop_judge import ClusterSnapshot, PartitionView, RegisteredBroker
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.znodes import LiveBroker
@@ -29,7 +29,7 @@ _PROBE_MS: Final = 2000
 _PROBES_AT_ONCE: Final = 32
 _MOST_OTHERS: Final = 200
 
-Probe = Callable[[Member, Endpoint], Member]
+Probe = Callable[[RegisteredBroker, Endpoint], RegisteredBroker]
 
 
 def read_view(
@@ -39,7 +39,7 @@ def read_view(
     *,
     others: bool = True,
     probe: Probe | None = None,
-) -> ClusterView:
+) -> ClusterSnapshot:
     """The cluster as this broker's stop would meet it; without ``others`` as ZooKeeper alone has it. Raises what the
     store raises.
 
@@ -54,7 +54,7 @@ def read_view(
     if others:
         asked = (counted_on & set(live)) | _some(set(live) - counted_on - {broker_id})
         members |= _probed(members, {key: live[key] for key in asked}, probe or ask)
-    return ClusterView(cluster.cluster_id(), controller_id, members, partitions)
+    return ClusterSnapshot(cluster.cluster_id(), controller_id, members, partitions)
 
 
 def _some(brokers: set[int]) -> set[int]:
@@ -80,11 +80,11 @@ def _partitions(cluster: ClusterStore, broker_id: int, default_min_isr: int) -> 
     ]
 
 
-def _member(broker: LiveBroker) -> Member:
+def _member(broker: LiveBroker) -> RegisteredBroker:
     endpoint = _endpoint(broker)
     address = "nowhere" if endpoint is None else host_port(endpoint.host, endpoint.port)
     names = frozenset(endpoint.listener_name for endpoint in broker.registration.endpoints)
-    return Member(broker.broker_id, broker.epoch, broker.session_id, address, listeners=names)
+    return RegisteredBroker(broker.broker_id, broker.epoch, broker.session_id, address, listeners=names)
 
 
 def _endpoint(broker: LiveBroker) -> Endpoint | None:
@@ -93,7 +93,9 @@ def _endpoint(broker: LiveBroker) -> Endpoint | None:
     return plain[0] if plain else None
 
 
-def _probed(members: dict[int, Member], asked: dict[int, LiveBroker], probe: Probe) -> dict[int, Member]:
+def _probed(
+    members: dict[int, RegisteredBroker], asked: dict[int, LiveBroker], probe: Probe
+) -> dict[int, RegisteredBroker]:
     """Those that were asked, all at once; one without a plaintext listener is believed as ZooKeeper has it."""
     targets = [(members[key], endpoint) for key, broker in asked.items() if (endpoint := _endpoint(broker))]
     if not targets:
@@ -103,7 +105,7 @@ def _probed(members: dict[int, Member], asked: dict[int, LiveBroker], probe: Pro
         return {member.broker_id: member for member in answers}
 
 
-def ask(member: Member, endpoint: Endpoint) -> Member:
+def ask(member: RegisteredBroker, endpoint: Endpoint) -> RegisteredBroker:
     """The member with its answer, or with why there was none."""
     channel = BrokerChannel(
         endpoint.host,

@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.cluster.isr import IsrState, may_join, next_high_watermark, out_of_sync_replicas
-from broker.cluster.replica import NEVER_MS, ReplicaState
+from broker.cluster.replica import NEVER_MS, FollowerState
 from broker.replication.truncation import NO_EPOCH, truncation_offset
 
 LAG_MS = 1000
 NOW_MS = 100_000
 
 
-def follower(broker_id: int, end: int, caught_up_ms: int = NOW_MS) -> ReplicaState:
-    return ReplicaState(broker_id, end, 0, caught_up_ms, caught_up_ms, end)
+def follower(broker_id: int, end: int, caught_up_ms: int = NOW_MS) -> FollowerState:
+    return FollowerState(broker_id, end, 0, caught_up_ms, caught_up_ms, end)
 
 
 def mark(current, leader_end, isr, followers, min_isr=1, proposed=None, alive=lambda _: True):
@@ -83,7 +83,7 @@ def test_follower_behind_the_leaders_term_may_not_join() -> None:
 
 
 def test_follower_that_reaches_the_previous_end_was_caught_up_when_it_asked_before() -> None:
-    first = ReplicaState(2).after_fetch(0, 0, 1000, leader_end_offset=5, broker_epoch=1)
+    first = FollowerState(2).after_fetch(0, 0, 1000, leader_end_offset=5, broker_epoch=1)
     second = first.after_fetch(5, 0, 2000, leader_end_offset=9, broker_epoch=1)
     assert (first.last_caught_up_ms, second.last_caught_up_ms) == (NEVER_MS, 1000)
 

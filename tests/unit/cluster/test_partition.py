@@ -17,28 +17,18 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch
 from broker.record.validator import AppendOrigin
 from broker.utils.topic_partition import TopicPartition
+from tests.support.clocks import ManualClock
 
 TP = TopicPartition("orders", 0)
 TOPIC_ID = uuid.UUID(int=7)
 LAG_MS = 1000
 
 
-class ManualClock:
-    def __init__(self) -> None:
-        self.now_ms = 50_000
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-
 class Brokers:
     """Partition replicas of several brokers in one process; fetches are carried by hand."""
 
     def __init__(self, directory: Path, min_isr: int = 1) -> None:
-        self.clock = ManualClock()
+        self.clock = ManualClock(50_000, 1_700_000_000_000)
         self.dead: set[int] = set()
         self._directory = directory
         self._config = LogConfig(min_insync_replicas=min_isr)

@@ -11,10 +11,10 @@ from broker.controller.rules import states
 from broker.controller.rules.states import (
     PARTITION_PREDECESSORS,
     REPLICA_PREDECESSORS,
-    InvalidTransition,
     PartitionState,
     Replica,
     ReplicaState,
+    StateChangeFailed,
     check_partition,
     check_replica,
 )
@@ -45,7 +45,7 @@ def test_partition_states_follow_the_diagram(before, after):
     if before.name in PARTITIONS[after.name]:
         check_partition(T0, before, after)
     else:
-        with pytest.raises(InvalidTransition, match=f"t-0 is {before.value} and cannot become {after.value}"):
+        with pytest.raises(StateChangeFailed, match=f"t-0 is {before.value} and cannot become {after.value}"):
             check_partition(T0, before, after)
 
 
@@ -54,7 +54,7 @@ def test_replica_states_follow_the_diagram(before, after):
     if before.name in REPLICAS[after.name]:
         check_replica(Replica(T0, 1), before, after)
     else:
-        with pytest.raises(InvalidTransition, match="replica of t-0 on broker 1"):
+        with pytest.raises(StateChangeFailed, match="replica of t-0 on broker 1"):
             check_replica(Replica(T0, 1), before, after)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.group.group import TRANSITIONS, Group, GroupState, InvalidTransition
+from broker.coordinator.group.group import TRANSITIONS, Group, GroupState, InvalidGroupTransition
 from broker.coordinator.group.member import Member
 from broker.coordinator.group.messages import Moment
 
@@ -46,7 +46,7 @@ def test_dead_group_can_only_stay_dead(state):
     if state is GroupState.DEAD:
         group.transition_to(state, NOW)
     else:
-        with pytest.raises(InvalidTransition, match="g: Dead -> "):
+        with pytest.raises(InvalidGroupTransition, match="g: Dead -> "):
             group.transition_to(state, NOW)
 
 

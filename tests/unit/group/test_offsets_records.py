@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from broker.coordinator.group.loader import Replay
-from broker.coordinator.group.primitives import MalformedRecord
 from broker.coordinator.group.records import (
     GroupKey,
     GroupRecord,
+    MalformedRecord,
     MemberRecord,
     OffsetAndMetadata,
     OffsetKey,

@@ -12,7 +12,8 @@ from broker.log.leader_epochs import FILE_NAME, LeaderEpochCache
 from broker.log.log import Log
 from broker.log.log_manager import LogManager
 from broker.utils.topic_partition import TopicPartition
-from tests.support.logs import ManualClock, batch, open_log
+from tests.support.clocks import ManualClock
+from tests.support.logs import batch, open_log
 
 TP = TopicPartition("t", 0)
 

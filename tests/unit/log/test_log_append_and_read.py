@@ -16,7 +16,8 @@ from broker.log.segments.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch, iter_batches, read_header, read_records
 from broker.utils.file_region import FileRegion
-from tests.support.logs import ManualClock, batch, contents, open_log
+from tests.support.clocks import ManualClock
+from tests.support.logs import batch, contents, open_log
 
 
 def code_of(action, *args, **kwargs) -> Errors:

@@ -18,7 +18,8 @@ from broker.log.log_manager import LogManager
 from broker.log.segments.batch_walk import DamagedError
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch, iter_batches, read_records
-from tests.support.logs import TP, ManualClock, open_log
+from tests.support.clocks import ManualClock
+from tests.support.logs import TP, open_log
 from tests.unit.log.test_log_cleaner import put
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200, cleanup_policy=frozenset({"compact"}))

@@ -15,7 +15,8 @@ from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.record.validator import AppendOrigin
 from broker.utils.topic_partition import TopicPartition
-from tests.support.logs import TP, ManualClock, open_log
+from tests.support.clocks import ManualClock
+from tests.support.logs import TP, open_log
 
 COMPACT = LogConfig(
     cleanup_policy=frozenset({"compact"}),

@@ -11,7 +11,8 @@ from broker.log.errors import LoadCancelled
 from broker.log.loading.load_progress import LoadMeter, LoadProgress, segments_to_verify
 from broker.log.log_manager import LogManager
 from broker.utils.topic_partition import TopicPartition
-from tests.support.logs import ManualClock, TickingClock, batch
+from tests.support.clocks import ManualClock, TickingClock
+from tests.support.logs import batch
 
 TP = TopicPartition("long", 0)
 SEGMENTS = 40

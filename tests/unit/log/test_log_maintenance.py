@@ -18,7 +18,8 @@ from broker.log.retention import Reason, RetentionRules, SegmentFacts, segments_
 from broker.log.segments import segment as segment_module
 from broker.log.segments.index_file import IndexFile
 from broker.protocol.errors import Errors, KafkaError
-from tests.support.logs import TP, ManualClock, batch, contents, open_log
+from tests.support.clocks import ManualClock
+from tests.support.logs import TP, batch, contents, open_log
 
 SMALL = LogConfig(segment_bytes=200, index_interval_bytes=60, file_delete_delay_ms=0)
 

@@ -23,7 +23,8 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
 from rig.wait import wait_until
-from tests.support.logs import TickingClock, batch, contents
+from tests.support.clocks import TickingClock
+from tests.support.logs import batch, contents
 
 A, B = TopicPartition("a", 0), TopicPartition("b-c", 1)
 

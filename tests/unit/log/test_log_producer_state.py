@@ -22,7 +22,8 @@ from broker.record.validator import AppendOrigin
 from broker.utils.scheduler import KafkaScheduler
 from rig.wait import wait_until
 from tests.support.allocations import allocations
-from tests.support.logs import ManualClock, batch, open_log
+from tests.support.clocks import ManualClock
+from tests.support.logs import batch, open_log
 
 INT_MAX = (1 << 31) - 1
 COUNTED = 5_000

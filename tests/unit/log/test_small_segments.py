@@ -14,7 +14,8 @@ from broker.config.log_config import LogConfig
 from broker.log.log import Log
 from broker.log.roll_pace import RollPace
 from broker.log.segments import batch_file
-from tests.support.logs import ManualClock, batch, contents, open_log
+from tests.support.clocks import ManualClock
+from tests.support.logs import batch, contents, open_log
 
 SET = Operation.SET
 DAY_MS = 86_400_000

@@ -5,45 +5,40 @@ from __future__ import annotations
 import pytest
 
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas, TooManyConnectionsError
+from tests.support.clocks import ManualTime
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def accepted(quotas: ConnectionQuotas, clock: Clock, seconds: float, listener: str = "CLIENT") -> int:
+def accepted(
+    quotas: ConnectionQuotas, clock: ManualTime[float], seconds: float, listener: str = "CLIENT"
+) -> int:
     """How many an acceptor takes in this time that always has somebody waiting."""
-    count, end_s = 0, clock.now_s + seconds
-    while clock.now_s < end_s:
+    count, end_s = 0, clock.now + seconds
+    while clock.now < end_s:
         pause_s = quotas.pause_s(listener)
         if pause_s > 0:
-            clock.now_s += pause_s + 1e-6
+            clock.now += pause_s + 1e-6
         else:
             count += 1
-            clock.now_s += 1e-6
+            clock.now += 1e-6
     return count
 
 
 def test_new_connections_come_at_the_rate_and_no_faster() -> None:
-    clock = Clock()
+    clock = ManualTime(100.0)
     quotas = ConnectionQuotas(100, 100, {}, 10, clock_s=clock)
     assert 99 <= accepted(quotas, clock, 10) <= 102
 
 
 def test_a_quiet_second_allows_a_seconds_worth_at_once() -> None:
-    clock = Clock()
+    clock = ManualTime(100.0)
     quotas = ConnectionQuotas(100, 100, {}, 10, clock_s=clock)
-    clock.now_s += 60
+    clock.now += 60
     assert [quotas.pause_s("CLIENT") for _ in range(10)] == [0.0] * 10
     assert quotas.pause_s("CLIENT") == pytest.approx(0.1)
 
 
 def test_no_rate_and_the_brokers_own_listener_never_wait() -> None:
-    clock = Clock()
+    clock = ManualTime(100.0)
     assert ConnectionQuotas(100, 100, {}, clock_s=clock).pause_s("CLIENT") == 0
     quotas = ConnectionQuotas(100, 100, {}, 0, "BROKER", clock)
     assert quotas.pause_s("CLIENT") == 0  # the one that is always allowed

@@ -17,8 +17,8 @@ from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
 from broker.protocol.fetch_messages import parse_fetch_response
-from broker.protocol.framing import write_uvarint
 from broker.protocol.one_body import OneBody
+from broker.protocol.primitives import write_uvarint
 from broker.replication.broker_channel import BrokerChannel
 from broker.zookeeper.znodes import BrokerRegistration, LiveBroker
 from rig.wait import wait_until

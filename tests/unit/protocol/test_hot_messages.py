@@ -21,6 +21,7 @@ from broker.protocol.fetch_messages import (
     encode_follower_fetch,
     parse_fetch_response,
 )
+from broker.protocol.primitives import INT32
 from broker.protocol.produce_messages import (
     PartitionResponse,
     encode_produce_response,
@@ -104,7 +105,7 @@ def _bytes(payload: list[bytes | FileRegion]) -> bytes:
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 def test_fetch_response_is_read_by_kio(version: int, file: io.FileIO) -> None:
     frame = _bytes(encode_fetch_response(version, 99, _fetched(file), session_id=5))
-    assert framing.INT32.unpack_from(frame) == (len(frame) - 4,)
+    assert INT32.unpack_from(frame) == (len(frame) - 4,)
     offset = framing.response_body_offset(ApiKey.FETCH, version, memoryview(frame)[4:])
     decoded = codec.decode(ApiKey.FETCH, version, "response", frame[4 + offset :])
     plain, diverging, moved = decoded.responses[0].partitions

@@ -11,8 +11,8 @@ import pytest
 
 from broker.network.processor import Verdict
 from broker.network.socket_server import SocketServer
-from broker.protocol import framing
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.primitives import INT32
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.fetch_guest import FetchGuest
 from tests.support.loops import bound_server
@@ -196,7 +196,7 @@ def test_an_error_of_whoever_takes_the_answers_ends_the_connection(
 
 def test_an_absurd_size_is_refused(leader: ScriptedLeader, follow: Callable[[int], Follower]) -> None:
     follower = follow(1)
-    leader.socket.sendall(framing.INT32.pack(1 << 30))
+    leader.socket.sendall(INT32.pack(1 << 30))
     follower.join()
     assert isinstance(follower.error, ChannelError)
     assert "announced" in str(follower.error)
@@ -210,7 +210,7 @@ def test_announced_bytes_take_no_memory_before_they_come(
     try:
         follower = follow(1)
         leader.request()
-        leader.socket.sendall(framing.INT32.pack(200 << 20) + bytes(leader_sends))
+        leader.socket.sendall(INT32.pack(200 << 20) + bytes(leader_sends))
         leader.socket.close()
         follower.join()
         peak = tracemalloc.get_traced_memory()[1]
@@ -236,7 +236,7 @@ def test_announced_bytes_take_no_memory_of_a_thread_that_asks(leader: ScriptedLe
         asked.start()
         leader.accept()
         leader.request()
-        leader.socket.sendall(framing.INT32.pack(200 << 20) + bytes(100_000))
+        leader.socket.sendall(INT32.pack(200 << 20) + bytes(100_000))
         leader.socket.close()
         asked.join(WAIT_S)
         peak = tracemalloc.get_traced_memory()[1]

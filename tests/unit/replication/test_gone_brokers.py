@@ -20,7 +20,7 @@ from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.topic_partition import TopicPartition
 from rig.ports import free_port
 from rig.wait import wait_until
-from tests.support.group_fakes import ManualClock
+from tests.support.clocks import ManualClock
 from tests.support.logs import open_log
 
 
@@ -48,7 +48,7 @@ def test_the_controllers_word_is_awaited_until_it_comes(site: Site) -> None:
 
 def test_it_is_not_awaited_for_long_nor_twice(site: Site) -> None:
     site.gone.note(1)
-    site.clock.passed_ms += WAIT_MS
+    site.clock.now_ms += WAIT_MS
     assert not site.gone.is_word_awaited()
     site.gone.note(1)
     assert not site.gone.is_word_awaited()
@@ -56,7 +56,7 @@ def test_it_is_not_awaited_for_long_nor_twice(site: Site) -> None:
 
 def test_a_broker_that_answers_again_may_go_again(site: Site) -> None:
     site.gone.note(1)
-    site.clock.passed_ms += WAIT_MS
+    site.clock.now_ms += WAIT_MS
     site.gone.forget(1)
     assert not site.gone.is_word_awaited()
     site.gone.note(1)

@@ -16,7 +16,8 @@ from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
-from tests.support.logs import ManualClock, batch
+from tests.support.clocks import ManualClock
+from tests.support.logs import batch
 
 TP = TopicPartition("t", 0)
 ME, IN_SYNC, BEHIND = 1, 2, 3

@@ -21,7 +21,8 @@ from broker.replication.session_news import NewsBoard, SessionNews
 from broker.server.fetch_sessions import LOOK_AT_ALL_MS, Asked, FetchSessionCache, Outcome, Wanted
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
-from tests.support.logs import ManualClock, batch
+from tests.support.clocks import ManualClock
+from tests.support.logs import batch
 
 ME, FOLLOWER = 1, 2
 MANY = 1 << 20

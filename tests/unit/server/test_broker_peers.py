@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from broker.network.request_channel import ConnectionInfo
 from broker.server.broker_peers import BrokerPeers, Speaker, Standing, Trust, addresses_of
-from tests.support.logs import ManualClock
+from tests.support.clocks import ManualClock
 
 NAMES = {"k1.example": ["10.0.0.1"], "k2.example": ["10.0.0.2", "fd00::2"], "unknown.example": []}
 

@@ -8,7 +8,12 @@ from itertools import pairwise
 import pytest
 
 from broker.server.lifecycle import broker_state
-from broker.server.lifecycle.broker_state import TRANSITIONS, BrokerState, InvalidTransitionError, StateKeeper
+from broker.server.lifecycle.broker_state import (
+    TRANSITIONS,
+    BrokerState,
+    InvalidBrokerTransition,
+    StateKeeper,
+)
 
 
 def documented_ways() -> set[tuple[str, str]]:
@@ -42,7 +47,7 @@ def test_transition_table_is_the_documented_diagram() -> None:
 
 
 def test_a_way_that_the_diagram_lacks_is_refused() -> None:
-    with pytest.raises(InvalidTransitionError, match="NotRunning → RunningAsBroker"):
+    with pytest.raises(InvalidBrokerTransition, match="NotRunning → RunningAsBroker"):
         StateKeeper().move_to(BrokerState.RunningAsBroker)
 
 

@@ -19,7 +19,7 @@ from broker.server.registration.deregister import deregister
 from broker.server.registration.session_file import FILE_NAME, SessionFile
 from broker.utils.process_identity import ProcessIdentity
 from broker.zookeeper.connect_string import server_addresses
-from broker.zookeeper.session_end import Outcome, Session, end_session
+from broker.zookeeper.session_end import Session, SessionEnd, end_session
 
 SESSION = Session("zk1:2181,zk2:2181", -0x7FFF_0123, bytes(range(16)))
 
@@ -27,7 +27,7 @@ SESSION = Session("zk1:2181,zk2:2181", -0x7FFF_0123, bytes(range(16)))
 class Ensemble:
     """Ends sessions as ``end_session`` does, and remembers which."""
 
-    def __init__(self, outcome=Outcome.ENDED):
+    def __init__(self, outcome=SessionEnd.ENDED):
         self.outcome = outcome
         self.asked = []
 
@@ -146,7 +146,7 @@ def test_a_note_of_no_use_is_none(text, log_dir):
 
 def test_an_ensemble_that_is_away_is_told_in_one_line_with_what_happens_next(log_dir):
     note_of_dead_process(log_dir)
-    report = deregister([log_dir], Ensemble(Outcome.UNREACHABLE))
+    report = deregister([log_dir], Ensemble(SessionEnd.UNREACHABLE))
     assert report.level == "warning"
     assert SESSION.servers in report.fields["reason"]
     assert "zookeeper.session.timeout.ms" in report.fields["action"]
@@ -241,33 +241,33 @@ def ended(servers, timeout_s=20.0):
 
 def test_an_answered_close_ends_the_session():
     with server([ALIVE, CLOSED]) as address:
-        assert ended(f"{address}/chroot") is Outcome.ENDED
+        assert ended(f"{address}/chroot") is SessionEnd.ENDED
 
 
 def test_a_session_that_is_not_known_is_gone():
     with server([UNKNOWN]) as address:
-        assert ended(address) is Outcome.GONE
+        assert ended(address) is SessionEnd.GONE
 
 
 def test_a_close_whose_answer_was_lost_counts_as_ended():
     with server([ALIVE, b""], [UNKNOWN]) as address:
-        assert ended(address) is Outcome.ENDED
+        assert ended(address) is SessionEnd.ENDED
 
 
 def test_nonsense_and_refusals_lead_to_the_next_server():
     with closing(socket.create_server(("127.0.0.1", 0))) as gone:
         refusing = f"127.0.0.1:{gone.getsockname()[1]}"
     with server([b"HTTP/1.1 400 Bad"], [b""]) as nonsense, server([ALIVE, CLOSED], [ALIVE, CLOSED]) as good:
-        assert ended(f"{refusing},{nonsense},{good}") is Outcome.ENDED
+        assert ended(f"{refusing},{nonsense},{good}") is SessionEnd.ENDED
 
 
 def test_a_frozen_ensemble_is_given_up_in_time():
     with closing(socket.create_server(("127.0.0.1", 0))) as frozen:
         began = time.monotonic()
-        assert ended(f"127.0.0.1:{frozen.getsockname()[1]}", 0.3) is Outcome.UNREACHABLE
+        assert ended(f"127.0.0.1:{frozen.getsockname()[1]}", 0.3) is SessionEnd.UNREACHABLE
         assert time.monotonic() - began < 30
 
 
 def test_no_servers_at_all_are_unreachable():
-    assert ended("", 0.1) is Outcome.UNREACHABLE
-    assert ended("host:port", 0.1) is Outcome.UNREACHABLE
+    assert ended("", 0.1) is SessionEnd.UNREACHABLE
+    assert ended("host:port", 0.1) is SessionEnd.UNREACHABLE

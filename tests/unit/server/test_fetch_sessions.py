@@ -14,7 +14,7 @@ from broker.replication.delayed_fetch import FetchEntry
 from broker.server.fetch_sessions import Asked, FetchSessionCache, Outcome, Wanted, next_epoch
 from broker.utils.file_region import FileRegion
 from broker.utils.topic_partition import TopicPartition
-from tests.support.group_fakes import ManualClock
+from tests.support.clocks import ManualClock
 
 NO_ID = uuid.UUID(int=0)
 
@@ -145,7 +145,7 @@ def test_fetch_that_another_overtook_while_it_waited_is_told_so(site: Site) -> N
 def test_full_cache_declines_until_a_session_was_unused_for_two_minutes(site: Site) -> None:
     first, second = site.full(), site.full()
     assert site.full() == 0
-    site.clock.passed_ms += 120_001
+    site.clock.now_ms += 120_001
     site.ask(second, 1)
     assert site.full() > 0
     assert site.ask(first, 1).error is Errors.FETCH_SESSION_ID_NOT_FOUND
@@ -162,10 +162,10 @@ def test_follower_takes_the_place_of_a_consumer_and_not_the_other_way(site: Site
 
 def test_of_settled_sessions_the_smaller_gives_way_to_a_larger(site: Site) -> None:
     small, large = site.full(1), site.full(5)
-    site.clock.passed_ms += 119_000
+    site.clock.now_ms += 119_000
     site.ask(small, 1)
     site.ask(large, 1)
-    site.clock.passed_ms += 2_000
+    site.clock.now_ms += 2_000
     assert site.full(1) == 0
     assert site.full(3) > 0
     assert site.ask(small, 2).error is Errors.FETCH_SESSION_ID_NOT_FOUND

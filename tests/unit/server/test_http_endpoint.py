@@ -14,7 +14,7 @@ from broker.server.http import http_endpoint
 from broker.server.http.http_connections import MAX_CONNECTIONS, MAX_PER_ADDRESS, HttpConnections
 from broker.server.http.http_endpoint import HttpEndpoint
 from rig.wait import wait_until
-from tests.support.logs import ManualClock
+from tests.support.clocks import ManualClock
 
 
 class Broker:

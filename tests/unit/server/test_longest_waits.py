@@ -11,6 +11,7 @@ from broker.network.processor import Verdict
 from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import Errors, KafkaError
 from broker.replication.delayed_fetch import FetchParams
 from broker.server.apis import fetch, produce
 from broker.server.fetch_sessions import FetchContext
@@ -33,7 +34,10 @@ class Broker:
     def partition(self, _topic_partition: object) -> None:
         return None
 
-    local_log = is_offline = partition
+    local_log = partition
+
+    def absence(self, _topic_partition: object) -> KafkaError:
+        return KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
 
     def append_records(self, *, timeout_ms: int, **_more: object) -> None:
         self.waits.append(timeout_ms)

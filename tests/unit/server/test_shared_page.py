@@ -6,7 +6,7 @@ import threading
 
 from broker.server.http.shared_page import SharedPage
 from rig.wait import wait_until
-from tests.support.logs import ManualClock
+from tests.support.clocks import ManualClock
 
 
 class Maker:

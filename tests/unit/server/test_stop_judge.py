@@ -3,7 +3,7 @@
 import pytest
 
 from broker.server.stopping import stop_judge
-from broker.server.stopping.stop_judge import ClusterView, Member, OwnBroker, PartitionView
+from broker.server.stopping.stop_judge import ClusterSnapshot, OwnBroker, PartitionView, RegisteredBroker
 from broker.utils.topic_partition import TopicPartition
 
 ORDERS = TopicPartition("orders", 7)
@@ -18,7 +18,7 @@ def partition(replicas=(1, 2, 3), isr=None, leader=None, min_isr=2, of=ORDERS):
 def view(*partitions, live=(1, 2, 3), silent=(), controller=1, cluster_id=CLUSTER, says=None):
     """Brokers that live and answer, but for the silent ones; ``says``: whom each takes for the controller."""
     members = {
-        n: Member(
+        n: RegisteredBroker(
             n,
             100 + n,
             n,
@@ -29,7 +29,7 @@ def view(*partitions, live=(1, 2, 3), silent=(), controller=1, cluster_id=CLUSTE
         )
         for n in live
     }
-    return ClusterView(cluster_id, controller, members, partitions)
+    return ClusterSnapshot(cluster_id, controller, members, partitions)
 
 
 def forbids(view, broker_id=3):
@@ -136,8 +136,8 @@ def test_two_brokers_that_both_think_they_control_forbid_and_so_does_one_that_kn
 
 def test_a_broker_that_answers_for_another_cluster_forbids():
     other = view(partition())
-    members = {**other.members, 2: Member(2, 102, 2, "h2:9092", cluster_id="c9", controller_id=1)}
-    mixed = ClusterView(CLUSTER, 1, members, other.partitions)
+    members = {**other.members, 2: RegisteredBroker(2, 102, 2, "h2:9092", cluster_id="c9", controller_id=1)}
+    mixed = ClusterSnapshot(CLUSTER, 1, members, other.partitions)
     assert "broker 2 answers for cluster c9, not c1" in forbids(mixed)
 
 
@@ -188,10 +188,12 @@ def test_a_dead_replica_elsewhere_does_not_keep_a_broker_from_being_back():
 def listening(**listeners):
     """A view of brokers with these listeners."""
     members = {
-        int(key[1:]): Member(int(key[1:]), 1, 1, f"h{key[1:]}:9092", listeners=frozenset(names.split()))
+        int(key[1:]): RegisteredBroker(
+            int(key[1:]), 1, 1, f"h{key[1:]}:9092", listeners=frozenset(names.split())
+        )
         for key, names in listeners.items()
     }
-    return ClusterView(CLUSTER, 1, members, [])
+    return ClusterSnapshot(CLUSTER, 1, members, [])
 
 
 def test_a_broker_speaks_to_the_others_by_a_listener_that_all_of_them_have():

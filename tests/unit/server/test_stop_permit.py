@@ -8,7 +8,7 @@ import pytest
 from broker.server.registration.session_file import SessionFile
 from broker.server.stopping.asker import Asker, CannotAskError, why_given_up
 from broker.server.stopping.may_stop import Turn
-from broker.server.stopping.stop_judge import ClusterView, Member, OwnBroker, PartitionView
+from broker.server.stopping.stop_judge import ClusterSnapshot, OwnBroker, PartitionView, RegisteredBroker
 from broker.server.stopping.stop_permit import PERMIT, Held, Lease, StopPermit, decode_lease, encode_lease
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.embedded import EmbeddedStore
@@ -57,11 +57,11 @@ class Cluster:
         if self.away:
             raise ConnectionLossError("/brokers/ids: SessionExpiredError")
         members = {
-            n: Member(n, epoch, n, f"h{n}:9092", cluster_id="c1", controller_id=1)
+            n: RegisteredBroker(n, epoch, n, f"h{n}:9092", cluster_id="c1", controller_id=1)
             for n, epoch in self.epochs.items()
         }
         one = PartitionView(ORDERS, (1, 2, 3), self.isr, self.isr[0], 2)
-        return ClusterView(self.cluster_id, 1, members, [one])
+        return ClusterSnapshot(self.cluster_id, 1, members, [one])
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from broker.protocol.errors import Errors
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
-from tests.support.logs import ManualClock
+from tests.support.clocks import ManualClock
 from tests.support.valid_requests import World, body
 
 BROKER, STRANGER = "10.0.0.1", "10.0.0.9"

@@ -13,7 +13,7 @@ from broker.utils.heap import (
     LONGEST_WAIT_S,
     MIB,
     WORTH_BYTES,
-    Moment,
+    HeapSample,
     Sizes,
     TrimPolicy,
 )
@@ -35,7 +35,7 @@ class Looks:
     def after(self, resident: int, free: int, load: float = 0.0, seconds: float = STEP_S) -> bool:
         self.now_s += seconds
         self.cpu_s += load * seconds
-        return self.policy.is_due(Moment(self.now_s, self.cpu_s, Sizes(resident, free)))
+        return self.policy.is_due(HeapSample(self.now_s, self.cpu_s, Sizes(resident, free)))
 
     def trimmed(self, resident: int, free: int) -> None:
         self.policy.trimmed(self.now_s, Sizes(resident, free))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.utils.own_connections import OwnConnections, Traffic
+from broker.utils.own_connections import ConnectionTotals, OwnConnections
 from rig.wait import wait_until
 
 
@@ -17,7 +17,7 @@ def listener() -> Iterator[socket.socket]:
         yield server
 
 
-def is_counted(now: Traffic, before: Traffic) -> bool:
+def is_counted(now: ConnectionTotals, before: ConnectionTotals) -> bool:
     """One connection and its 1500 bytes; the kernel counts the handshake as a byte."""
     return now.connections == before.connections + 1 and 1500 <= now.bytes - before.bytes <= 1502
 

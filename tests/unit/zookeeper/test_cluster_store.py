@@ -15,25 +15,15 @@ from broker.zookeeper.controller_store import ControllerMovedError, claim_contro
 from broker.zookeeper.embedded import EmbeddedStore
 from broker.zookeeper.store import BadVersionError, NodeExistsError, StoreError
 from broker.zookeeper.znodes import BadZnodeError, BrokerRegistration, LeaderAndIsr
+from tests.support.clocks import ManualClock
 from tests.support.faulty_store import Fault, Faults, FaultySession
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-class Clock:
-    def __init__(self):
-        self.now_ms = 0
-
-    def wall_ms(self):
-        return self.now_ms
-
-    def monotonic_ms(self):
-        return self.now_ms
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return ManualClock(0)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ _VERSION = 3
 _SOON_S = 0.2
 
 
-def controlled_shutdown(
+def hand_over_leadership(
     config: BrokerConfig,
     broker_id: int,
     broker_epoch: int,

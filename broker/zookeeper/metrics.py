@@ -6,7 +6,7 @@ from broker.metrics.registry import Metrics
 from broker.zookeeper.store import Store
 
 
-def register_session_stats(metrics: Metrics, store: Store, session_timeout_ms: int) -> None:
+def register_metrics(metrics: Metrics, store: Store, session_timeout_ms: int) -> None:
     """Registers what is read at each scrape."""
     metrics.gauge(
         "landline_zookeeper_longest_silence_ms",

@@ -1,38 +1,55 @@
-"""What the broker tells of its log directories: in /status, and as metrics named after Kafka's."""
+"""The log's metrics, by Kafka's names: of each partition's log, and of the log directories."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from broker.log.free_space import space_at
+from broker.log.log import Log
 from broker.log.log_dir_health import LogDirHealth
 from broker.log.log_manager import LogManager
 from broker.metrics.registry import Metrics
-from broker.replication.replica_manager import ReplicaManager
 
 
-def disk_status(logs: LogManager) -> Mapping[str, Any]:
-    """Which directories failed and why, and which take no records of clients."""
-    healths = [log_dir.health for log_dir in logs.dirs.all]
-    return {
-        "offline_log_dirs": {str(health.path): health.failure for health in healths if health.failure},
-        "refusing_log_dirs": {str(health.path): health.refusal for health in healths if health.refusal},
+def register_metrics(metrics: Metrics, logs: LogManager, of_partitions: Callable[[], Iterable[Log]]) -> None:
+    """Registers what is read at each scrape. ``of_partitions`` gives the logs whose partitions are here: a log that
+    was loaded and of which the controller said nothing yet is not told of.
+    """
+    _register_logs(metrics, of_partitions)
+    _register_dirs(metrics, logs)
+
+
+def _register_logs(metrics: Metrics, of_partitions: Callable[[], Iterable[Log]]) -> None:
+    measures: tuple[tuple[str, str, Callable[[Log], int]], ...] = (
+        ("size", "Bytes of a partition's segments", lambda log: log.size_bytes),
+        ("logendoffset", "Where a partition's log ends", lambda log: log.log_end_offset),
+        ("logstartoffset", "Where a partition's log begins", lambda log: log.log_start_offset),
+        ("numlogsegments", "A partition's segments", lambda log: log.num_segments),
+    )
+    for name, help_text, measure in measures:
+        metrics.gauge(
+            f"kafka_log_log_{name}",
+            help_text,
+            _per_log(of_partitions, measure),
+            labels=("topic", "partition"),
+        )
+
+
+def _per_log(
+    of_partitions: Callable[[], Iterable[Log]], measure: Callable[[Log], int]
+) -> Callable[[], Mapping[tuple[str, ...], float]]:
+    return lambda: {
+        (log.topic_partition.topic, str(log.topic_partition.partition)): float(measure(log))
+        for log in of_partitions()
     }
 
 
-def register_disk_stats(metrics: Metrics, logs: LogManager, replicas: ReplicaManager) -> None:
-    """Registers what is read at each scrape."""
+def _register_dirs(metrics: Metrics, logs: LogManager) -> None:
     metrics.gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Log directories that failed",
         lambda: float(len(logs.dirs.failed)),
-    )
-    metrics.gauge(
-        "kafka_server_replicamanager_offlinereplicacount",
-        "Replicas given up because their log directory failed",
-        lambda: float(replicas.offline_count),
     )
     for name, help_text, measure in (
         ("kafka_log_logmanager_logdirectoryoffline", "1 for a log directory that failed", _is_offline),

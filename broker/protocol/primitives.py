@@ -1,7 +1,8 @@
-"""The two encodings of Kafka's messages, for those that are read by hand.
+"""Kafka's primitive types in both encodings, for what is read and written by hand: requests, and records of groups.
 
-Nothing is allocated by a length that a peer claims: a piece is a view of the body, and each element of an array takes
-bytes of it.
+The old encoding has int16 and int32 lengths; the compact one (KIP-482) varints, one more than the length, and tagged
+fields. Which fields a message has is its module's business. Nothing is allocated by a length that a peer claims: a
+piece is a view of the body, and each element of an array takes bytes of it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,53 @@ from struct import Struct
 from typing import Any
 
 from broker.protocol.errors import ProtocolError
-from broker.protocol.framing import read_uvarint, skip_tags
 
-_INT16 = Struct(">h")
-_INT32 = Struct(">i")
+INT16 = Struct(">h")
+INT32 = Struct(">i")
+INT64 = Struct(">q")
+# Kafka's clients send at most a few tags; a header of kilobytes is not one of theirs.
+MAX_TAGS = 64
+_LONGEST_STRING = 0x7FFF
+
+
+def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
+    """The unsigned varint at ``position`` and the position after it (at most 5 bytes)."""
+    value = shift = 0
+    while True:
+        byte = view[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 28:
+            raise ProtocolError("varint longer than 5 bytes")
+
+
+def write_uvarint(value: int) -> bytes:
+    """The bytes of an unsigned varint."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def skip_tags(view: memoryview, position: int) -> int:
+    """The position after a tagged-field section."""
+    count, position = read_uvarint(view, position)
+    if count > MAX_TAGS:
+        raise ProtocolError(f"{count} tagged fields")
+    for _ in range(count):
+        _, position = read_uvarint(view, position)
+        size, position = read_uvarint(view, position)
+        position += size
+    if position > len(view):
+        raise ProtocolError("truncated tagged fields")
+    return position
 
 
 @lru_cache(maxsize=4096)
@@ -44,9 +88,19 @@ class Reader:
         self.position = end
         return piece
 
+    def int16(self) -> int:
+        (value,) = INT16.unpack_from(self.body, self.position)
+        self.position += 2
+        return int(value)
+
     def int32(self) -> int:
-        (value,) = _INT32.unpack_from(self.body, self.position)
+        (value,) = INT32.unpack_from(self.body, self.position)
         self.position += 4
+        return int(value)
+
+    def int64(self) -> int:
+        (value,) = INT64.unpack_from(self.body, self.position)
+        self.position += 8
         return int(value)
 
     def fields(self, layout: Struct) -> tuple[Any, ...]:
@@ -64,17 +118,17 @@ class Reader:
         return _uuid_of(bytes(self.take(16)))
 
     def nullable_string(self) -> str | None:
-        (length,) = _INT16.unpack_from(self.body, self.position)
+        (length,) = INT16.unpack_from(self.body, self.position)
         self.position += 2
         return None if length < 0 else str(self.take(length), "utf-8")
 
     def nullable_bytes(self) -> memoryview | None:
-        (length,) = _INT32.unpack_from(self.body, self.position)
+        (length,) = INT32.unpack_from(self.body, self.position)
         self.position += 4
         return None if length < 0 else self.take(length)
 
     def array_length(self) -> int:
-        (length,) = _INT32.unpack_from(self.body, self.position)
+        (length,) = INT32.unpack_from(self.body, self.position)
         self.position += 4
         return int(length)
 
@@ -122,3 +176,27 @@ class FlexibleReader(Reader):
             size, position = read_uvarint(body, position)
             yield tag, position
             position += size
+
+
+def pack_string(text: str) -> bytes:
+    """A STRING of the old encoding. Raises ValueError above 32,767 bytes of UTF-8."""
+    encoded = text.encode()
+    if len(encoded) > _LONGEST_STRING:
+        raise ValueError(f"a string of {len(encoded)} bytes does not fit Kafka's {_LONGEST_STRING}")
+    return INT16.pack(len(encoded)) + encoded
+
+
+def pack_nullable_string(text: str | None) -> bytes:
+    return INT16.pack(-1) if text is None else pack_string(text)
+
+
+def pack_compact_nullable_string(text: str | None) -> bytes:
+    if text is None:
+        return b"\0"
+    encoded = text.encode()
+    return write_uvarint(len(encoded) + 1) + encoded
+
+
+def pack_bytes(data: bytes) -> bytes:
+    """BYTES of the old encoding."""
+    return INT32.pack(len(data)) + data

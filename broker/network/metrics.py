@@ -1,0 +1,27 @@
+"""The network's metrics, by Kafka's names: connections, what the Processors wait, and how long requests took."""
+
+from __future__ import annotations
+
+from broker.metrics.registry import Metrics
+from broker.network.socket_server import SocketServer
+from broker.protocol.api_keys import ApiKey
+
+
+def register_metrics(metrics: Metrics, sockets: SocketServer) -> None:
+    """Registers what is read at each scrape; nothing here costs anything between scrapes."""
+    metrics.gauge(
+        "kafka_network_socketserver_networkprocessoravgidlepercent",
+        "Share of time the processors wait, 0 to 1",
+        sockets.avg_idle_percent,
+    )
+    metrics.gauge(
+        "kafka_server_socketserver_connectioncount",
+        "Open connections",
+        lambda: float(sockets.connection_count),
+    )
+    metrics.histograms(
+        "kafka_network_requestmetrics_totaltimems",
+        "From a request's receipt to its answer handed to the socket, in milliseconds",
+        lambda: {(ApiKey(key).name,): times for key, times in sockets.total_times().items()},
+        labels=("request",),
+    )

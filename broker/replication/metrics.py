@@ -1,0 +1,95 @@
+"""Replication's metrics, by Kafka's names: partitions, traffic, who waits, and what is followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.metrics.registry import Metrics
+from broker.replication.fetcher_manager import ReplicaFetcherManager
+from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replication_quota import ReplicationQuota
+from broker.replication.traffic import Traffic
+
+
+def register_metrics(
+    metrics: Metrics,
+    replicas: ReplicaManager,
+    fetchers: ReplicaFetcherManager,
+    follower_quota: ReplicationQuota,
+) -> None:
+    """Registers what is read at each scrape; nothing here costs anything between scrapes."""
+    _register_partitions(metrics, replicas)
+    _register_traffic(metrics, replicas.traffic)
+    metrics.gauge(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "Requests that wait",
+        lambda: {
+            (purgatory.name,): float(len(purgatory))
+            for purgatory in (replicas.produce_purgatory, replicas.fetch_purgatory)
+        },
+        labels=("delayedoperation",),
+    )
+    metrics.gauge(
+        "kafka_server_replicafetchermanager_followedpartitions",
+        "Partitions fetched from other brokers",
+        lambda: float(fetchers.partition_count),
+    )
+    for direction, quota in (("leader", replicas.leader_quota), ("follower", follower_quota)):
+        metrics.gauge(
+            f"kafka_server_{direction}replication_byterate",
+            f"Bytes a second that throttled replicas take, as {direction}s",
+            quota.rate,
+        )
+
+
+def replica_counts(replicas: ReplicaManager) -> dict[str, int]:
+    """The counts operators watch, over the partitions of this broker."""
+    partitions = replicas.partitions()
+    return {
+        "partition_count": len(partitions),
+        "leader_count": sum(partition.is_leader for partition in partitions),
+        "under_replicated_partitions": sum(partition.is_under_replicated for partition in partitions),
+        "under_min_isr_partitions": sum(partition.is_under_min_isr for partition in partitions),
+        "at_min_isr_partitions": sum(partition.is_at_min_isr for partition in partitions),
+        "reassigning_partitions": sum(partition.is_being_reassigned for partition in partitions),
+    }
+
+
+def _register_partitions(metrics: Metrics, replicas: ReplicaManager) -> None:
+    for name, help_text, key in (
+        ("partitioncount", "Partitions with a replica here", "partition_count"),
+        ("leadercount", "Partitions led here", "leader_count"),
+        ("underreplicatedpartitions", "Led here, with replicas out of sync", "under_replicated_partitions"),
+        ("underminisrpartitioncount", "Led here, below min.insync.replicas", "under_min_isr_partitions"),
+        ("atminisrpartitioncount", "Led here, exactly at min.insync.replicas", "at_min_isr_partitions"),
+        ("reassigningpartitions", "Led here, with replicas being moved", "reassigning_partitions"),
+    ):
+        metrics.gauge(f"kafka_server_replicamanager_{name}", help_text, _count(replicas, key))
+    metrics.gauge(
+        "kafka_server_replicamanager_offlinereplicacount",
+        "Replicas given up because their log directory failed",
+        lambda: float(replicas.offline_count),
+    )
+
+
+def _count(replicas: ReplicaManager, key: str) -> Callable[[], float]:
+    return lambda: float(replica_counts(replicas)[key])
+
+
+def _register_traffic(metrics: Metrics, traffic: Traffic) -> None:
+    of_topics, of_replicas = "kafka_server_brokertopicmetrics_", "kafka_server_replicamanager_"
+    for name, help_text, attribute in (
+        (of_topics + "messagesin_total", "Records appended by clients", "messages_in"),
+        (of_topics + "bytesin_total", "Bytes appended by clients", "bytes_in"),
+        (of_topics + "bytesout_total", "Bytes fetched by consumers", "bytes_out"),
+        (of_topics + "replicationbytesout_total", "Bytes fetched by followers", "replication_bytes_out"),
+        (of_topics + "failedproducerequests_total", "Appends refused", "failed_produces"),
+        (of_topics + "failedfetchrequests_total", "Reads refused", "failed_fetches"),
+        (of_replicas + "isrshrinks_total", "ISR members dropped", "isr_shrinks"),
+        (of_replicas + "isrexpands_total", "ISR members taken back", "isr_expands"),
+    ):
+        metrics.gauge(name, help_text, _attribute(traffic, attribute))
+
+
+def _attribute(traffic: Traffic, name: str) -> Callable[[], float]:
+    return lambda: float(getattr(traffic, name))

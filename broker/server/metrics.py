@@ -1,0 +1,48 @@
+"""The server's own metrics, by Kafka's names: the broker's state, its handlers, its APIs, and whom it knows."""
+
+from __future__ import annotations
+
+from broker.metrics.registry import Metrics
+from broker.server.apis.table import Apis
+from broker.server.lifecycle.broker_state import StateKeeper
+from broker.server.metadata_cache import MetadataCache
+from broker.server.request_handler_pool import RequestHandlerPool
+
+
+def register_metrics(
+    metrics: Metrics, keeper: StateKeeper, cache: MetadataCache, pool: RequestHandlerPool, apis: Apis
+) -> None:
+    """Registers what is read at each scrape; nothing here costs anything between scrapes."""
+    metrics.gauge(
+        "kafka_server_kafkaserver_brokerstate",
+        "The broker's state, Kafka's number",
+        lambda: float(keeper.state),
+    )
+    metrics.gauge(
+        "kafka_server_metadatacache_livebrokers",
+        "Live brokers known",
+        lambda: float(len(cache.alive_broker_ids())),
+    )
+    metrics.gauge(
+        "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent",
+        "Share of time the handlers wait, 0 to 1",
+        pool.avg_idle_percent,
+    )
+    metrics.gauge(
+        "kafka_network_requestmetrics_requests_total",
+        "Requests served",
+        lambda: {(key.name,): float(stats.requests) for key, stats in apis.stats.items()},
+        labels=("request",),
+    )
+    metrics.gauge(
+        "kafka_network_requestmetrics_errors_total",
+        "Requests that failed in the broker",
+        lambda: {(key.name,): float(stats.errors) for key, stats in apis.stats.items()},
+        labels=("request",),
+    )
+    metrics.gauge(
+        "kafka_network_requestmetrics_localtimems_total",
+        "Time spent in the handlers of an API, in milliseconds",
+        lambda: {(key.name,): stats.local_ns / 1e6 for key, stats in apis.stats.items()},
+        labels=("request",),
+    )

@@ -1,0 +1,39 @@
+"""Clocks that a test moves."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+N = TypeVar("N", int, float)
+
+
+class ManualClock:
+    """A Clock (:mod:`broker.utils.clock`). Wall time is ``epoch_ms`` ahead of the monotonic one."""
+
+    def __init__(self, now_ms: int = 1_000_000, epoch_ms: int = 0) -> None:
+        self.now_ms = now_ms
+        self._epoch_ms = epoch_ms
+
+    def wall_ms(self) -> int:
+        return self._epoch_ms + self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+class TickingClock(ManualClock):
+    """A second later at every look: nothing that is told now and then is left untold."""
+
+    def monotonic_ms(self) -> int:
+        self.now_ms += 1000
+        return self.now_ms
+
+
+class ManualTime(Generic[N]):
+    """For who is given a function like ``time.monotonic`` or ``time.monotonic_ns``; in its unit."""
+
+    def __init__(self, now: N) -> None:
+        self.now = now
+
+    def __call__(self) -> N:
+        return self.now

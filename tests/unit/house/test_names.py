@@ -1,0 +1,29 @@
+"""A name in the broker means one thing: who reads it need not look where it was imported from."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+BROKER = Path(__file__).resolve().parents[3] / "broker"
+# A partition's state by the controller's machine, and as the controller tells it.
+TWINS = {"PartitionState"}
+
+
+def shared_names(root):
+    """The classes of one name in several modules: name to modules."""
+    found = defaultdict(list)
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(str(path.relative_to(root)))
+    return {name: places for name, places in found.items() if len(places) > 1}
+
+
+def test_no_two_classes_of_the_broker_have_one_name():
+    assert {name: places for name, places in shared_names(BROKER).items() if name not in TWINS} == {}
+
+
+def test_two_classes_of_one_name_are_found(tmp_path):
+    (tmp_path / "a.py").write_text("class Same: ...\nclass Other: ...\n")
+    (tmp_path / "b.py").write_text("def made():\n    class Same: ...\n")
+    assert shared_names(tmp_path) == {"Same": ["a.py", "b.py"]}
