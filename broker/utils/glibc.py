@@ -1,10 +1,8 @@
-"""The C library's heaps, by ctypes: their size, and ``malloc_trim``. Only glibc (2.33 and later) has both."""
+"""The C library's heaps, by ctypes: what is free in them, and ``malloc_trim``. Only glibc (2.33 and later) has both."""
 
 from __future__ import annotations
 
 import ctypes
-
-from broker.utils.heap import Sizes, resident_bytes
 
 
 class _MallInfo(ctypes.Structure):
@@ -28,8 +26,10 @@ class _MallInfo(ctypes.Structure):
     fordblks: int
 
 
-class Heap:
-    """The C library's heaps of this process. Raises OSError where the library cannot trim, or does not tell."""
+class GlibcHeap:
+    """The C library's heaps of this process: the keeper's NativeHeap. Raises OSError where it cannot trim or does not
+    tell.
+    """
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None)
@@ -40,9 +40,9 @@ class Heap:
         self._trim.argtypes = [ctypes.c_size_t]
         self._info.restype = _MallInfo
 
-    def sizes(self) -> Sizes:
+    def free_bytes(self) -> int:
         """Some 50 µs."""
-        return Sizes(resident_bytes(), int(self._info().fordblks))
+        return int(self._info().fordblks)
 
     def trim(self) -> None:
         """Without the GIL: who takes nothing of the heap under way goes on."""

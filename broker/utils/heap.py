@@ -14,15 +14,12 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
 from broker.utils.collector import CollectPolicy
 from broker.utils.scheduler import KafkaScheduler
-
-if TYPE_CHECKING:
-    from broker.utils.glibc import Heap
 
 MIB: Final = 1024 * 1024
 # What is not worth a trim; an idle broker takes 60 MiB.
@@ -108,6 +105,16 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+class NativeHeap(Protocol):
+    """What the keeper needs of a C library."""
+
+    def free_bytes(self) -> int:
+        """Free in its heaps, given back to the system or not."""
+
+    def trim(self) -> None:
+        """Gives free pages back."""
+
+
 class HeapKeeper:
     """Looks every few seconds, on a scheduler's thread."""
 
@@ -115,7 +122,7 @@ class HeapKeeper:
         self._policy = TrimPolicy(resident_bytes())
         self._collect_policy = CollectPolicy(resident_bytes())
         self._last_look = (time.monotonic(), time.process_time())
-        self._heap: Heap | None = None
+        self._heap: NativeHeap | None = None
         self._is_absent = False
 
     def startup(self, scheduler: KafkaScheduler) -> None:
@@ -143,25 +150,25 @@ class HeapKeeper:
         heap = self._opened()
         if heap is None:
             return
-        before = heap.sizes()
+        before = Sizes(resident_bytes(), heap.free_bytes())
         if not self._policy.is_due(HeapSample(time.monotonic(), time.process_time(), before)):
             return
         began_ns = time.perf_counter_ns()
         heap.trim()
         took_us = (time.perf_counter_ns() - began_ns) // 1000
-        after = heap.sizes()
+        after = Sizes(resident_bytes(), heap.free_bytes())
         self._policy.trimmed(time.monotonic(), after)
         _log.info(
             "heap_given_back", before_bytes=before.resident, after_bytes=after.resident, took_us=took_us
         )
 
-    def _opened(self) -> Heap | None:
+    def _opened(self) -> NativeHeap | None:
         if self._heap is None and not self._is_absent:
             # ctypes is not loaded while the broker starts: it takes 3 to 30 ms.
-            from broker.utils.glibc import Heap
+            from broker.utils.glibc import GlibcHeap
 
             try:
-                self._heap = Heap()
+                self._heap = GlibcHeap()
             except OSError:
                 self._is_absent = True
         return self._heap

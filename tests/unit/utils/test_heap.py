@@ -104,22 +104,21 @@ def test_two_are_never_close_together() -> None:
 
 
 FLOOD = """
-from broker.utils.glibc import Heap
-from broker.utils.heap import MIB, HeapKeeper
+from broker.utils.heap import MIB, HeapKeeper, resident_bytes
 from rig.wait import wait_until
-keeper, heap = HeapKeeper(), Heap()
+keeper = HeapKeeper()
 keeper.look()
-before = heap.sizes().resident
+before = resident_bytes()
 blocks = [bytes(4000) for _ in range(50_000)]
 pin = blocks[-1]
-full = heap.sizes().resident
+full = resident_bytes()
 del blocks
-freed = heap.sizes().resident
+freed = resident_bytes()
 def is_small() -> bool:
     keeper.look()
-    return heap.sizes().resident <= before + 20 * MIB
+    return resident_bytes() <= before + 20 * MIB
 wait_until(is_small, 30)
-print(before, full, freed, heap.sizes().resident)
+print(before, full, freed, resident_bytes())
 """
 
 
