@@ -18,6 +18,7 @@ from broker.server.lifecycle import lifecycle_file
 from broker.server.lifecycle.startup_steps import StepRecord
 from compare import events as written
 from compare import recorded
+from compare.members import told_to_brokers
 from compare.scenarios import Model, Scenario, System
 from pipeline import comparison
 from pipeline.lifecycle import CHECKS, EVENT_SCHEMA
@@ -71,6 +72,13 @@ def test_what_a_launcher_tells_is_of_the_contract() -> None:
     story.add("Command", 2_000, 1_000, detail="exit code 1")
     story.add("Run", 1_000, 3_000, run=contract.least_event("Run")["run"])
     assert contract.faults(story.events) == []
+
+
+def test_a_broker_tells_of_its_start_what_it_was_told(tmp_path: Path) -> None:
+    told = dict(line.split("=") for line in told_to_brokers("run-1", "push-parallel"))
+    file = lifecycle_file.LifecycleFile(tmp_path)
+    lifecycle_file.Lifecycle(file, lambda: 7, told).end("start")
+    assert {(event["run_id"], event["model"]) for event in file.unpublished()} == {("run-1", "push-parallel")}
 
 
 def test_what_tests_make_up_is_of_the_contract() -> None:
