@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-SCHEMA_VERSION = 1
+from compare.recorded import SCHEMA_VERSION
+
 Event = dict[str, Any]
 
 

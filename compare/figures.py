@@ -10,8 +10,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from compare.recorded import SCHEMA_VERSION, Unreadable, read_json
+from compare.recorded import Unreadable, read_json
 
+SCHEMA_VERSION = 1
+"""comparison.json's own: events have another."""
 _Kind = TypeVar("_Kind")
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from compare.members import LIFECYCLE_ENV, Member
+from compare.members import LIFECYCLE_ENV, Member, told_to_brokers
 from compare.settings import STOP_TIMEOUT_S
 from lab import Lab, LabError
 from lab.waiting import wait_until
@@ -75,7 +75,7 @@ class Hosts:
 
     def write_lifecycle(self, run_id: str, model: str) -> None:
         """Tells every broker of the hosts to which run its next start belongs."""
-        text = f"LANDLINE_RUN_ID={run_id}\nLANDLINE_START_MODEL={model}\n"
+        text = "".join(f"{line}\n" for line in told_to_brokers(run_id, model))
         for host in self.on():
             (self.root(host) / LIFECYCLE_ENV.lstrip("/")).write_text(text, encoding="ascii")
 

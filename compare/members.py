@@ -122,6 +122,11 @@ def spark_cluster(hosts: Sequence[Host]) -> SparkCluster:
     return SparkCluster(hosts[0], tuple(hosts))
 
 
+def told_to_brokers(run_id: str, model: str) -> list[str]:
+    """The environment of a broker's start: to which run it belongs, and who starts it."""
+    return [f"LANDLINE_RUN_ID={run_id}", f"LANDLINE_STARTED_BY={model}"]
+
+
 def ready_url(member: Member) -> str:
     """Where a broker says whether it serves."""
     return f"http://{member.address}:{BROKER_HTTP_PORT}/readyz"
@@ -142,7 +147,7 @@ def _login(role: str, host: Host) -> str:
 def _broker_push(unit: Program, number: int, run_id: str, model: Model) -> str:
     """As ``kafka-server-start.sh -daemon``: in the background, away from the terminal, with a log file."""
     files = " ".join(f". {shlex.quote(file)};" for file in unit.files if file != LIFECYCLE_ENV)
-    told = shlex.join([f"LANDLINE_RUN_ID={run_id}", f"LANDLINE_START_MODEL={model}"])
+    told = shlex.join(told_to_brokers(run_id, model))
     log = f"/var/log/landline/broker-{number}/push.log"
     # The log directory is the unit's, made by its first start.
     return (

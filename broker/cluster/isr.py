@@ -21,7 +21,10 @@ from broker.protocol.errors import Errors, KafkaError
 
 @dataclass(frozen=True, slots=True)
 class IsrState:
-    """``committed`` is what ZooKeeper holds; ``proposed`` what was asked of the controller, None when nothing was."""
+    """A partition's ISR, with the change of it that waits for the controller, if there is one; Kafka's
+    PartitionState of a Partition. ``committed`` is what ZooKeeper holds, ``proposed`` what was asked for. Its
+    Partition holds the one in force.
+    """
 
     committed: frozenset[int]
     proposed: frozenset[int] | None = None

@@ -12,7 +12,9 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """``partition_epoch`` is the version of the partition's state znode. ``topic_id`` is None before version 5."""
+    """What a LeaderAndIsr says of one partition; Kafka's LeaderAndIsrPartitionState. ``partition_epoch`` is
+    the version of the partition's state znode; ``topic_id`` is None before version 5.
+    """
 
     topic_partition: TopicPartition
     topic_id: uuid.UUID | None

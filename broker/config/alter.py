@@ -39,8 +39,8 @@ class Change(NamedTuple):
 
 
 class AlterError(Exception):
-    """``invalid_request`` tells a malformed request (INVALID_REQUEST) from a refused config
-    (INVALID_CONFIG).
+    """A change of configs that is refused, with a reason for who asked. ``invalid_request`` tells a malformed
+    request (INVALID_REQUEST) from a refused config (INVALID_CONFIG).
     """
 
     def __init__(self, message: str, *, invalid_request: bool = False) -> None:

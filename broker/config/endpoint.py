@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """``host`` is empty for every interface (never so when advertised), ``port`` 0 until it is bound."""
+    """Where a listener is; Kafka's EndPoint. An empty ``host`` is every interface (never so when advertised),
+    ``port`` is 0 until it is bound.
+    """
 
     host: str
     port: int

@@ -36,7 +36,9 @@ class Use(Enum):
 
 
 class Key:
-    """``default`` is the parsed value; None means unset. Rows are made once and never changed."""
+    """One row of the table of configs; Kafka's ConfigKey. ``default`` is parsed; None means unset. The tables
+    own their rows: those are made once and never changed.
+    """
 
     __slots__ = ("default", "doc", "importance", "mode", "name", "type", "use", "valid")
 

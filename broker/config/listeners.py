@@ -22,8 +22,8 @@ Complain = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """``advertised`` may hold empty hosts and ports of 0, which stand for this host's name and the bound
-    port.
+    """The listeners of a broker: bound, advertised, and the one that brokers use among themselves. Hosts that
+    are advertised may be empty and their ports 0: these stand for this host's name and the bound port.
     """
 
     bound: tuple[Endpoint, ...]

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 
 class Problem(NamedTuple):
-    """``line`` counts from 1 in the properties file; None for an override or a default."""
+    """One thing that is wrong with a configuration. ``line`` counts from 1 in the properties file; None for
+    an override or a default.
+    """
 
     key: str
     line: int | None

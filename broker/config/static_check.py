@@ -61,8 +61,8 @@ _WHY_REFUSED: Final[Mapping[str, str]] = {
 
 
 class StaticCheck(NamedTuple):
-    """``values`` has the good keys, parsed; ``unused`` the names that Kafka knows and Landline does not
-    follow.
+    """What a look at each key by itself found: the good ones, parsed; the names that Kafka knows and Landline
+    does not follow; what is wrong.
     """
 
     values: dict[str, Value]

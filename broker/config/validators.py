@@ -13,7 +13,9 @@ from broker.config.types import Value
 
 
 class Validator(Protocol):
-    """``complaint`` is None for a good value, else what was expected. ``describe`` is for the docs."""
+    """What a config's value must satisfy beyond its type; Kafka's ConfigDef.Validator. A complaint is None
+    for a good value, else what was expected. ``describe`` is for the documentation.
+    """
 
     def complaint(self, value: Value) -> str | None: ...
 

@@ -14,7 +14,9 @@ T = TypeVar("T")
 
 
 class ConfigValues:
-    """``set_values`` has the parsed values in force of the keys that were set."""
+    """Configs by Kafka's names, each with its type; Kafka's AbstractConfig. A key that was not set has the
+    table's default. ``set_values``: those that were set, parsed and in force.
+    """
 
     def __init__(self, set_values: Mapping[builtins.str, Value]) -> None:
         self.set_values = set_values

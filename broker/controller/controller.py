@@ -52,9 +52,12 @@ MakeChannels = Callable[[int, str, MakeChannel], ChannelManager]
 
 
 class KafkaController:
-    """``on_state(active)`` hears of every election won and lost, on the controller's thread.
+    """The broker's share in the office of controller; Kafka's KafkaController. It governs by a Term, and has
+    one only while it is elected.
 
-    ``make_channel(address, client_id)`` makes a :class:`~broker.replication.broker_channel.BrokerChannel`.
+    Its thread owns all state: other threads put events into its queue. ``on_state(active)`` hears there of
+    every election won and lost. ``make_channel(address, client_id)`` makes a
+    :class:`~broker.replication.broker_channel.BrokerChannel`.
     """
 
     def __init__(

@@ -32,7 +32,9 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ElectionResult:
-    """``leader`` is the one elected, None with an error. ``message`` is for a person."""
+    """What became of one partition's election; Kafka's PartitionResult of ElectLeaders. With an error no
+    ``leader`` was elected. ``message`` is for a person.
+    """
 
     error: Errors
     message: str | None = None
@@ -40,7 +42,9 @@ class ElectionResult:
 
 
 class Elections:
-    """Runs on the controller's thread."""
+    """The elections that somebody asks for, in one term; Kafka's processReplicaLeaderElection. Runs on the
+    controller's thread. The Term owns it.
+    """
 
     def __init__(
         self,

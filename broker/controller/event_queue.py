@@ -16,7 +16,9 @@ Action = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class QueuedEvent:
-    """``key`` names the kind; an event put with ``coalesce`` is dropped while its like is waiting."""
+    """Something for the controller's thread to do; Kafka's name. ``key`` names its kind; one that was
+    put with ``coalesce`` is dropped while its like is waiting.
+    """
 
     key: Hashable
     action: Action
@@ -24,7 +26,8 @@ class QueuedEvent:
 
 
 class EventQueue:
-    """Runs one event after the other. ``on_error(key, error)`` hears of those that raise, on the same
+    """The controller's thread with its queue; Kafka's ControllerEventManager. One event runs after the other,
+    those put for later once they are due. ``on_error(key, error)`` hears of those that raise, on the same
     thread.
     """
 

@@ -24,7 +24,9 @@ _NOT_YET_KNOWN = frozenset({Errors.STALE_BROKER_EPOCH, Errors.CLUSTER_AUTHORIZAT
 
 
 class Responses:
-    """``receive`` runs on the senders' threads and only enqueues; the rest on the controller's."""
+    """What brokers answer to the controller's requests, and what follows from it. ``receive`` runs on the
+    senders' threads and only enqueues; all else runs on the controller's. The Term owns it.
+    """
 
     def __init__(
         self,

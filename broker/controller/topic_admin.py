@@ -46,7 +46,9 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """``topic_id`` is None when it was only validated."""
+    """A topic as CreateTopics answers; Kafka's CreatableTopicResult. ``topic_id`` is None when the topic was
+    only validated.
+    """
 
     topic_id: uuid.UUID | None
     partitions: int

@@ -55,9 +55,9 @@ Dispatch = Callable[[Request], Verdict]
 
 
 class Processor:
-    """``dispatch`` must not raise and must not block. Everything but :meth:`adopt`, :meth:`invite`, :meth:`stop` and
-    the completion of requests runs on the Processor's thread. ``settle`` is called after each turn's events, for what
-    they put off.
+    """A network thread with its share of the connections; Kafka's SocketServer.Processor. Only that thread touches a
+    connection: all runs on it but :meth:`adopt`, :meth:`invite`, :meth:`stop` and the completion of requests.
+    ``dispatch`` must not raise and must not block. ``settle`` comes after each turn's events, for what they put off.
     """
 
     def __init__(

@@ -49,7 +49,9 @@ class FetchedPartition(NamedTuple):
 
 
 class FetchedTopic(NamedTuple):
-    """``name`` is written before version 13, ``topic_id`` from then on."""
+    """A topic in a Fetch response; Kafka's FetchableTopicResponse. It is written by ``name`` before version
+    13, by ``topic_id`` from then on.
+    """
 
     name: str
     topic_id: uuid.UUID

@@ -37,8 +37,8 @@ NO_SESSION, FINAL_EPOCH = 0, -1
 
 @dataclass(slots=True)
 class FetchRequest:
-    """``topics`` and ``forgotten`` go by name before version 13, by topic id from then on. ``replica_id`` is -1 for
-    consumers, ``replica_epoch`` -1 where none was given; times in milliseconds.
+    """A Fetch request. Topics, also the forgotten ones, go by name before version 13, by topic id from then
+    on. ``replica_id`` is -1 for consumers, ``replica_epoch`` -1 where none was given; times are milliseconds.
     """
 
     replica_id: int

@@ -19,7 +19,9 @@ _RESPONSE_PREFIX_FLEXIBLE = Struct(">iiB")
 
 
 class RequestHeader(NamedTuple):
-    """``body_offset`` is where the body begins in the frame's bytes (after the length)."""
+    """What stands before a request's body; Kafka's RequestHeader. ``body_offset`` is where the body begins in
+    the frame's bytes (after the length).
+    """
 
     api_key: int
     api_version: int

@@ -34,7 +34,9 @@ _NULL_ARRAY = "null array in Produce"
 
 
 class ProduceRequest(NamedTuple):
-    """``topics`` holds (topic, [(partition, records)]); ``records`` is a view of the received frame, None for null."""
+    """A Produce request, its records still in the received frame. ``topics`` holds (topic, [(partition,
+    records)]); records are a view of the frame, None for null.
+    """
 
     transactional_id: str | None
     acks: int

@@ -30,7 +30,11 @@ OnRefused = Callable[[IsrChange, Errors], bool]
 
 
 class AlterPartitionManager:
-    """``on_refused`` says whether to send the change again. Both callbacks run on this manager's thread."""
+    """The way of ISR changes to the controller; Kafka's AlterPartitionManager. One request is in flight at a
+    time, with one change of a partition at most. Owns a thread and a channel.
+
+    Both callbacks run on that thread; ``on_refused`` says whether to send the change again.
+    """
 
     def __init__(
         self,

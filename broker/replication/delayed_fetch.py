@@ -25,7 +25,9 @@ class FetchEntry(NamedTuple):
 
 
 class FetchParams(NamedTuple):
-    """``replica_id`` is -1 for consumers; ``replica_epoch`` the follower's broker epoch, -1 when not given."""
+    """Who fetches, how much, and how long it waits; Kafka's FetchParams. ``replica_id`` is -1 for consumers;
+    ``replica_epoch`` is the follower's broker epoch, -1 when not given.
+    """
 
     replica_id: int
     replica_epoch: int

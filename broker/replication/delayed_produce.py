@@ -14,7 +14,10 @@ Responses = Mapping[TopicPartition, PartitionResponse]
 
 
 class DelayedProduce(DelayedOperation):
-    """``pending`` maps a partition to what must be committed there; the rest of ``responses`` is decided."""
+    """A produce with acks=all that waits; Kafka's DelayedProduce. ``pending`` maps a partition to what must
+    be committed there; the rest of ``responses`` is decided. The produce purgatory owns it until it is
+    complete.
+    """
 
     def __init__(
         self,

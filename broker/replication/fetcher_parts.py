@@ -18,7 +18,7 @@ Invite = Callable[[Guest], bool]
 
 @dataclass(frozen=True, slots=True)
 class FetcherSettings:
-    """``replica.fetch.*``: milliseconds and bytes."""
+    """What a fetcher asks for at most, and how long it waits: ``replica.fetch.*``, in milliseconds and bytes."""
 
     wait_max_ms: int = 500
     min_bytes: int = 1

@@ -36,7 +36,12 @@ FetchCallback = Callable[[Fetched], None]
 
 
 class ReplicaManager:
-    """``submit_isr_change`` hands a change to the AlterPartitionManager."""
+    """The replicas of this broker, and who waits for what at them; Kafka's ReplicaManager. Whatever may make
+    a waiting request true is told to the purgatories, with no lock held. Owns the Partitions and both
+    purgatories.
+
+    ``submit_isr_change`` hands a change to the AlterPartitionManager.
+    """
 
     def __init__(
         self,

@@ -96,7 +96,9 @@ STARTING_GC_THRESHOLD: Final = 100_000
 
 
 class Daemon:
-    """``make_server`` is called on the start-up thread with the function that takes status lines."""
+    """A broker as a process; Kafka's ``Kafka.main``. The main thread owns its state: helper threads only
+    report. ``make_server`` is called on the start-up thread with the function that takes status lines.
+    """
 
     def __init__(
         self,

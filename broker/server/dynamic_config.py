@@ -34,7 +34,8 @@ _log = structlog.get_logger(__name__)
 
 
 class DynamicConfigManager:
-    """``config`` is the broker's configuration in force, replaced by this manager's thread only.
+    """The follower of `/config` in ZooKeeper; Kafka's ZkConfigManager. Owns ``config``, the broker's
+    configuration in force: its thread alone replaces it.
 
     ``on_topic_config`` is told a topic's new settings and ``on_broker_config`` the broker's, both on that
     thread (at :meth:`startup` on the caller's). ``local_topics`` gives the topics with logs here, whose

@@ -52,7 +52,9 @@ class MetadataUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``version`` rises with every update: what is derived from a snapshot is kept by it."""
+    """The cluster as one UpdateMetadata left it; Kafka's MetadataSnapshot. It never changes; the next one has
+    a higher ``version``, by which what is derived from it is kept.
+    """
 
     version: int = 0
     controller_id: int = -1
@@ -63,7 +65,9 @@ class Snapshot:
 
 
 class MetadataCache:
-    """Any thread reads; updates come one at a time. Listeners are called after each, with no lock held."""
+    """The cluster as this broker knows it; Kafka's ZkMetadataCache. Any thread reads; updates come one at a
+    time. Listeners are called after each, with no lock held.
+    """
 
     def __init__(self, inter_broker_listener: str) -> None:
         self._inter_broker_listener = inter_broker_listener

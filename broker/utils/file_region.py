@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 
 class FileRegion(NamedTuple):
-    """``size`` bytes of ``file`` from ``position``. Holding it keeps the file open, though it be deleted meanwhile."""
+    """A stretch of an open file: ``size`` bytes from ``position``. Who has it keeps the file open, even when
+    that is deleted meanwhile.
+    """
 
     file: FileIO
     position: int

@@ -9,7 +9,9 @@ from collections.abc import Callable
 
 
 class LineBudget:
-    """``per_second`` lines, ``at_once`` of them without a pause. Thread-safe. ``clock_ms`` is monotonic."""
+    """How many lines the log gets of one kind: ``per_second``, and ``at_once`` of them without a pause.
+    Thread-safe. ``clock_ms`` is monotonic. Who writes the lines owns it.
+    """
 
     def __init__(self, clock_ms: Callable[[], int], *, per_second: int, at_once: int) -> None:
         self._clock_ms = clock_ms

@@ -14,7 +14,9 @@ _DEAD_STATES = frozenset({"Z", "X"})
 
 
 class ProcessIdentity(NamedTuple):
-    """``started_ticks`` counts clock ticks from the boot that has the id ``boot_id``."""
+    """A process that is told from all others, also from later ones with its pid. ``started_ticks`` counts
+    clock ticks from the boot that has the id ``boot_id``.
+    """
 
     pid: int
     started_ticks: int

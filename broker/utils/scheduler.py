@@ -39,7 +39,10 @@ class ScheduledTask:
 
 
 class KafkaScheduler:
-    """``threads`` daemon threads named ``<prefix>-<n>``, started one by one as work asks for them."""
+    """The pool of threads for background tasks; Kafka's KafkaScheduler. It has ``threads`` daemon threads at
+    most, named ``<prefix>-<n>``, started one by one as work asks for them. Bulk tasks have half of them at
+    most. The BrokerServer owns it.
+    """
 
     def __init__(
         self, threads: int, name_prefix: str = "kafka-scheduler", clock: Clock = SYSTEM_CLOCK

@@ -41,7 +41,7 @@ class ControllerMovedError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class ControllerEpoch:
-    """``/controller_epoch``: its value, and the version of the znode that every write checks."""
+    """The znode ``/controller_epoch``: its value, and its version, which each write of a controller checks."""
 
     epoch: int
     zk_version: int

@@ -61,8 +61,8 @@ class _Node:
 
 
 class EmbeddedStore:
-    """``path`` None keeps everything in memory. The whole tree is in memory; the file is read once, when
-    opened.
+    """The store of a standalone broker, in the place of ZooKeeper. The whole tree is in memory; the file is
+    read once, when opened. With ``path`` None there is no file. Owns the file, and keeps it locked.
 
     A transaction id is the number of the opening, shifted by 32 bits, plus a counter: as in ZooKeeper, so
     that only the opening needs a write of its own.

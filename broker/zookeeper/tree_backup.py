@@ -55,7 +55,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """``made_at`` is a UTC time as ISO 8601 writes it; ``nodes`` are sorted: parents first."""
+    """A cluster's metadata tree at a time. ``made_at`` is a UTC time as ISO 8601 writes it; ``nodes`` are
+    sorted: parents first.
+    """
 
     cluster_id: str
     made_at: str

@@ -76,9 +76,10 @@ class LeaderRecoveryState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """``/brokers/ids/N``. ``timestamp_ms`` is when the broker registered, by its own clock. ``first_epoch`` is
-    Landline's: the broker epoch that the same process had first, where it has registered before. So is ``speaks_by``:
-    the listener by which it speaks to other brokers, where it has several.
+    """A live broker, as the znode ``/brokers/ids/N`` has it; Kafka's BrokerIdZNode. ``timestamp_ms`` is when
+    the broker registered, by its own clock. ``first_epoch`` is Landline's: the broker epoch that the same
+    process had first, where it has registered before. So is ``speaks_by``: the listener by which it speaks to
+    other brokers, where it has several. The broker's session owns the znode.
     """
 
     broker_id: int
@@ -115,8 +116,8 @@ class LiveBroker:
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
-    """``/brokers/topics/T``: each partition's replicas, the preferred leader first. ``version`` is the
-    znode's.
+    """A topic's replicas, as the znode ``/brokers/topics/T`` has them; Kafka's TopicZNode. The preferred
+    leader of each partition comes first. ``version`` is the znode's.
     """
 
     partitions: Mapping[int, tuple[int, ...]]
@@ -140,8 +141,9 @@ class MemberEpochs:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """``.../partitions/P/state``. ``partition_epoch`` is the znode's version, -1 while it is not written; ``epochs`` is
-    None in what Apache Kafka wrote.
+    """Who leads a partition and who is in sync, as the znode ``…/partitions/P/state`` has it; Kafka's
+    LeaderAndIsr. ``partition_epoch`` is the znode's version, -1 while it is not written; ``epochs`` is None
+    in what Apache Kafka wrote. The controller writes it.
     """
 
     leader: int
@@ -155,7 +157,9 @@ class LeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class ControllerClaim:
-    """``/controller``: who is controller, and the session that says so."""
+    """Who is controller, and the session that says so, as the znode ``/controller`` has it; Kafka's
+    ControllerZNode. There is one at most; the session owns it.
+    """
 
     broker_id: int
     session_id: int

@@ -13,6 +13,7 @@ from broker.server.lifecycle.lifecycle_file import FILE_NAME
 from rig.landline_broker import LandlineBroker, LandlineStandalone
 from rig.wait import wait_until
 from rig.zookeeper import ZooKeeperServer
+from tests.support import lifecycle_schema
 
 pytestmark = pytest.mark.integration
 TOPIC = "landline.lifecycle"
@@ -76,6 +77,7 @@ def test_starts_and_stops_reach_the_topic_each_once(tmp_path: Path) -> None:
         second.close()
     assert [event["step"] for event in second.events[: len(STEPS)]] == STEPS
     assert [{**event, "key": event["host"]} for event in told] == second.events
+    assert lifecycle_schema.faults(told) == []
     stop = [event["step"] for event in told if event["kind"] == "stop"]
     assert stop[0] == "ControlledShutdown"
     assert stop[-1] == "Stopped"
@@ -101,6 +103,7 @@ def test_a_start_that_fails_is_told_with_its_reason(tmp_path: Path) -> None:
         other.start_nowait()
         wait_until(lambda: not other.process.running, what="the second broker gives up")
         bind, ready = kept(other)[-2:]
+    assert lifecycle_schema.faults([bind, ready]) == []
     assert (bind["step"], bind["outcome"]) == ("Bind", "failed")
     assert (ready["step"], ready["outcome"]) == ("Ready", "failed")
     assert str(running.port) in ready["detail"]

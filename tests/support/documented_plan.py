@@ -65,6 +65,9 @@ INSTEAD: Final = {
         "make deploy INVENTORY={scratch}/mine/hosts.yml ANSIBLE_ARGS='--check --tags zookeeper,spark'",
     ),
     # -- CONTRIBUTING
+    ".venv/bin/pre-commit install": Instead(
+        "would put a hook into the checkout's git", ".venv/bin/pre-commit validate-config"
+    ),
     ".venv/bin/uv pip compile pyproject.toml --group dev --generate-hashes --no-annotate --no-header"
     " --python-version 3.11 -o requirements.lock": Instead(
         "writes a committed file", ".venv/bin/uv pip compile --help", is_help=True

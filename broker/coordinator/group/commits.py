@@ -26,7 +26,9 @@ CommitErrors = dict[TopicPartition, Errors]
 
 
 class CommitRequest(NamedTuple):
-    """``generation_id`` -1 and no member: somebody outside the group's management."""
+    """An OffsetCommit for one group. Without a member and with ``generation_id`` -1 it is from somebody
+    outside the group's management.
+    """
 
     member: MemberIdentity
     generation_id: int

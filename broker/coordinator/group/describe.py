@@ -17,7 +17,9 @@ INVALID_OFFSET: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """``metadata`` and ``assignment`` are empty unless the group is stable."""
+    """A member as DescribeGroups shows it; Kafka's MemberSummary. ``metadata`` and ``assignment`` are empty
+    unless the group is stable.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -29,7 +31,9 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """``state`` is Kafka's name, empty with an error."""
+    """A group as DescribeGroups shows it; Kafka's GroupSummary. ``state`` is Kafka's name of it, empty with
+    an error.
+    """
 
     error: Errors
     state: str = ""

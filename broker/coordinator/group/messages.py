@@ -77,7 +77,9 @@ SyncCallback = Callable[[SyncResult], None]
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """``new_member_id`` is taken if the group has to name the member; ``respond`` is called exactly once."""
+    """A JoinGroup of one client. ``new_member_id`` is taken if the group has to name the member. ``respond``
+    is called exactly once.
+    """
 
     member_id: str
     new_member_id: str
@@ -95,8 +97,8 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """``protocol_type`` and ``protocol_name`` are None where the version lacks them; ``respond`` is called
-    once.
+    """A SyncGroup of one member; the leader's has the assignments. ``protocol_type`` and ``protocol_name``
+    are None where the version lacks them. ``respond`` is called exactly once.
     """
 
     member_id: str

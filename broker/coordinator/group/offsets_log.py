@@ -17,7 +17,7 @@ AppendedCallback = Callable[[Errors, int], None]
 
 
 class Appender(Protocol):
-    """``ReplicaManager.append_records``."""
+    """How batches get into a log: the ReplicaManager's ``append_records``."""
 
     def __call__(
         self,

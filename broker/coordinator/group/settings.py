@@ -10,7 +10,9 @@ from broker.coordinator.group.messages import GroupLimits
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """``group.*`` and ``offsets.*`` in milliseconds and characters."""
+    """The configs ``group.*`` and ``offsets.*``; Kafka's GroupConfig and OffsetConfig. Times are
+    milliseconds, sizes of metadata are characters. The GroupCoordinator reads them once.
+    """
 
     limits: GroupLimits
     offsets_partitions: int = 50

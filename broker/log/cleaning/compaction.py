@@ -25,8 +25,8 @@ from broker.record.records import encode_records
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """``now_ms`` and ``delete_retention_ms`` time tombstones; ``last_batches``: producer id to its last
-    batch's last offset.
+    """What one pass of the cleaner goes by; each segment of the pass is judged alike. ``now_ms`` and
+    ``delete_retention_ms`` time tombstones; ``last_batches``: producer id to its last batch's last offset.
     """
 
     offsets: OffsetMap

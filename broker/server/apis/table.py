@@ -36,8 +36,9 @@ Handler = Callable[[Request, Any, ApiContext], Fields | None]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``module`` under this package and the function in it. ``raw`` handlers read the bytes themselves; a ``dear``
-    one's module says by ``is_dear`` which of its small messages take long all the same.
+    """Who serves an API: a module under this package, and the function in it. ``raw`` handlers read the bytes
+    themselves; a ``dear`` one's module says by ``is_dear`` which of its small messages take long all the
+    same.
     """
 
     module: str

@@ -41,8 +41,11 @@ Answer = tuple[int, str, bytes]
 
 
 class HttpEndpoint:
-    """``status`` gives the JSON of `/status`; ``unready_reasons`` why the broker is not ready, none when
-    it is; ``is_alive`` is what the watchdog asks. ``is_default_port`` says that nobody chose ``port``.
+    """The HTTP port beside the broker. What it costs is bounded, whoever asks. Owns the socket and the
+    threads that serve it.
+
+    ``status`` gives the JSON of `/status`; ``unready_reasons`` why the broker is not ready, none when it is;
+    ``is_alive`` is what the watchdog asks. ``is_default_port`` says that nobody chose ``port``.
     """
 
     def __init__(

@@ -17,7 +17,10 @@ LIFE_MS: Final = 1_000
 
 
 class SharedPage(Generic[P]):
-    """``render`` makes it, one at a time; it must not raise, so that a page that fails is shared as well."""
+    """A page that many ask for and one makes. It is never older than a second, and never made twice at once.
+    ``render`` makes it and must not raise, so that a page that fails is shared as well. The HttpEndpoint owns
+    it.
+    """
 
     def __init__(self, render: Callable[[], P], clock: Clock = SYSTEM_CLOCK) -> None:
         self._render = render

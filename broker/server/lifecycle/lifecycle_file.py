@@ -1,4 +1,4 @@
-"""Lifecycle events: every step of a broker's start and stop, for who compares starts. docs/lifecycle.md has the schema.
+"""Lifecycle events: every step of a broker's start and stop, as docs/lifecycle.schema.json has it.
 
 Off unless ``landline.lifecycle.enable``. A process's events are kept in a file of the first log directory, and
 published from there once the broker is up (:mod:`broker.server.lifecycle.lifecycle_publisher`).
@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 SCHEMA_VERSION = 1
 FILE_NAME = "landline-lifecycle.jsonl"
 RUN_VARIABLE = "LANDLINE_RUN_ID"
-MODEL_VARIABLE = "LANDLINE_START_MODEL"
+STARTED_BY_VARIABLE = "LANDLINE_STARTED_BY"
 _MAX_FILE_BYTES = 4 << 20
 
 
@@ -79,7 +79,7 @@ class Lifecycle:
             "start_id": uuid.uuid4().hex,
             "host": socket.gethostname(),
             "role": "broker",
-            "model": environment.get(MODEL_VARIABLE) or ("independent" if under_systemd else "unknown"),
+            "model": environment.get(STARTED_BY_VARIABLE) or ("independent" if under_systemd else "unknown"),
             "boot_id": ProcessIdentity.current().boot_id,
         }
         self._connections = OwnConnections()

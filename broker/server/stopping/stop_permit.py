@@ -23,8 +23,9 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """``holder`` is any text that no two deploys share. ``broker_epoch`` and ``out_of_isr`` say how the broker stood
-    when the permit was granted (-1: not registered): back is who stands like that again.
+    """A permit to stop one broker, as it stands in ZooKeeper. ``holder`` is any text that no two deploys
+    share. ``broker_epoch`` and ``out_of_isr`` say how the broker stood when it was granted (-1: not
+    registered): back is who stands like that again.
     """
 
     holder: str

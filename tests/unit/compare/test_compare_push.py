@@ -85,7 +85,7 @@ def test_a_broker_is_pushed_with_its_units_program_and_its_run():
     assert ". /etc/landline/broker-2.env;" in command
     # Its run is told in the command: the file is what a start by its own host reads.
     assert "lifecycle.env" not in command
-    assert "LANDLINE_RUN_ID=run-1 LANDLINE_START_MODEL=push-parallel" in command
+    assert "LANDLINE_RUN_ID=run-1 LANDLINE_STARTED_BY=push-parallel" in command
     assert "nohup setsid /opt/landline/current/venv/bin/landline start /etc/landline/broker-2" in command
 
 

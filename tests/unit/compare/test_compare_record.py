@@ -14,22 +14,10 @@ from compare.record import RunRecord
 from compare.scenarios import Model, Planned, Scenario, System
 from compare.table import medians_table, seconds
 from compare.watch import Sightings
+from tests.support import lifecycle_schema
 
 S = 1_000_000
 BEGAN = 1_700_000_000 * S
-RUN_FIELDS = {
-    *(
-        "comparison_id",
-        "scenario",
-        "system",
-        "hosts",
-        "round",
-        "first_ready_us",
-        "all_ready_us",
-        "recovered_us",
-    ),
-    *("waited_us", "unaided_us", "person_acted", "actions", "commands", "connections", "cpu_ms"),
-}
 
 
 def member(host, serves=True):
@@ -73,7 +61,7 @@ def steps(events, instance):
 
 def test_times_count_from_the_runs_beginning_and_recovery_from_the_fault():
     run = a_record().summary("c")
-    assert set(run) == RUN_FIELDS
+    assert set(run) == set(lifecycle_schema.RUN["properties"])
     assert (run["first_ready_us"], run["all_ready_us"], run["recovered_us"]) == (2 * S, 3 * S, 12 * S)
     assert (run["hosts"], run["round"], run["cpu_ms"]) == (2, 3, 1235)
 
@@ -168,6 +156,15 @@ def test_a_host_that_was_rebooted_has_another_boot_id_from_then_on():
     assert record.boot_id("h1", BEGAN) == "boot-1"
     assert record.boot_id("h1", BEGAN + 11 * S) == "boot-2"
     assert record.boot_id("h9", BEGAN) == ""
+
+
+@pytest.mark.parametrize("model", [Model.INDEPENDENT, Model.PUSH_SEQUENTIAL])
+@pytest.mark.parametrize("recovered_us", [None, BEGAN + 16 * S])
+def test_every_event_is_of_the_published_schema(model, recovered_us):
+    one, two = member("h1"), member("h2")
+    launches = [pushed(one, 0), pushed(two, 1, opened=False, code=255)] if model.is_push else []
+    record = a_record(model=model, launches=launches, recovered_us=recovered_us)
+    assert lifecycle_schema.faults(record.events("r", "c")) == []
 
 
 def test_every_event_has_an_id_of_its_own_and_is_kept_once(tmp_path):

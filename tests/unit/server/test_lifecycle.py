@@ -14,7 +14,7 @@ from broker.server.lifecycle import lifecycle_file as lifecycle
 from broker.server.lifecycle.lifecycle_file import Lifecycle, LifecycleFile
 from broker.server.lifecycle.startup_steps import StartupCancelled, StartupSteps
 
-TOLD = {"LANDLINE_RUN_ID": "run-1", "LANDLINE_START_MODEL": "push-parallel"}
+TOLD = {"LANDLINE_RUN_ID": "run-1", "LANDLINE_STARTED_BY": "push-parallel"}
 
 
 @pytest.fixture
