@@ -8,12 +8,15 @@ from typing import NamedTuple
 
 from broker.cluster.partition import Partition
 from broker.protocol.errors import KafkaError
+from broker.protocol.fetch_requests import TopicKey
 from broker.utils.purgatory import DelayedOperation
 from broker.utils.topic_partition import TopicPartition
 
 
 class FetchEntry(NamedTuple):
-    """One partition asked for. Epochs and ``log_start_offset`` are -1 when the reader gave none."""
+    """One partition asked for. Epochs and ``log_start_offset`` are -1 when the reader gave none, ``topic_id`` is zero
+    where it names its topics, and the topic's name is empty where its id is not known here.
+    """
 
     topic_partition: TopicPartition
     topic_id: uuid.UUID
@@ -22,6 +25,15 @@ class FetchEntry(NamedTuple):
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
     log_start_offset: int = -1
+
+    @property
+    def topic(self) -> TopicKey:
+        """The topic as the request names it: by id (from version 13 on) or by name."""
+        return self.topic_id if self.topic_id.int else self.topic_partition.topic
+
+    @property
+    def key(self) -> tuple[TopicKey, int]:
+        return self.topic, self.topic_partition.partition
 
 
 class FetchParams(NamedTuple):

@@ -37,20 +37,7 @@ _NEVER_MS = -(1 << 60)
 _FEW = 8
 
 Key = tuple[TopicKey, int]
-
-
-class Wanted(NamedTuple):
-    """A partition asked for: the topic as the request names it (id or name), and what to read."""
-
-    topic: TopicKey
-    entry: FetchEntry
-
-    @property
-    def key(self) -> Key:
-        return self.topic, self.entry.topic_partition.partition
-
-
-Results = list[tuple[Wanted, FetchedPartition]]
+Results = list[tuple[FetchEntry, FetchedPartition]]
 
 
 class Asked(NamedTuple):
@@ -58,7 +45,7 @@ class Asked(NamedTuple):
 
     session_id: int
     epoch: int
-    wanted: Sequence[Wanted]
+    wanted: Sequence[FetchEntry]
     forgotten: Collection[Key]
     from_follower: bool
     by_topic_id: bool
@@ -79,16 +66,12 @@ class FetchContext:
     With ``news``, these are only what has to be read at once, and more of it may be told.
     """
 
-    def __init__(self, wanted: Sequence[Wanted], error: Errors = Errors.NONE) -> None:
+    def __init__(self, wanted: Sequence[FetchEntry], error: Errors = Errors.NONE) -> None:
         self.wanted = wanted
         self.error = error
         self.news: SessionNews | None = None
 
-    def wanted_of(self, entry: FetchEntry) -> Wanted:
-        """For a result that is told though it was not in ``wanted``."""
-        return Wanted(entry.topic_id, entry)
-
-    def resolve(self, wanted: Wanted) -> None:
+    def resolve(self, wanted: FetchEntry) -> None:
         """The topic of one of ``wanted`` has a name by now."""
 
     def finish(self, results: Results) -> Outcome:
@@ -99,7 +82,7 @@ class FetchContext:
 class _Told:
     """A partition of a session, and what its reader knows of it; -1 for nothing."""
 
-    wanted: Wanted
+    wanted: FetchEntry
     high_watermark: int = -1
     log_start_offset: int = -1
     place: int = 0  # of the session's; where it is read, when only some are
@@ -160,10 +143,6 @@ class _Session:
             self.turns = iter(list(self.told))
             turns += itertools.islice(self.turns, due - len(turns))
         return turns
-
-    def wanted_of(self, entry: FetchEntry) -> Wanted:
-        """With the topic as the session's requests name it."""
-        return Wanted(entry.topic_id if self.by_topic_id else entry.topic_partition.topic, entry)
 
 
 class FetchSessionCache:
@@ -244,7 +223,7 @@ class FetchSessionCache:
         if not self._used(session):
             return FetchContext(()) if not told else FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = next_epoch(session.epoch)
-        return self._to_read(session, asked, [each.wanted.entry for each in gone])
+        return self._to_read(session, asked, [each.wanted for each in gone])
 
     def _used(self, session: _Session) -> bool:
         """Notes that the session was used; False when it is gone, or goes for it has no partitions left."""
@@ -270,14 +249,14 @@ class FetchSessionCache:
                 # Who was put out meanwhile is told of nothing.
                 if self._sessions.get(session.id) is session:
                     for wanted in asked.wanted:
-                        self._board.follow(news, wanted.entry)
+                        self._board.follow(news, wanted)
                 for entry in gone:
                     self._board.unfollow(news, entry)
             if asked.takes_any and len(told) <= _FEW:
                 # Each is looked at anyway, so whatever the notes say is seen.
                 news.stirred.clear()
                 return _IncrementalFetch(self, session, [each.wanted for each in told.values()], news)
-            stirred = [session.wanted_of(entry).key for entry in news.take()]
+            stirred = [entry.key for entry in news.take()]
         if news is None or not asked.takes_any:
             return _IncrementalFetch(self, session, [each.wanted for each in told.values()], None)
         turns = session.take_turns(self._look_at_all_ms)
@@ -285,7 +264,7 @@ class FetchSessionCache:
         some = sorted((told[key] for key in keys if key in told), key=attrgetter("place"))
         return _IncrementalFetch(self, session, [each.wanted for each in some], news)
 
-    def resolve(self, session_id: int, wanted: Wanted) -> None:
+    def resolve(self, session_id: int, wanted: FetchEntry) -> None:
         """The session asks for a partition whose topic has a name only since."""
         session = self._sessions.get(session_id)
         if session is None:
@@ -298,7 +277,7 @@ class FetchSessionCache:
             with self._lock:
                 is_there = self._sessions.get(session_id) is session
                 if is_there and session.news is not None and self._board is not None:
-                    self._board.follow(session.news, wanted.entry)
+                    self._board.follow(session.news, wanted)
 
     def open(self, asked: Asked, results: Results) -> int:
         """Keeps a session for what a full fetch was told; its id, 0 where there is no room."""
@@ -326,7 +305,7 @@ class FetchSessionCache:
                 session.news = SessionNews()
                 for known in told.values():
                     known.place = next(session.places)
-                    self._board.follow(session.news, known.wanted.entry)
+                    self._board.follow(session.news, known.wanted)
             self._partitions += len(told)
             return session_id
 
@@ -411,7 +390,7 @@ class _IncrementalFetch(FetchContext):
         self,
         cache: FetchSessionCache,
         session: _Session,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[FetchEntry],
         news: SessionNews | None,
     ) -> None:
         super().__init__(wanted)
@@ -420,10 +399,7 @@ class _IncrementalFetch(FetchContext):
         self._session = session
         self._epoch = session.epoch
 
-    def wanted_of(self, entry: FetchEntry) -> Wanted:
-        return self._session.wanted_of(entry)
-
-    def resolve(self, wanted: Wanted) -> None:
+    def resolve(self, wanted: FetchEntry) -> None:
         self._cache.resolve(self._session.id, wanted)
 
     def finish(self, results: Results) -> Outcome:

@@ -13,7 +13,7 @@ from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition, WantedPartition
 from broker.replication.delayed_fetch import FetchEntry
 from broker.replication.follower_session import FollowerSession, Key
-from broker.server.fetch_sessions import Asked, FetchSessionCache, Wanted
+from broker.server.fetch_sessions import Asked, FetchSessionCache
 from broker.utils.topic_partition import TopicPartition
 from tests.support.clocks import ManualClock
 
@@ -93,7 +93,7 @@ class Sessions(RuleBasedStateMachine):
         self.moved.clear()
         self.unfollowed = False
         rows = [
-            Wanted(topic, FetchEntry(TopicPartition(str(topic), row.partition), topic, row.fetch_offset, 1))
+            FetchEntry(TopicPartition(str(topic), row.partition), topic, row.fetch_offset, 1)
             for topic, partitions in request.topics
             for row in partitions
         ]
@@ -102,7 +102,7 @@ class Sessions(RuleBasedStateMachine):
         if context.error is not Errors.NONE:
             assert not self.session.answered(context.error, 0)
             return False
-        read = {each.key: each.entry.fetch_offset for each in context.wanted}
+        read = {each.key: each.fetch_offset for each in context.wanted}
         assert read == self.positions, "the leader reads what the follower wants, from where it wants it"
         outcome = context.finish(
             [

@@ -23,7 +23,7 @@ from broker.replication.replica_manager import Fetched
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, refuse_too_many, why_absent
 from broker.server.apis.strangers import introduce
-from broker.server.fetch_sessions import Asked, FetchContext, Outcome, Results, Wanted
+from broker.server.fetch_sessions import Asked, FetchContext, Outcome, Results
 from broker.utils.file_region import FileRegion
 from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import TopicPartition
@@ -119,18 +119,18 @@ def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchConte
 
 
 def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiContext) -> None:
-    readable: list[Wanted] = []
+    readable: list[FetchEntry] = []
     refused: Results = []
     for wanted in fetch.wanted:
-        if not wanted.entry.topic_partition.topic:
+        if not wanted.topic_partition.topic:
             wanted = _resolved(wanted, ctx)  # noqa: PLW2901
-            if wanted.entry.topic_partition.topic:
+            if wanted.topic_partition.topic:
                 fetch.resolve(wanted)
-        error = _refusal(wanted.entry.topic_partition, ctx)
+        error = _refusal(wanted.topic_partition, ctx)
         if error is Errors.NONE:
             readable.append(wanted)
         else:
-            refused.append((wanted, FetchedPartition(wanted.entry.topic_partition.partition, error)))
+            refused.append((wanted, FetchedPartition(wanted.topic_partition.partition, error)))
     if refused:  # errors are told at once
         params = params._replace(max_wait_ms=0)
 
@@ -140,13 +140,9 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
         waiting = connection.waiting  # once: it may be taken away by the thread that sees the connection end
         if waiting is not None and waiting.is_completed:
             connection.waiting = None
-        if fetch.news is not None:
-            results = [(fetch.wanted_of(entry), result) for entry, result in fetched]
-        else:
-            results = [(wanted, result) for wanted, (_, result) in zip(readable, fetched, strict=True)]
-        _answer(request, fetch.finish(results + refused), ctx)
+        _answer(request, fetch.finish([*fetched, *refused]), ctx)
 
-    waiting = ctx.replica_manager.fetch(params, [wanted.entry for wanted in readable], answer, fetch.news)
+    waiting = ctx.replica_manager.fetch(params, readable, answer, fetch.news)
     if waiting is not None:
         request.on_abandon = waiting.abandon
         # Each that waits is tried at every append, and no client needs two at once: the earlier is answered now.
@@ -155,7 +151,7 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
             before.force_complete()
 
 
-def _wanted(asked: FetchRequest, ctx: ApiContext) -> list[Wanted]:
+def _wanted(asked: FetchRequest, ctx: ApiContext) -> list[FetchEntry]:
     """Each partition asked for, once, by its last mention; the topic's name is empty where its id is not known here."""
     all_ = list(_each_wanted(asked, ctx))
     if len(all_) == 1:
@@ -164,7 +160,7 @@ def _wanted(asked: FetchRequest, ctx: ApiContext) -> list[Wanted]:
     return all_ if len(once) == len(all_) else list(once.values())
 
 
-def _each_wanted(asked: FetchRequest, ctx: ApiContext) -> Iterator[Wanted]:
+def _each_wanted(asked: FetchRequest, ctx: ApiContext) -> Iterator[FetchEntry]:
     for key, partitions in asked.topics:
         if isinstance(key, str):
             name, topic_id = key, ZERO_UUID
@@ -172,20 +168,15 @@ def _each_wanted(asked: FetchRequest, ctx: ApiContext) -> Iterator[Wanted]:
             name, topic_id = ctx.metadata_cache.topic_name(key) or "", key
         for index, epoch, offset, last_epoch, log_start, max_bytes in partitions:
             topic_partition = TopicPartition(name, index)
-            yield Wanted(
-                key, FetchEntry(topic_partition, topic_id, offset, max_bytes, epoch, last_epoch, log_start)
-            )
+            yield FetchEntry(topic_partition, topic_id, offset, max_bytes, epoch, last_epoch, log_start)
 
 
-def _resolved(wanted: Wanted, ctx: ApiContext) -> Wanted:
+def _resolved(entry: FetchEntry, ctx: ApiContext) -> FetchEntry:
     """A session's partition whose topic was not known, once it is."""
-    entry = wanted.entry
     name = ctx.metadata_cache.topic_name(entry.topic_id)
     if name is None:
-        return wanted
-    return Wanted(
-        wanted.topic, entry._replace(topic_partition=TopicPartition(name, entry.topic_partition.partition))
-    )
+        return entry
+    return entry._replace(topic_partition=TopicPartition(name, entry.topic_partition.partition))
 
 
 def _refusal(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
@@ -230,7 +221,7 @@ def _frame(request: Request, outcome: Outcome) -> list[bytes | FileRegion]:
 def _cold(outcome: Outcome, ctx: ApiContext) -> Iterator[tuple[Log, FileRegion]]:
     for wanted, result in outcome.results:
         if result.records is not None:
-            log = ctx.replica_manager.local_log(wanted.entry.topic_partition)
+            log = ctx.replica_manager.local_log(wanted.topic_partition)
             if log is not None and not log.is_cached(result.records):
                 yield log, result.records
 

@@ -18,7 +18,7 @@ from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
 from broker.replication.session_news import NewsBoard, SessionNews
-from broker.server.fetch_sessions import LOOK_AT_ALL_MS, Asked, FetchSessionCache, Outcome, Wanted
+from broker.server.fetch_sessions import LOOK_AT_ALL_MS, Asked, FetchSessionCache, Outcome
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
 from tests.support.clocks import ManualClock
@@ -113,9 +113,7 @@ class Site:
     ) -> list[Outcome]:
         """A request that names these partitions; its answer is in the list once it is given."""
         answers: list[Outcome] = []
-        wanted = [
-            Wanted(TOPIC_ID, FetchEntry(tp(index), TOPIC_ID, self.offsets[index], MANY)) for index in named
-        ]
+        wanted = [FetchEntry(tp(index), TOPIC_ID, self.offsets[index], MANY) for index in named]
         gone = [(TOPIC_ID, index) for index in forgotten]
         fetch = self.sessions.begin(
             Asked(self.session_id, self.epoch, wanted, gone, True, True, min_bytes <= 1)
@@ -124,11 +122,10 @@ class Site:
         self.epoch += 1
 
         def answer(fetched):
-            answers.append(fetch.finish([(fetch.wanted_of(entry), result) for entry, result in fetched]))
+            answers.append(fetch.finish(list(fetched)))
 
         params = FetchParams(FOLLOWER, -1, wait_ms, min_bytes, max_bytes)
-        entries = [each.entry for each in fetch.wanted]
-        self.replicas.fetch(params, entries, answer, fetch.news)
+        self.replicas.fetch(params, fetch.wanted, answer, fetch.news)
         return answers
 
     def fetch(self, named=(), **more) -> Outcome:
@@ -316,11 +313,9 @@ def test_what_is_named_and_forgotten_in_one_request_is_forgotten(site: Site) -> 
 
 def test_a_topic_whose_name_came_later_is_followed_from_then_on(site: Site) -> None:
     nameless = FetchEntry(TopicPartition("", 50), uuid.UUID(int=2), 0, MANY)
-    fetch = site.sessions.begin(
-        Asked(site.session_id, site.epoch, [Wanted(nameless.topic_id, nameless)], (), True, True, True)
-    )
+    fetch = site.sessions.begin(Asked(site.session_id, site.epoch, [nameless], (), True, True, True))
     named = FetchEntry(TopicPartition("later", 50), nameless.topic_id, 0, MANY)
-    fetch.resolve(Wanted(named.topic_id, named))
+    fetch.resolve(named)
     assert len(site.replicas.news_board.of(named.topic_partition)) == 1
     site.epoch += 1
     site.sessions.begin(Asked(site.session_id, site.epoch, [], [(named.topic_id, 50)], True, True, True))

@@ -11,7 +11,7 @@ from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.fetch_requests import FINAL_EPOCH
 from broker.replication.delayed_fetch import FetchEntry
-from broker.server.fetch_sessions import Asked, FetchSessionCache, Outcome, Wanted, next_epoch
+from broker.server.fetch_sessions import Asked, FetchSessionCache, Outcome, next_epoch
 from broker.utils.file_region import FileRegion
 from broker.utils.topic_partition import TopicPartition
 from tests.support.clocks import ManualClock
@@ -19,8 +19,8 @@ from tests.support.clocks import ManualClock
 NO_ID = uuid.UUID(int=0)
 
 
-def want(index: int, offset: int = 0, topic: str = "t") -> Wanted:
-    return Wanted(topic, FetchEntry(TopicPartition(topic, index), NO_ID, offset, 1 << 20))
+def want(index: int, offset: int = 0, topic: str = "t") -> FetchEntry:
+    return FetchEntry(TopicPartition(topic, index), NO_ID, offset, 1 << 20)
 
 
 def nothing_new(index: int, mark: int = 5) -> FetchedPartition:
@@ -46,7 +46,7 @@ class Site:
         given = results or {}
         return fetch.finish(
             [
-                (each, given.get(each.key[1], nothing_new(each.entry.topic_partition.partition)))
+                (each, given.get(each.key[1], nothing_new(each.topic_partition.partition)))
                 for each in fetch.wanted
             ]
         )
@@ -118,7 +118,7 @@ def test_partition_that_got_records_goes_behind_the_others(site: Site, tmp_path)
 def test_request_adds_changes_and_forgets_partitions(site: Site) -> None:
     session_id = site.full(2)
     fetch = site.cache.begin(Asked(session_id, 1, [want(1, offset=7), want(4)], [("t", 0)], False, False))
-    assert [(each.key[1], each.entry.fetch_offset) for each in fetch.wanted] == [(1, 7), (4, 0)]
+    assert [(each.key[1], each.fetch_offset) for each in fetch.wanted] == [(1, 7), (4, 0)]
 
 
 def test_session_that_forgot_everything_is_over(site: Site) -> None:
@@ -178,8 +178,8 @@ def test_no_sessions_are_kept_where_none_are_configured() -> None:
 
 def test_sessions_hold_a_bounded_number_of_partitions() -> None:
     site = Site(slots=1000)
-    entry = want(0).entry
-    many = [Wanted(f"t{number}", entry) for number in range(300_000)]
+    entry = want(0)
+    many = [entry._replace(topic_partition=TopicPartition(f"t{number}", 0)) for number in range(300_000)]
     assert site.ask(wanted=many).session_id > 0
     assert site.ask(wanted=many).session_id == 0
 
