@@ -81,8 +81,11 @@ def _nobody_listens(request: Request) -> None:
 
 
 class Connection:
-    """Owned by its Processor's thread. ``in_flight`` holds requests in their order; an answer goes out when all before
-    it are done.
+    """A client's connection: what has come of requests, those under way, and what is yet to be sent. Kafka's
+    KafkaChannel.
+
+    Requests are answered in the order in which they came: an answer goes out when all before it are done. Its
+    Processor's thread owns it; other threads only mark a request of it as answered.
     """
 
     __slots__ = (
@@ -125,27 +128,49 @@ class Connection:
         self.fd = sock.fileno()
         self.info = info
         self.max_frame_bytes = max_frame_bytes
+
+        #: What has come: bytes ``start`` to ``filled`` of the buffer are not handled yet. None when nothing has.
         self.buffer: Buffer | None = None
-        self.start = 0  # of the bytes not yet handled in ``buffer``
-        self.filled = 0  # end of the bytes received in ``buffer``
+        self.start = 0
+        self.filled = 0
+        #: When the frame that has come in part began; 0 when there is none.
+        self.begun_ms = 0
+
+        #: Requests that are not answered yet, or whose answers wait for one before them, in their order.
         self.in_flight: deque[Request] = deque()
+        #: Answers, or what is left of them, in the order in which they go out.
         self.out: deque[bytes | memoryview | FileRegion] = deque()
-        self.memory = memory or RequestMemory()
-        self.held = 0  # bytes of the own buffer, as ``memory`` counts them
-        self.begun_ms = 0  # when the frame that has come in part began; 0 when there is none
-        self.starved = False  # nothing is read until there is memory
-        self.muted = False
-        self.put_off = False  # muted because its share of the turn is used up, and to go on in the next
-        self.is_half_closed = False  # the peer says that nothing comes behind what it has sent
-        self.cost_ns = 0  # what its visits cost, by ``shares``; 0 where nobody looks
-        self.asked_ns = UNKNOWN_NS  # what its visits take on average, by ``crowd``
-        self.closing = False
-        self.dirty = False
-        self.events = 0
-        self.last_active_ms = now_ms
-        self.pinned_since_ms = 0  # since when it is known to hold a deleted file; 0 when it holds none
-        self.next_look_ms = 0  # when to look for such files again
+        #: Tells the Processor of each answer.
         self.on_answer: Callable[[Request], None] = _nobody_listens
+
+        #: All connections' together, and how many bytes of it this one's own buffer is counted with.
+        self.memory = memory or RequestMemory()
+        self.held = 0
+        #: Nothing is read until there is memory.
+        self.starved = False
+
+        #: What epoll was told to look for.
+        self.events = 0
+        #: Its Processor has it among those that were answered, to send for.
+        self.dirty = False
+        #: Nothing is read, and no frame taken, until all requests are answered and the answers sent.
+        self.muted = False
+        #: Muted because its share of the turn is used up; it goes on in the next.
+        self.put_off = False
+        #: The peer says that nothing comes behind what it has sent.
+        self.is_half_closed = False
+        #: It ends when what is to be sent is out.
+        self.closing = False
+
+        #: What its visits cost, by `shares`; 0 where nobody looks.
+        self.cost_ns = 0
+        #: What its visits take on average, by `crowd`.
+        self.asked_ns = UNKNOWN_NS
+        #: For connections.max.idle.ms.
+        self.last_active_ms = now_ms
+        #: Since when it is known to hold a deleted file, and when to look for such files again; 0 when it holds none.
+        self.pinned_since_ms = 0
+        self.next_look_ms = 0
 
     def __repr__(self) -> str:
         state = "closing" if self.closing else "muted" if self.muted else "open"
