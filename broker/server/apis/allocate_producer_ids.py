@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from broker.network.request_channel import Request
-from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.errors import KafkaError
 from broker.server.apis.context import ApiContext
 
 
@@ -18,12 +18,12 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
 
 
 def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
-    return refused_whole(error.error_code)
-
-
-def refused_whole(code: Errors) -> Mapping[str, Any]:
-    """The answer to a request of which nothing is done."""
-    return {"throttle_time": 0, "error_code": code, "producer_id_start": 0, "producer_id_len": 0}
+    return {
+        "throttle_time": 0,
+        "error_code": error.error_code,
+        "producer_id_start": 0,
+        "producer_id_len": 0,
+    }
 
 
 def _answer(ctx: ApiContext, request: Request, fields: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from broker.network.request_channel import Request
-from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.errors import KafkaError
 from broker.server.apis.context import ApiContext
 
 
@@ -19,12 +19,7 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
 
 
 def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
-    return refused_whole(error.error_code)
-
-
-def refused_whole(code: Errors) -> Mapping[str, Any]:
-    """The answer to a request of which nothing is done."""
-    return {"throttle_time": 0, "error_code": code, "topics": []}
+    return {"throttle_time": 0, "error_code": error.error_code, "topics": []}
 
 
 def _answer(ctx: ApiContext, request: Request, fields: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.network.request_channel import Request
 from broker.protocol import codec
-from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.errors import KafkaError
 from broker.server.apis.context import ApiContext
 
 UNKNOWN_EPOCH = -1
@@ -21,9 +21,4 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any]
 
 
 def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
-    return refused_whole(error.error_code)
-
-
-def refused_whole(code: Errors) -> Mapping[str, Any]:
-    """The answer to a request of which nothing is done."""
-    return {"error_code": code, "remaining_partitions": []}
+    return {"error_code": error.error_code, "remaining_partitions": []}

@@ -30,15 +30,9 @@ def require_fresh_broker_epoch(message: Any, ctx: ApiContext) -> None:
         raise KafkaError(Errors.STALE_BROKER_EPOCH, f"request for broker epoch {epoch}, now {current}")
 
 
-def refusal(error: KafkaError) -> Mapping[str, Any]:
-    """The body of a request refused whole."""
+def log_refused(error: KafkaError) -> None:
+    """Of a request of which nothing is done."""
     _log.warning("controller_request_refused", error=error.error_code.name, reason=error.message)
-    return refused_whole(error.error_code)
-
-
-def refused_whole(code: Errors) -> Mapping[str, Any]:
-    """The same, without a word in the log."""
-    return {"error_code": code, "partition_errors": [], "topics": []}
 
 
 def leader_and_isr(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
@@ -53,7 +47,8 @@ def leader_and_isr(request: Request, message: Any, ctx: ApiContext) -> Mapping[s
         states = list(partition_states(message))
         results = ctx.leadership.apply(message.controller_epoch, states)
     except KafkaError as error:
-        return refusal(error)
+        log_refused(error)
+        return {"error_code": error.error_code, "partition_errors": [], "topics": []}
     except UntoldError as error:
         _log.warning(
             "leader_and_isr_not_answered",
@@ -109,7 +104,8 @@ def stop_replica(_request: Request, message: Any, ctx: ApiContext) -> Mapping[st
         require_fresh_broker_epoch(message, ctx)
         results = ctx.leadership.stop(message.controller_epoch, list(stop_states(message)))
     except KafkaError as error:
-        return refusal(error)
+        log_refused(error)
+        return {"error_code": error.error_code, "partition_errors": []}
     errors = [
         {"topic_name": topic, "partition_index": index, "error_code": error}
         for (topic, index), error in results.items()
@@ -141,7 +137,8 @@ def update_metadata(request: Request, message: Any, ctx: ApiContext) -> Mapping[
             before = set(ctx.metadata_cache.alive_broker_ids())
             deleted = ctx.metadata_cache.update(update)
     except KafkaError as error:
-        return refusal(error)
+        log_refused(error)
+        return {"error_code": error.error_code}
     for topic in {topic_partition.topic for topic_partition in deleted}:
         if not ctx.metadata_cache.contains(topic):
             ctx.group_coordinator.on_topic_deleted(topic)
