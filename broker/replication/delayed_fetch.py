@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from broker.cluster.partition import Partition
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import KafkaError
 from broker.utils.purgatory import DelayedOperation
 from broker.utils.topic_partition import TopicPartition
@@ -19,8 +20,8 @@ class FetchEntry(NamedTuple):
     topic_id: uuid.UUID
     fetch_offset: int
     max_bytes: int
-    current_leader_epoch: int = -1
-    last_fetched_epoch: int = -1
+    current_leader_epoch: int = NO_EPOCH
+    last_fetched_epoch: int = NO_EPOCH
     log_start_offset: int = -1
 
 

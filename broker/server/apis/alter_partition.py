@@ -9,18 +9,19 @@ from functools import partial
 from typing import Any
 
 from broker.network.request_channel import Request
+from broker.protocol.alter_partition_messages import AlterPartitionRequest, AlterPartitionResponse
 from broker.protocol.errors import KafkaError
 from broker.server.apis.context import ApiContext
 
 
 def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
-    ctx.controller.alter_partition(message, partial(_answer, ctx, request))
+    ctx.controller.alter_partition(AlterPartitionRequest.of(message), partial(_answer, ctx, request))
     return None
 
 
 def error_response(_message: Any, error: KafkaError) -> Mapping[str, Any]:
-    return {"throttle_time": 0, "error_code": error.error_code, "topics": []}
+    return AlterPartitionResponse(error.error_code).fields()
 
 
-def _answer(ctx: ApiContext, request: Request, fields: Mapping[str, Any]) -> None:
-    ctx.respond(request, {"throttle_time": 0, **fields})
+def _answer(ctx: ApiContext, request: Request, response: AlterPartitionResponse) -> None:
+    ctx.respond(request, response.fields())

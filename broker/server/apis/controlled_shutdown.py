@@ -8,14 +8,13 @@ from typing import Any
 
 from broker.network.request_channel import Request
 from broker.protocol import codec
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import KafkaError
 from broker.server.apis.context import ApiContext
 
-UNKNOWN_EPOCH = -1
-
 
 def handle(request: Request, message: Any, ctx: ApiContext) -> Mapping[str, Any] | None:
-    broker_epoch = codec.get(message, "broker_epoch", UNKNOWN_EPOCH)
+    broker_epoch = codec.get(message, "broker_epoch", NO_EPOCH)
     ctx.controller.controlled_shutdown(message.broker_id, broker_epoch, partial(ctx.respond, request))
     return None
 

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from broker.coordinator.group.commits import CommitErrors, CommitRequest
 from broker.coordinator.group.messages import NO_GENERATION, NO_MEMBER_ID, MemberIdentity
-from broker.coordinator.group.records import NO_LEADER_EPOCH, NO_TIMESTAMP, OffsetAndMetadata
+from broker.coordinator.group.records import NO_TIMESTAMP, OffsetAndMetadata
 from broker.network.request_channel import Request
 from broker.protocol import codec
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import TopicPartition
@@ -62,7 +63,7 @@ def _offset(committed: Any, now_ms: int, expire_ms: int | None) -> OffsetAndMeta
     timestamp_ms = codec.get(committed, "commit_timestamp", NO_TIMESTAMP)
     return OffsetAndMetadata(
         committed.committed_offset,
-        codec.get(committed, "committed_leader_epoch", NO_LEADER_EPOCH),
+        codec.get(committed, "committed_leader_epoch", NO_EPOCH),
         committed.committed_metadata or "",
         now_ms if timestamp_ms == NO_TIMESTAMP else timestamp_ms,
         expire_ms,

@@ -10,6 +10,7 @@ import pytest
 from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.control_messages import BrokerInfo, MetadataUpdate, PartitionInfo
 from broker.protocol.errors import Errors, KafkaError
 from broker.server.apis import (
     delete_groups,
@@ -23,7 +24,7 @@ from broker.server.apis import (
     offset_fetch,
     sync_group,
 )
-from broker.server.metadata_cache import BrokerInfo, MetadataCache, MetadataUpdate, PartitionInfo
+from broker.server.metadata_cache import MetadataCache
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC
 from tests.support import valid_requests
 from tests.support.group_fakes import Harness
