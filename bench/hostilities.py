@@ -13,6 +13,7 @@ import zstandard
 
 from bench.client.batches import encode_batch
 from bench.client.hostile import Crowd, Deaf, Held, Hostility, IdleSession, Numbered, Page, Repeated, Storm
+from bench.guard.smallest import of_request
 from bench.hostile_arrays import Place, Row, array_rows, given, nothing
 from bench.preparations import (
     GROUPS,
@@ -51,7 +52,10 @@ def _flood(
     prepare: Callable[[Visit, str], str] = nothing,
 ) -> Row:
     def does(place: Place) -> Hostility:
-        return Repeated([encoded(api_key, version, {**given(place), **fields})], in_flight=64)
+        return Repeated(
+            [encoded(api_key, version, {**of_request(api_key, version, given(place)), **fields})],
+            in_flight=64,
+        )
 
     return Row(key, f"{title}, 64 in flight", does, prepare)
 
@@ -122,7 +126,7 @@ def _long_metadata(place: Place) -> Hostility:
     """Each is the first member of its group, by a version that lets in who has no id yet."""
     mark = "#" * Numbered.DIGITS
     fields = {
-        **given(place),
+        **of_request(ApiKey.JOIN_GROUP, 3, given(place)),
         "group_id": f"{place.topic}-{place.number}-{mark}",
         "member_id": "",
         "protocols": [{"name": "range", "metadata": bytes(900 << 10)}],

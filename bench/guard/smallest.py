@@ -129,6 +129,15 @@ def element_fields(api_key: ApiKey, version: int, path: Path) -> Mapping[str, st
     return {each.name: each.metadata["kafka_type"] for each in _untagged(entity_type) if _is_plain(each)}
 
 
+def of_request(api_key: ApiKey, version: int, given: Fields) -> dict[str, Any]:
+    """Those of the fields that the request itself has in this version."""
+    return _own(_request_type(api_key, version), given)
+
+
+def _own(entity_type: Any, given: Fields) -> dict[str, Any]:
+    return {each.name: given[each.name] for each in fields(entity_type) if each.name in given}
+
+
 def _is_plain(field: Field[Any]) -> bool:
     inner, is_array = element_type(field.type)
     return not is_array and not _is_entity(inner)
@@ -170,7 +179,7 @@ def _fields(
 def _element(field: Field[Any], chosen: Fields) -> Any:
     inner, _ = element_type(field.type)
     if _is_entity(inner):
-        return {**{each.name: _shortest(each) for each in _untagged(inner)}, **chosen}
+        return {**{each.name: _shortest(each) for each in _untagged(inner)}, **_own(inner, chosen)}
     return chosen.get("", _zero(field))
 
 

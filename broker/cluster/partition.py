@@ -10,36 +10,23 @@ no purgatory is called with it held. Methods return what has become true, and th
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import structlog
 
 from broker.cluster import isr as isr_rule
 from broker.cluster.isr import IsrState, NotEnoughReplicasError, Shortage
-from broker.cluster.partition_state import NO_LEADER, PartitionState
 from broker.cluster.replica import FollowerState
 from broker.log.log import AppendInfo, AppendOrigin, Log, LogRead
+from broker.protocol.alter_partition_messages import IsrChange
+from broker.protocol.control_messages import PartitionRole
+from broker.protocol.epochs import NO_EPOCH, NO_LEADER
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class IsrChange:
-    """A change to ask the controller for (AlterPartition)."""
-
-    topic_partition: TopicPartition
-    topic_id: uuid.UUID | None
-    leader_epoch: int
-    partition_epoch: int
-    isr: tuple[int, ...]
-    broker_epochs: tuple[int, ...]
-    leader_recovery_state: int = 0
 
 
 class Awaited(NamedTuple):
@@ -88,9 +75,9 @@ class Partition:
         self.log = log
         self.topic_id = log.topic_id
         self.leader_id = NO_LEADER
-        self.leader_epoch = -1
-        self.partition_epoch = -1
-        self.controller_epoch = -1
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        self.controller_epoch = NO_EPOCH
         self.replicas: tuple[int, ...] = ()
         self.adding_replicas: tuple[int, ...] = ()
         self.removing_replicas: tuple[int, ...] = ()
@@ -111,7 +98,7 @@ class Partition:
 
     # -- becoming leader or follower ---------------------------------------------------------------------------------
 
-    def make_leader(self, state: PartitionState) -> bool:
+    def make_leader(self, state: PartitionRole) -> bool:
         """Begins or continues a term as leader; True when it was not leader before."""
         with self.lock:
             was_leader = self.is_leader
@@ -140,7 +127,7 @@ class Partition:
             self._advance_high_watermark(now_ms)
             return not was_leader
 
-    def make_follower(self, state: PartitionState) -> bool:
+    def make_follower(self, state: PartitionRole) -> bool:
         """Begins or continues to follow; True when leader or epoch changed and the fetcher must start anew."""
         with self.lock:
             changed = (
@@ -152,7 +139,7 @@ class Partition:
             self.is_leader = False
             return changed
 
-    def _take(self, state: PartitionState) -> None:
+    def _take(self, state: PartitionRole) -> None:
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
@@ -225,7 +212,7 @@ class Partition:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def require_leader(self, current_leader_epoch: int = -1) -> None:
+    def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raises NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320)."""
         if current_leader_epoch >= 0:
             if current_leader_epoch < self.leader_epoch:
@@ -384,7 +371,7 @@ class Partition:
     def _propose(self, isr: frozenset[int]) -> IsrChange:
         self.isr = self.isr.propose(isr)
         members = tuple(sorted(isr))
-        epochs = tuple(self.followers[m].broker_epoch if m in self.followers else -1 for m in members)
+        epochs = tuple(self.followers[m].broker_epoch if m in self.followers else NO_EPOCH for m in members)
         return IsrChange(
             self.topic_partition, self.topic_id, self.leader_epoch, self.partition_epoch, members, epochs
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from broker.protocol.epochs import NO_EPOCH
+
 UNKNOWN_OFFSET = -1
 NEVER_MS = -(1 << 60)
 
@@ -21,7 +23,7 @@ class FollowerState(NamedTuple):
     last_caught_up_ms: int = NEVER_MS
     last_fetch_ms: int = NEVER_MS
     last_fetch_leader_end_offset: int = 0
-    broker_epoch: int = -1
+    broker_epoch: int = NO_EPOCH
 
     def after_fetch(
         self, fetch_offset: int, log_start_offset: int, now_ms: int, leader_end_offset: int, broker_epoch: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -26,6 +26,8 @@ from broker.controller.settings import ControllerSettings
 from broker.controller.slices import Slices, in_one
 from broker.controller.term import OwnBrokerGoneError, Term
 from broker.metrics.registry import Metrics
+from broker.protocol.alter_partition_messages import AlterPartitionRequest, AlterPartitionResponse
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
@@ -81,7 +83,7 @@ class KafkaController:
         self._clock = clock
         self._on_state = on_state
         self._term: Term | None = None
-        self._broker_epoch = -1
+        self._broker_epoch = NO_EPOCH
         self._electable = False
         self._make_channels = make_channels
         self._events = make_events(f"controller-{broker_id}", clock, self._on_event_error)
@@ -128,16 +130,16 @@ class KafkaController:
         settings = ControllerSettings.of(config, self.broker_id)
         self._events.put("config_changed", partial(self._on_config_changed, settings))
 
-    def alter_partition(self, message: Any, callback: Answer) -> None:
-        """Answers a decoded AlterPartition request with the response's fields, on the controller's thread."""
-
-        def refuse(error: Errors) -> Fields:
-            return {"error_code": error, "topics": []}
-
-        self._ask("alter_partition", lambda term: alter_partitions(term, message), refuse, callback)
+    def alter_partition(
+        self, request: AlterPartitionRequest, callback: Callable[[AlterPartitionResponse], None]
+    ) -> None:
+        """Answers an AlterPartition request, on the controller's thread."""
+        self._ask(
+            "alter_partition", lambda term: alter_partitions(term, request), AlterPartitionResponse, callback
+        )
 
     def controlled_shutdown(self, broker_id: int, broker_epoch: int, callback: Answer) -> None:
-        """The same for ControlledShutdown."""
+        """Answers ControlledShutdown with the response's fields, on the controller's thread."""
 
         def shut_down(term: Term) -> Fields:
             remaining = controlled_shutdown(term, broker_id, broker_epoch)

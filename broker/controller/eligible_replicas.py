@@ -18,10 +18,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from broker.controller.context import ControllerContext
+from broker.protocol.epochs import NO_LEADER
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.znodes import (
-    NO_LEADER,
     LeaderAndIsr,
     LeaderRecoveryState,
     LiveBroker,

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
 from broker.controller.context import ControllerContext
-from broker.controller.rules.isr_change import Proposal, judge, proposal_of, response_fields
+from broker.controller.rules.isr_change import Proposal, answer_of, judge, proposal_of
 from broker.controller.rules.states import Replica
 from broker.controller.term import Term
-from broker.protocol import codec
-from broker.protocol.codec import ZERO_UUID
+from broker.protocol.alter_partition_messages import (
+    AlteredPartition,
+    AlteredTopic,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+)
 from broker.protocol.errors import Errors, KafkaError
-from broker.protocol.fields import Fields
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.store import BadVersionError
 from broker.zookeeper.znodes import LeaderAndIsr
@@ -33,30 +35,28 @@ class _Asked:
     proposal: Proposal | None
 
 
-def alter_partitions(term: Term, message: Any) -> Fields:
-    """The response's fields, for requests of any version. Raises KafkaError STALE_BROKER_EPOCH."""
-    known = term.context.broker_epoch(message.broker_id)
-    if known is None or message.broker_epoch != known:
+def alter_partitions(term: Term, request: AlterPartitionRequest) -> AlterPartitionResponse:
+    """Of requests of any version. Raises KafkaError STALE_BROKER_EPOCH."""
+    known = term.context.broker_epoch(request.broker_id)
+    if known is None or request.broker_epoch != known:
         raise KafkaError(
             Errors.STALE_BROKER_EPOCH,
-            f"broker {message.broker_id} has epoch {known}, the request says {message.broker_epoch}",
+            f"broker {request.broker_id} has epoch {known}, the request says {request.broker_epoch}",
         )
-    asked = _asked(term, message)
-    by_id = any(hasattr(topic, "topic_id") for topic in message.topics)
-    outcomes, writes = _judge_all(term, asked, by_id=by_id)
+    asked = _asked(term, request)
+    outcomes, writes = _judge_all(term, asked, by_id=request.by_id)
     _write(term, writes, outcomes)
-    return {"error_code": Errors.NONE, "topics": _topics(term, message, asked, outcomes, by_id=by_id)}
+    return AlterPartitionResponse(Errors.NONE, _topics(term, request, asked, outcomes))
 
 
-def _asked(term: Term, message: Any) -> list[_Asked]:
+def _asked(term: Term, request: AlterPartitionRequest) -> list[_Asked]:
     asked = []
-    for position, topic in enumerate(message.topics):
-        topic_id = codec.get(topic, "topic_id")
-        name = codec.get(topic, "topic_name") if topic_id is None else term.context.topic_names.get(topic_id)
-        for row in topic.partitions:
-            partition = None if name is None else TopicPartition(name, row.partition_index)
-            proposal = proposal_of(message.broker_id, row)
-            asked.append(_Asked(position, row.partition_index, partition, proposal))
+    for position, (topic, topic_id, changes) in enumerate(request.topics):
+        name = topic if topic_id is None else term.context.topic_names.get(topic_id)
+        for change in changes:
+            index = change.topic_partition.partition
+            partition = TopicPartition(name, index) if name else None
+            asked.append(_Asked(position, index, partition, proposal_of(request.broker_id, change)))
     return asked
 
 
@@ -133,22 +133,16 @@ def _write(
 
 def _topics(
     term: Term,
-    message: Any,
+    request: AlterPartitionRequest,
     asked: list[_Asked],
     outcomes: Mapping[tuple[int, int], Errors],
-    *,
-    by_id: bool,
-) -> list[Fields]:
-    rows: list[list[Fields]] = [[] for _ in message.topics]
+) -> list[AlteredTopic]:
+    rows: list[list[AlteredPartition]] = [[] for _ in request.topics]
     for row in asked:
         error = outcomes[row.topic_position, row.index]
         state = None if row.partition is None else term.context.leaders.get(row.partition)
-        rows[row.topic_position].append(response_fields(row.index, error, state))
+        rows[row.topic_position].append(answer_of(row.index, error, state))
     return [
-        {
-            "topic_id": codec.get(topic, "topic_id") or ZERO_UUID,
-            "topic_name": "" if by_id else topic.topic_name,
-            "partitions": partitions,
-        }
-        for topic, partitions in zip(message.topics, rows, strict=True)
+        AlteredTopic(topic.topic, topic.topic_id, partitions)
+        for topic, partitions in zip(request.topics, rows, strict=True)
     ]

@@ -7,28 +7,32 @@ stopped.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from broker.config.endpoint import Endpoint
 from broker.controller.channel_manager import ChannelManager
 from broker.controller.context import ControllerContext, endpoints_by_id
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.codec import ZERO_UUID
-from broker.protocol.fields import Fields
+from broker.protocol.control_messages import (
+    LEADER_AND_ISR_VERSION,
+    STOP_REPLICA_VERSION,
+    UPDATE_METADATA_VERSION,
+    BrokerInfo,
+    ControlRequest,
+    ControlResponse,
+    LeaderAndIsrRequest,
+    MetadataUpdate,
+    PartitionInfo,
+    PartitionRole,
+    StopReplicaRequest,
+    StopState,
+)
+from broker.protocol.epochs import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, NO_EPOCH
 from broker.protocol.one_body import OneBody
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper.znodes import LEADER_DURING_DELETE, LeaderAndIsr
+from broker.zookeeper.znodes import BrokerRegistration, LeaderAndIsr
 
-LEADER_AND_ISR_VERSION = 7
-STOP_REPLICA_VERSION = 4
-UPDATE_METADATA_VERSION = 8
-TYPE_INCREMENTAL = 1
-TYPE_FULL = 2
-NO_EPOCH = -1
-EPOCH_DURING_DELETE = -2
-_SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-
-OnResponse = Callable[[int, ApiKey, Fields, Any], None]
+OnResponse = Callable[[int, ApiKey, ControlRequest, ControlResponse], None]
 
 
 class BrokerRequestBatch:
@@ -49,7 +53,7 @@ class BrokerRequestBatch:
         self._controller_id = controller_id
         self._listener = inter_broker_listener
         self._on_response = on_response
-        self._leader_and_isr: dict[int, dict[TopicPartition, tuple[LeaderAndIsr, bool]]] = {}
+        self._roles: dict[int, dict[TopicPartition, PartitionRole]] = {}
         self._stop_replica: dict[int, dict[TopicPartition, bool]] = {}
         # Partitions, and who is to be told of them (None: everyone): not one set for each of a thousand brokers.
         self._metadata: list[tuple[Collection[int] | None, dict[TopicPartition, None]]] = []
@@ -64,10 +68,11 @@ class BrokerRequestBatch:
         is_new: bool = False,
     ) -> None:
         """Tells replicas of their leader, and every broker of the metadata."""
+        role = self._role(partition, state, is_new=is_new)
         for broker_id in broker_ids:
-            states = self._leader_and_isr.setdefault(broker_id, {})
-            was_new = partition in states and states[partition][1]
-            states[partition] = (state, is_new or was_new)
+            roles = self._roles.setdefault(broker_id, {})
+            was_new = partition in roles and roles[partition].is_new
+            roles[partition] = role._replace(is_new=True) if was_new and not is_new else role
         self.update_metadata_everywhere([partition])
 
     def add_stop_replica(self, broker_ids: Iterable[int], partition: TopicPartition, *, delete: bool) -> None:
@@ -93,19 +98,31 @@ class BrokerRequestBatch:
 
     def flush(self) -> None:
         """Sends what was gathered to the brokers that are registered; the rest is for the dead."""
-        leader_and_isr, self._leader_and_isr = self._leader_and_isr, {}
+        gathered, self._roles = self._roles, {}
         stop_replica, self._stop_replica = self._stop_replica, {}
         full, self._full = self._full, set()
         live = self._context.brokers
-        addresses = endpoints_by_id(live, self._listener) if leader_and_isr else {}
-        full -= self._incomplete(full, leader_and_isr) if full else set()
-        for broker_id in leader_and_isr.keys() & live.keys():
-            states = leader_and_isr[broker_id]
-            fields = self._leader_and_isr_fields(states, addresses, is_full=broker_id in full)
-            self._send(broker_id, ApiKey.LEADER_AND_ISR, fields)
+        addresses = endpoints_by_id(live, self._listener) if gathered else {}
+        full -= self._incomplete(full, gathered) if full else set()
+        for broker_id in gathered.keys() & live.keys():
+            roles = list(gathered[broker_id].values())
+            leaders = sorted({role.leader for role in roles} & addresses.keys())
+            order = LeaderAndIsrRequest(
+                self._controller_id,
+                self._context.epoch,
+                roles,
+                is_full=broker_id in full,
+                leaders={leader: addresses[leader] for leader in leaders},
+            )
+            self._send([broker_id], ApiKey.LEADER_AND_ISR, LEADER_AND_ISR_VERSION, order)
         self._flush_metadata()
         for broker_id in stop_replica.keys() & live.keys():
-            self._send(broker_id, ApiKey.STOP_REPLICA, self._stop_replica_fields(stop_replica[broker_id]))
+            stopped = [
+                StopState(partition, self._stop_epoch(partition), delete)
+                for partition, delete in stop_replica[broker_id].items()
+            ]
+            stop = StopReplicaRequest(self._controller_id, self._context.epoch, stopped)
+            self._send([broker_id], ApiKey.STOP_REPLICA, STOP_REPLICA_VERSION, stop)
 
     def _flush_metadata(self) -> None:
         """One message for all that are told the same."""
@@ -117,24 +134,18 @@ class BrokerRequestBatch:
         for for_them, broker_ids in groups.items():
             if for_them:
                 partitions = dict.fromkeys(partition for n in for_them for partition in told[n][1])
-                fields = self._update_metadata_fields(partitions)
-                for broker_id in broker_ids:
-                    self._send(broker_id, ApiKey.UPDATE_METADATA, fields)
+                update = self._metadata_update(partitions)
+                self._send(broker_ids, ApiKey.UPDATE_METADATA, UPDATE_METADATA_VERSION, update)
 
-    def _send(self, broker_id: int, api: ApiKey, fields: OneBody) -> None:
-        def on_response(response: Any) -> None:
-            self._on_response(broker_id, api, fields, response)
+    def _send(self, broker_ids: Iterable[int], api: ApiKey, version: int, request: ControlRequest) -> None:
+        """Encoded once, whoever gets it: they differ by their epochs alone."""
+        body = OneBody(request.fields(), "broker_epoch")
+        for broker_id in broker_ids:
+            on_response = partial(self._answered, broker_id, api, request)
+            self._channels.send(broker_id, api, version, body, on_response)
 
-        self._channels.send(broker_id, api, _VERSIONS[api], fields, on_response)
-
-    def _to_brokers(self, fields: Fields) -> OneBody:
-        """A message without the epoch of the broker that it goes to."""
-        common = {
-            "controller_id": self._controller_id,
-            "is_k_raft_controller": False,
-            "controller_epoch": self._context.epoch,
-        }
-        return OneBody(common | dict(fields), "broker_epoch")
+    def _answered(self, broker_id: int, api: ApiKey, request: ControlRequest, message: Any) -> None:
+        self._on_response(broker_id, api, request, ControlResponse.of(message))
 
     def _incomplete(
         self, broker_ids: Collection[int], states: Mapping[int, Collection[TopicPartition]]
@@ -146,74 +157,39 @@ class BrokerRequestBatch:
             if replica.topic_partition not in states.get(replica.broker_id, ())
         }
 
-    def _leader_and_isr_fields(
-        self,
-        states: Mapping[TopicPartition, tuple[LeaderAndIsr, bool]],
-        addresses: Mapping[int, tuple[str, int]],
-        *,
-        is_full: bool,
-    ) -> OneBody:
-        topics: dict[str, list[Fields]] = {}
-        for partition, (state, is_new) in states.items():
-            topics.setdefault(partition.topic, []).append(
-                self._leader_and_isr_partition(partition, state, is_new)
-            )
-        leaders = {state.leader for state, _ in states.values()}
-        fields = {
-            "type_": TYPE_FULL if is_full else TYPE_INCREMENTAL,
-            "topic_states": [
-                {"topic_name": topic, "topic_id": self._topic_id(topic), "partition_states": rows}
-                for topic, rows in topics.items()
-            ],
-            "live_leaders": [
-                {"broker_id": leader, "host_name": address[0], "port": address[1]}
-                for leader in sorted(leaders)
-                if (address := addresses.get(leader)) is not None
-            ],
-        }
-        return self._to_brokers(fields)
-
-    def _leader_and_isr_partition(
-        self, partition: TopicPartition, state: LeaderAndIsr, is_new: bool
-    ) -> Fields:
+    def _role(self, partition: TopicPartition, state: LeaderAndIsr, *, is_new: bool) -> PartitionRole:
         assignment = self._context.topics[partition.topic]
-        return {
-            "partition_index": partition.partition,
-            "controller_epoch": state.controller_epoch,
-            "leader": state.leader,
-            "leader_epoch": state.leader_epoch,
-            "isr": state.isr,
-            "partition_epoch": state.partition_epoch,
-            "replicas": self._context.replicas(partition),
-            "adding_replicas": assignment.adding_replicas.get(partition.partition, ()),
-            "removing_replicas": assignment.removing_replicas.get(partition.partition, ()),
-            "is_new": is_new,
-            "leader_recovery_state": int(state.recovery_state),
-        }
+        return PartitionRole(
+            partition,
+            self._context.topic_id(partition.topic),
+            state.controller_epoch,
+            state.leader,
+            state.leader_epoch,
+            state.isr,
+            state.partition_epoch,
+            self._context.replicas(partition),
+            assignment.adding_replicas.get(partition.partition, ()),
+            assignment.removing_replicas.get(partition.partition, ()),
+            is_new,
+            int(state.recovery_state),
+        )
 
-    def _update_metadata_fields(self, partitions: Iterable[TopicPartition]) -> OneBody:
-        topics: dict[str, list[Fields]] = {}
-        for partition in partitions:
-            row = self._metadata_partition(partition)
-            if row is not None:
-                topics.setdefault(partition.topic, []).append(row)
-        fields = {
-            "topic_states": [
-                {"topic_name": topic, "topic_id": self._topic_id(topic), "partition_states": rows}
-                for topic, rows in topics.items()
-            ],
-            "live_brokers": [
-                {
-                    "id_": broker_id,
-                    "endpoints": [_endpoint_fields(endpoint) for endpoint in live.registration.endpoints],
-                    "rack": live.registration.rack,
-                }
-                for broker_id, live in self._context.brokers.items()
-            ],
-        }
-        return self._to_brokers(fields)
+    def _metadata_update(self, partitions: Iterable[TopicPartition]) -> MetadataUpdate:
+        infos = [
+            (partition.topic, info)
+            for partition in partitions
+            if (info := self._partition_info(partition)) is not None
+        ]
+        ids = {topic: self._context.topic_id(topic) for topic in dict.fromkeys(topic for topic, _ in infos)}
+        return MetadataUpdate(
+            self._controller_id,
+            [_broker_info(live.registration) for live in self._context.brokers.values()],
+            {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None},
+            infos,
+            self._context.epoch,
+        )
 
-    def _metadata_partition(self, partition: TopicPartition) -> Fields | None:
+    def _partition_info(self, partition: TopicPartition) -> PartitionInfo | None:
         """None for a partition that never had a leader: clients need not know of it yet."""
         state = self._context.leaders.get(partition)
         if state is None:
@@ -221,28 +197,16 @@ class BrokerRequestBatch:
         deleted = self._context.is_being_deleted(partition.topic)
         replicas = self._context.replicas(partition)
         online = self._context.online_replicas(partition, even_shutting_down=True)
-        return {
-            "partition_index": partition.partition,
-            "controller_epoch": state.controller_epoch,
-            "leader": LEADER_DURING_DELETE if deleted else state.leader,
-            "leader_epoch": state.leader_epoch,
-            "isr": state.isr,
-            "zk_version": state.partition_epoch,
-            "replicas": replicas,
-            "offline_replicas": [replica for replica in replicas if replica not in online],
-        }
-
-    def _stop_replica_fields(self, states: Mapping[TopicPartition, bool]) -> OneBody:
-        topics: dict[str, list[Fields]] = {}
-        for partition, delete in states.items():
-            row = {
-                "partition_index": partition.partition,
-                "leader_epoch": self._stop_epoch(partition),
-                "delete_partition": delete,
-            }
-            topics.setdefault(partition.topic, []).append(row)
-        rows_by_topic = [{"topic_name": topic, "partition_states": rows} for topic, rows in topics.items()]
-        return self._to_brokers({"topic_states": rows_by_topic})
+        return PartitionInfo(
+            partition.partition,
+            LEADER_DURING_DELETE if deleted else state.leader,
+            state.leader_epoch,
+            state.isr,
+            replicas,
+            tuple([replica for replica in replicas if replica not in online]),
+            state.controller_epoch,
+            state.partition_epoch,
+        )
 
     def _stop_epoch(self, partition: TopicPartition) -> int:
         if self._context.is_being_deleted(partition.topic):
@@ -250,21 +214,11 @@ class BrokerRequestBatch:
         state = self._context.leaders.get(partition)
         return NO_EPOCH if state is None else state.leader_epoch
 
-    def _topic_id(self, topic: str) -> Any:
-        return self._context.topic_id(topic) or ZERO_UUID
 
-
-_VERSIONS = {
-    ApiKey.LEADER_AND_ISR: LEADER_AND_ISR_VERSION,
-    ApiKey.STOP_REPLICA: STOP_REPLICA_VERSION,
-    ApiKey.UPDATE_METADATA: UPDATE_METADATA_VERSION,
-}
-
-
-def _endpoint_fields(endpoint: Endpoint) -> Fields:
-    return {
-        "port": endpoint.port,
-        "host": endpoint.host,
-        "listener": endpoint.listener_name,
-        "security_protocol": _SECURITY_PROTOCOL_IDS.get(endpoint.security_protocol, 0),
-    }
+def _broker_info(registration: BrokerRegistration) -> BrokerInfo:
+    return BrokerInfo(
+        registration.broker_id,
+        {each.listener_name: (each.host, each.port) for each in registration.endpoints},
+        registration.rack,
+        {each.listener_name: each.security_protocol for each in registration.endpoints},
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
 from functools import partial
-from typing import Any
 
 import structlog
 
@@ -12,9 +11,8 @@ from broker.controller.context import ControllerContext
 from broker.controller.rules.states import Replica
 from broker.controller.topic_deletion import TopicDeletion
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.codec import ZERO_UUID
+from broker.protocol.control_messages import ControlRequest, ControlResponse, StopReplicaRequest
 from broker.protocol.errors import Errors
-from broker.protocol.fields import Fields
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
@@ -47,23 +45,25 @@ class Responses:
         """The epoch under which the broker refused its orders, which is thereby no longer noted."""
         return self._refused.pop(broker_id, None)
 
-    def receive(self, broker_id: int, api: ApiKey, request: Fields, response: Any) -> None:
+    def receive(
+        self, broker_id: int, api: ApiKey, request: ControlRequest, response: ControlResponse
+    ) -> None:
         """Takes one response. A request refused whole is logged: its broker, or this controller, has moved
         on. Or the broker does not know of its own registration yet, or of this controller's.
         """
-        if response.error_code:
+        if response.error is not Errors.NONE:
             _log.warning(
                 "broker_refused_controller",
                 broker=broker_id,
                 api=api.name,
-                error=Errors(int(response.error_code)).name,
+                error=response.error.name,
                 controller_epoch=self._context.epoch,
             )
-            if response.error_code in _NOT_YET_KNOWN:
+            if response.error in _NOT_YET_KNOWN:
                 self._enqueue("broker_refused_orders", partial(self._on_refusal, broker_id))
         elif api is ApiKey.LEADER_AND_ISR:
             self._enqueue("leader_and_isr_response", partial(self._on_leader_and_isr, broker_id, response))
-        elif api is ApiKey.STOP_REPLICA and _deletes(request):
+        elif isinstance(request, StopReplicaRequest) and request.deletes:
             self._enqueue(
                 "stop_replica_response", partial(self._on_stop_replica, broker_id, request, response)
             )
@@ -74,14 +74,14 @@ class Responses:
             self._refused[broker_id] = self._context.broker_epoch(broker_id)
             self._tell_again_later(broker_id)
 
-    def _on_leader_and_isr(self, broker_id: int, response: Any) -> None:
+    def _on_leader_and_isr(self, broker_id: int, response: ControlResponse) -> None:
         """A replica whose directory failed is offline, though its broker lives."""
         failed = [
             TopicPartition(name, row.partition_index)
-            for topic in response.topics
-            if (name := self._context.topic_names.get(topic.topic_id or ZERO_UUID)) is not None
-            for row in topic.partition_errors
-            if row.error_code == Errors.KAFKA_STORAGE_ERROR
+            for row in response.partitions
+            if row.error is Errors.KAFKA_STORAGE_ERROR
+            and row.topic_id is not None
+            and (name := self._context.topic_names.get(row.topic_id)) is not None
         ]
         known = self._context.failed_dirs.setdefault(broker_id, set())
         newly = [partition for partition in failed if partition not in known]
@@ -90,24 +90,21 @@ class Responses:
             _log.error("replicas_offline", broker=broker_id, partitions=[str(p) for p in newly])
             self._fail_replicas([Replica(partition, broker_id) for partition in newly])
 
-    def _on_stop_replica(self, broker_id: int, request: Fields, response: Any) -> None:
-        errors = {
-            TopicPartition(row.topic_name, row.partition_index): row.error_code
-            for row in response.partition_errors
-        }
+    def _on_stop_replica(
+        self, broker_id: int, request: StopReplicaRequest, response: ControlResponse
+    ) -> None:
+        errors = {TopicPartition(row.topic, row.partition_index): row.error for row in response.partitions}
         done: list[Replica] = []
         failed: list[Replica] = []
         kept: list[TopicPartition] = []
-        for topic in request["topic_states"]:
-            for row in topic["partition_states"]:
-                if not row["delete_partition"]:
-                    continue
-                partition = TopicPartition(topic["topic_name"], row["partition_index"])
-                gone = errors.get(partition) in {None, Errors.NONE, Errors.UNKNOWN_TOPIC_OR_PARTITION}
-                if self._context.is_being_deleted(partition.topic):
-                    (done if gone else failed).append(Replica(partition, broker_id))
-                elif not gone:
-                    kept.append(partition)
+        for partition, _, delete in request.states:
+            if not delete:
+                continue
+            gone = errors.get(partition) in {None, Errors.NONE, Errors.UNKNOWN_TOPIC_OR_PARTITION}
+            if self._context.is_being_deleted(partition.topic):
+                (done if gone else failed).append(Replica(partition, broker_id))
+            elif not gone:
+                kept.append(partition)
         if failed:
             partitions = [str(replica.topic_partition) for replica in failed]
             _log.error("replicas_not_deleted", broker=broker_id, partitions=partitions)
@@ -120,9 +117,3 @@ class Responses:
                 action="their files are of no use any more: mend the directory, then delete them by hand",
             )
         self._deletion.complete_replicas(done)
-
-
-def _deletes(request: Fields) -> bool:
-    return any(
-        row["delete_partition"] for topic in request["topic_states"] for row in topic["partition_states"]
-    )

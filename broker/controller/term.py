@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import partial
-from typing import Any
 
 import structlog
 
@@ -32,7 +31,7 @@ from broker.controller.topic_changes import TopicChanges
 from broker.controller.topic_deletion import TopicDeletion
 from broker.controller.watches import Watches
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.fields import Fields
+from broker.protocol.control_messages import ControlRequest, ControlResponse
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.controller_store import ControllerStore
@@ -340,7 +339,9 @@ class Term:
         """A topic's, or the cluster's (None), ``unclean.leader.election.enable`` may have become true."""
         self.partitions.bring_online(topic)
 
-    def _on_response(self, broker_id: int, api: ApiKey, request: Fields, response: Any) -> None:
+    def _on_response(
+        self, broker_id: int, api: ApiKey, request: ControlRequest, response: ControlResponse
+    ) -> None:
         self._responses.receive(broker_id, api, request, response)
 
     # -- within ---------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Messages to and from bytes, for every API but the hot ones: the only importer of kio.
 
 Callers are version-agnostic. They read decoded entities by attribute (:func:`get` where a field exists only in some
-versions) and write plain mappings in Kafka's snake_case field names: a field that the version at hand does not have
-is dropped, an absent one takes Kafka's default.
+versions) and write plain mappings in Kafka's snake_case field names: a field that other versions have, and the one at
+hand has not, is dropped; one that no version has raises; an absent one takes Kafka's default.
 
 Units: kio names ``*_ms`` durations without the suffix (``timeout``, ``max_wait``) and decodes them to
 :class:`datetime.timedelta`; :func:`to_ms` turns them back. On encoding give integers in milliseconds under kio's name.
@@ -14,10 +14,12 @@ import io
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Literal, NamedTuple, get_args
 
 from broker.protocol.api_keys import APIS, ApiKey
@@ -124,6 +126,7 @@ def _decoder(api_key: int, version: int, kind: Kind) -> _Decoder:
 def encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
     """Encodes one message body (no header) from a mapping, nested mappings and iterables.
 
+    Raises ValueError for a name that no version of the message has: it is misspelt.
     One that is :class:`~broker.protocol.one_body.Addressed` is encoded once for all its destinations, a response that
     is :class:`~broker.protocol.listed.Listed` around its elements.
     """
@@ -201,7 +204,7 @@ def encode_error(api_key: int, version: int, error: Errors) -> bytes | None:
         for name, field in known.items()
         if _default(field) is MISSING and _is_asked(field)
     }
-    return encode(api_key, version, "response", {**empty, "throttle_time": 0, "error_code": error})
+    return encode(api_key, version, "response", {**empty, "error_code": error})
 
 
 def get(entity: Any, name: str, default: Any = None) -> Any:
@@ -300,20 +303,45 @@ def _encoder(
 
 @cache
 def _builder(entity_type: Any) -> Callable[[Fields], Any]:
-    plan = [(f.name, _converter(f), _default(f)) for f in fields(entity_type)]
+    plan = [(f.name, _converter(f)) for f in fields(entity_type)]
+    zeroes = [(f.name, default) for f in fields(entity_type) if (default := _default(f)) is not MISSING]
+    known = {name for name, _ in plan}
 
     def build(values: Fields) -> Any:
         if isinstance(values, entity_type):
             return values
         built = {}
-        for name, convert, default in plan:
+        for name, convert in plan:
             if name in values:
                 built[name] = convert(values[name])
-            elif default is not MISSING:
-                built[name] = default
+        if len(built) != len(values) and not known.issuperset(values):
+            known.update(_of_other_versions(entity_type, values.keys() - known))
+        for name, zero in zeroes:
+            if name not in built:
+                built[name] = zero
         return entity_type(**built)
 
     return build
+
+
+def _of_other_versions(entity_type: Any, names: AbstractSet[str]) -> AbstractSet[str]:
+    """The names, which this version of the entity lacks. Raises ValueError where all other versions lack one, too.
+
+    Loads other versions from the newest down, and no more of them than it takes: a handler writes the newest one's
+    fields for all.
+    """
+    package, version, kind = entity_type.__module__.rsplit(".", 2)
+    left = set(names)
+    versions = [module.name for module in iter_modules(import_module(package).__path__)]
+    for other in sorted(versions, key=lambda name: int(name[1:]), reverse=True):
+        if not left:
+            break
+        if other != version:
+            same = getattr(import_module(f"{package}.{other}.{kind}"), entity_type.__name__, None)
+            left -= {field.name for field in fields(same)} if same is not None else set()
+    if left:
+        raise ValueError(f"no version of {entity_type.__name__} has a field {', '.join(sorted(left))}")
+    return names
 
 
 _ZEROES: Fields = {

@@ -9,19 +9,23 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 import structlog
 
-from broker.cluster.partition import IsrChange
+from broker.protocol.alter_partition_messages import (
+    ALTER_PARTITION_VERSION,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    IsrChange,
+    TopicChanges,
+)
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, ProtocolError
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.cluster_view import BrokerAddress, ClusterView
+from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
-_VERSION = 3
 _RETRY_S = 0.05
 _CONTROLLER_ELSEWHERE = frozenset({Errors.NOT_CONTROLLER, Errors.STALE_BROKER_EPOCH})
 
@@ -51,7 +55,7 @@ class AlterPartitionManager:
         self._make_channel = make_channel
         self._on_accepted = on_accepted
         self._on_refused = on_refused
-        self._pending: dict[Any, IsrChange] = {}
+        self._pending: dict[TopicPartition, IsrChange] = {}
         self._wakeup = threading.Condition()  # lock order 60
         self._stopped = False
         self._channel: BrokerChannel | None = None
@@ -112,16 +116,18 @@ class AlterPartitionManager:
         if address is None:
             return batch
         try:
-            response = self._channel_to(address).request(
-                ApiKey.ALTER_PARTITION, _VERSION, self._request(batch)
+            message = self._channel_to(address).request(
+                ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, self._request(batch).fields()
             )
         except (ChannelError, ProtocolError) as error:
             _log.warning("alter_partition_not_sent", controller=address.broker_id, reason=str(error))
             return batch
-        if response.error_code != 0:
-            code = Errors(int(response.error_code))
-            if code not in _CONTROLLER_ELSEWHERE:
-                _log.warning("alter_partition_refused", controller=address.broker_id, error=code.name)
+        response = AlterPartitionResponse.of(message)
+        if response.error is not Errors.NONE:
+            if response.error not in _CONTROLLER_ELSEWHERE:
+                _log.warning(
+                    "alter_partition_refused", controller=address.broker_id, error=response.error.name
+                )
             return batch
         return self._apply(batch, response)
 
@@ -133,50 +139,33 @@ class AlterPartitionManager:
             self._address = address
         return self._channel
 
-    def _request(self, batch: list[IsrChange]) -> dict[str, Any]:
+    def _request(self, batch: list[IsrChange]) -> AlterPartitionRequest:
         topics: dict[uuid.UUID | None, list[IsrChange]] = {}
         for change in batch:
             topics.setdefault(change.topic_id, []).append(change)
-        return {
-            "broker_id": self._broker_id,
-            "broker_epoch": self._broker_epoch(),
-            "topics": [
-                {
-                    "topic_id": topic_id,
-                    "partitions": [
-                        {
-                            "partition_index": change.topic_partition.partition,
-                            "leader_epoch": change.leader_epoch,
-                            "new_isr_with_epochs": [
-                                {"broker_id": broker_id, "broker_epoch": epoch}
-                                for broker_id, epoch in zip(change.isr, change.broker_epochs, strict=True)
-                            ],
-                            "leader_recovery_state": change.leader_recovery_state,
-                            "partition_epoch": change.partition_epoch,
-                        }
-                        for change in changes
-                    ],
-                }
-                for topic_id, changes in topics.items()
-            ],
-        }
+        by_topic = [
+            TopicChanges(changes[0].topic_partition.topic, topic_id, changes)
+            for topic_id, changes in topics.items()
+        ]
+        return AlterPartitionRequest(self._broker_id, self._broker_epoch(), by_topic)
 
-    def _apply(self, batch: list[IsrChange], response: Any) -> list[IsrChange]:
+    def _apply(self, batch: list[IsrChange], response: AlterPartitionResponse) -> list[IsrChange]:
         answers = {
-            (topic.topic_id or ZERO_UUID, partition.partition_index): partition
+            (topic.topic_id, answer.partition_index): answer
             for topic in response.topics
-            for partition in topic.partitions
+            for answer in topic.partitions
         }
         again = []
         for change in batch:
-            answer = answers.get((change.topic_id or ZERO_UUID, change.topic_partition.partition))
+            answer = answers.get((change.topic_id, change.topic_partition.partition))
             if answer is None:
                 again.append(change)
-            elif answer.error_code == 0:
-                self._on_accepted(change, tuple(answer.isr), answer.leader_epoch, answer.partition_epoch)
+            elif answer.error is Errors.NONE:
+                self._on_accepted(change, answer.isr, answer.leader_epoch, answer.partition_epoch)
             else:
-                error = Errors(int(answer.error_code))
-                _log.info("isr_change_refused", partition=str(change.topic_partition), error=error.name)
-                if self._on_refused(change, error):
+                _log.info(
+                    "isr_change_refused", partition=str(change.topic_partition), error=answer.error.name
+                )
+                if self._on_refused(change, answer.error):
                     again.append(change)
         return again

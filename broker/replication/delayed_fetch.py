@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from broker.cluster.partition import Partition
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import KafkaError
 from broker.protocol.fetch_requests import TopicKey
 from broker.utils.purgatory import DelayedOperation
@@ -22,8 +23,8 @@ class FetchEntry(NamedTuple):
     topic_id: uuid.UUID
     fetch_offset: int
     max_bytes: int
-    current_leader_epoch: int = -1
-    last_fetched_epoch: int = -1
+    current_leader_epoch: int = NO_EPOCH
+    last_fetched_epoch: int = NO_EPOCH
     log_start_offset: int = -1
 
     @property

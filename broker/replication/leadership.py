@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import structlog
 
 from broker.cluster.partition import Partition
-from broker.cluster.partition_state import PartitionState
 from broker.config.topic_name import topic_name_problem
 from broker.log.log import Log
 from broker.log.log_maker import WantedLog
 from broker.log.log_manager import LogManager
+from broker.protocol.control_messages import PartitionRole, StopState
+from broker.protocol.epochs import EPOCH_DURING_DELETE, NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.follower_fetch import Followed
@@ -27,24 +28,12 @@ from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.store import StoreError
 
 _log = structlog.get_logger(__name__)
-# Sent instead of a leader epoch with a deletion: it goes ahead whatever the epoch here.
-LEADER_EPOCH_DURING_DELETE = -2
-NO_EPOCH = -1
 
 
 class UntoldError(Exception):
     """The store did not say which topic is the present one. The order was carried out but for the partitions where that
     decides; given again, it is carried out there too.
     """
-
-
-@dataclass(frozen=True, slots=True)
-class StopState:
-    """One partition of StopReplica. ``leader_epoch`` is -1 where the version has none, -2 for a topic's deletion."""
-
-    topic_partition: TopicPartition
-    leader_epoch: int
-    delete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +64,7 @@ class Leadership:
         self._listener = listener
         self._present_topic_id = present_topic_id
         self._lock = threading.Lock()  # lock order 20
-        self.controller_epoch = -1
+        self.controller_epoch = NO_EPOCH
         self._stopping = False
         self._marks: dict[TopicPartition, int] | None = None
 
@@ -113,7 +102,7 @@ class Leadership:
         with self._lock:
             self.controller_epoch = max(self.controller_epoch, controller_epoch)
 
-    def apply(self, controller_epoch: int, states: Sequence[PartitionState]) -> dict[TopicPartition, Errors]:
+    def apply(self, controller_epoch: int, states: Sequence[PartitionRole]) -> dict[TopicPartition, Errors]:
         """Makes this broker leader or follower of each partition; the error per partition.
 
         Raises KafkaError(STALE_CONTROLLER_EPOCH), UntoldError.
@@ -150,7 +139,7 @@ class Leadership:
         return results
 
     def _leftovers(
-        self, states: Iterable[PartitionState]
+        self, states: Iterable[PartitionRole]
     ) -> tuple[dict[TopicPartition, uuid.UUID], dict[str, str]]:
         """Replicas here of topics that are no more, in the place of those that ``states`` speak of; their topic ids.
         And the topics of which the store did not say, with its reason.
@@ -196,7 +185,7 @@ class Leadership:
                 self._offline_error(topic_partition, error)
         return deleted
 
-    def _judge(self, state: PartitionState) -> Errors:
+    def _judge(self, state: PartitionRole) -> Errors:
         partition = self._replicas.partition(state.topic_partition)
         if self._replicas.broker_id not in state.replicas:
             _log.warning("not_a_replica", partition=str(state.topic_partition), replicas=list(state.replicas))
@@ -211,11 +200,11 @@ class Leadership:
             return Errors.STALE_CONTROLLER_EPOCH
         return Errors.NONE
 
-    def _make_logs(self, states: Sequence[PartitionState]) -> dict[TopicPartition, KafkaError]:
+    def _make_logs(self, states: Sequence[PartitionRole]) -> dict[TopicPartition, KafkaError]:
         """All at once: each by itself would wait for the disk, and ask for its topic's configs."""
         return self._logs.make([WantedLog(s.topic_partition, s.topic_id, s.is_new) for s in states])
 
-    def _partition(self, state: PartitionState) -> Partition:
+    def _partition(self, state: PartitionRole) -> Partition:
         topic_partition = state.topic_partition
 
         def make_log() -> Log:
@@ -228,7 +217,7 @@ class Leadership:
 
         return self._replicas.get_or_create(topic_partition, make_log)
 
-    def _lead(self, state: PartitionState) -> Errors:
+    def _lead(self, state: PartitionRole) -> Errors:
         try:
             partition = self._partition(state)
         except KafkaError as error:
@@ -246,7 +235,7 @@ class Leadership:
         )
         return Errors.NONE
 
-    def _follow(self, states: Sequence[PartitionState]) -> dict[TopicPartition, Errors]:
+    def _follow(self, states: Sequence[PartitionRole]) -> dict[TopicPartition, Errors]:
         results = {}
         by_leader: dict[int, list[Followed]] = {}
         for state in states:
@@ -285,7 +274,7 @@ class Leadership:
         for topic_partition in topic_partitions:
             self._listener.on_follower(topic_partition, None)
 
-    def _tell(self, states: Iterable[PartitionState]) -> None:
+    def _tell(self, states: Iterable[PartitionRole]) -> None:
         for state in states:
             self._replicas.wake_all(state.topic_partition)
             if state.leader == self._replicas.broker_id:
@@ -318,7 +307,7 @@ class Leadership:
         if self._replicas.is_offline(state.topic_partition):
             return Errors.KAFKA_STORAGE_ERROR
         partition = self._replicas.partition(state.topic_partition)
-        if partition is None or state.leader_epoch in (NO_EPOCH, LEADER_EPOCH_DURING_DELETE):
+        if partition is None or state.leader_epoch in (NO_EPOCH, EPOCH_DURING_DELETE):
             return Errors.NONE
         return Errors.FENCED_LEADER_EPOCH if state.leader_epoch < partition.leader_epoch else Errors.NONE
 

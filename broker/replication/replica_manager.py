@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from broker.cluster.partition import Awaited, IsrChange, Partition
+from broker.cluster.partition import Awaited, Partition
 from broker.log.log import AppendOrigin, Log
 from broker.log.log_manager import LogManager
+from broker.protocol.alter_partition_messages import IsrChange
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.produce_messages import PartitionResponse
@@ -87,8 +89,10 @@ class ReplicaManager:
         partition = self._partitions.get(topic_partition)
         return None if partition is None else partition.log
 
-    def require_leader(self, topic_partition: TopicPartition, current_leader_epoch: int = -1) -> Partition:
-        """Raises KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER or an epoch error."""
+    def require_leader(
+        self, topic_partition: TopicPartition, current_leader_epoch: int = NO_EPOCH
+    ) -> Partition:
+        """Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or an epoch error."""
         partition = self._partitions.get(topic_partition)
         if partition is None:
             raise self.absence(topic_partition)

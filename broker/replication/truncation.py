@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NO_EPOCH = -1
+from broker.protocol.epochs import NO_EPOCH
 
 
 def truncation_offset(

@@ -25,7 +25,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from broker.network.request_channel import ConnectionInfo
-from broker.server.metadata_cache import BrokerInfo, MetadataCache
+from broker.protocol.control_messages import BrokerInfo
+from broker.server.metadata_cache import MetadataCache
 from broker.utils.clock import Clock, SystemClock
 from broker.utils.refusal_log import log_refusal
 

@@ -11,43 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from broker.protocol.control_messages import BrokerInfo, MetadataUpdate, PartitionInfo
+from broker.protocol.epochs import LEADER_DURING_DELETE
 from broker.replication.cluster_view import BrokerAddress
 from broker.utils.topic_partition import TopicPartition
 
-# As the leader of a partition in UpdateMetadata: its topic is being deleted.
-LEADER_DURING_DELETE = -2
 _EMPTY: Mapping[int, PartitionInfo] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerInfo:
-    """A live broker; ``endpoints`` maps a listener's name to (host, port)."""
-
-    broker_id: int
-    endpoints: Mapping[str, tuple[str, int]]
-    rack: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
-    """One partition as the controller sees it."""
-
-    index: int
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    replicas: tuple[int, ...]
-    offline_replicas: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataUpdate:
-    """UpdateMetadata in one shape for all versions."""
-
-    controller_id: int
-    brokers: Sequence[BrokerInfo]
-    topic_ids: Mapping[str, uuid.UUID]
-    partitions: Sequence[tuple[str, PartitionInfo]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +134,10 @@ def _apply_partitions(
         if own is None:
             own = changed[topic] = dict(topics.get(topic, _EMPTY))
         if info.leader == LEADER_DURING_DELETE:
-            own.pop(info.index, None)
-            deleted.append(TopicPartition(topic, info.index))
+            own.pop(info.partition_index, None)
+            deleted.append(TopicPartition(topic, info.partition_index))
         else:
-            own[info.index] = info
+            own[info.partition_index] = info
     for topic, infos in changed.items():
         if infos:
             topics[topic] = infos

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from broker.cluster.partition import IsrChange
 from broker.config.broker_config import BrokerConfig
 from broker.log.log_manager import LogManager
 from broker.metrics.registry import Metrics
+from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.errors import Errors
 from broker.replication.alter_partition_manager import AlterPartitionManager
 from broker.replication.fetcher import ReplicaFetcher

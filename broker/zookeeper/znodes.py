@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from broker.config.endpoint import Endpoint
+from broker.protocol.epochs import NO_EPOCH
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.store import StoreError
 
@@ -53,9 +54,6 @@ PERSISTENT_PATHS = (
 _FIRST_EPOCH, _SPEAKS_BY = "landline_first_epoch", "landline_inter_broker_listener"
 EPOCHS = "landline_epochs"  # Kafka reads over what it does not know
 DEFAULT_ENTITY = "<default>"
-NO_LEADER = -1
-LEADER_DURING_DELETE = -2
-NO_PARTITION_EPOCH = -1
 PRODUCER_ID_BLOCK_SIZE = 1000
 
 
@@ -151,7 +149,7 @@ class LeaderAndIsr:
     isr: tuple[int, ...]
     controller_epoch: int
     recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
-    partition_epoch: int = NO_PARTITION_EPOCH
+    partition_epoch: int = NO_EPOCH
     epochs: MemberEpochs | None = None
 
 

@@ -58,7 +58,7 @@ def take_over(broker: LandlineStandalone, port: int) -> None:
     ]
     fields = {
         "controller_id": CONTROLLER,
-        "is_kraft_controller": False,
+        "is_k_raft_controller": False,
         "controller_epoch": 1_000,
         "broker_epoch": -1,
         "topic_states": [],

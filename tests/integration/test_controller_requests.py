@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from types import SimpleNamespace
 
 import pytest
 
+from broker.protocol.alter_partition_messages import AlterPartitionRequest, IsrChange, TopicChanges
 from broker.protocol.errors import Errors
+from broker.utils.topic_partition import TopicPartition
 from rig.wait import wait_until
 from tests.support.controller_world import T0, T1, active, alter, ask
 
@@ -57,13 +58,11 @@ def test_isr_changes_are_refused_with_kafkas_codes(world):
 
 def test_an_unknown_topic_id_is_answered_as_such(world):
     node = active(world.node(1))
-    partition = SimpleNamespace(
-        partition_index=0, leader_epoch=0, partition_epoch=0, new_isr_with_epochs=[], leader_recovery_state=0
-    )
-    topic = SimpleNamespace(topic_id=uuid.uuid4(), partitions=[partition])
-    message = SimpleNamespace(broker_id=1, broker_epoch=node.epoch, topics=[topic])
-    answer = ask(node.controller.alter_partition, message)
-    assert answer["topics"][0]["partitions"][0]["error_code"] is Errors.UNKNOWN_TOPIC_ID
+    topic_id = uuid.uuid4()
+    change = IsrChange(TopicPartition("", 0), topic_id, 0, 0, (), ())
+    request = AlterPartitionRequest(1, node.epoch, [TopicChanges("", topic_id, [change])])
+    answer = ask(node.controller.alter_partition, request)
+    assert answer.topics[0].partitions[0].error is Errors.UNKNOWN_TOPIC_ID
 
 
 def test_who_is_not_controller_says_so(zk_world):

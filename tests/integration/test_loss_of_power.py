@@ -178,7 +178,7 @@ def test_a_broker_that_has_not_registered_yet_obeys_nobody_who_means_its_predece
                 "controller_id": 1,
                 "controller_epoch": 1,
                 "broker_epoch": 1 << 40,
-                "type": 0,
+                "type_": 0,
                 "topic_states": [],
                 "live_leaders": [],
             }

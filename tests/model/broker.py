@@ -10,13 +10,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.cluster.partition import IsrChange, Partition
+from broker.cluster.partition import Partition
 from broker.config.endpoint import Endpoint
 from broker.config.log_config import LogConfig
 from broker.log.log import Log
 from broker.log.log_manager import LogManager
 from broker.metrics.registry import Metrics
 from broker.protocol import framing
+from broker.protocol.alter_partition_messages import (
+    ALTER_PARTITION_VERSION,
+    AlterPartitionResponse,
+    IsrChange,
+)
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import ReceivedFetch, parse_fetch_response
@@ -43,7 +48,6 @@ TP = TopicPartition("t", 0)
 LISTENER = "PLAINTEXT"
 LAG_MS = 1000
 MIN_ISR = 2
-ALTER_PARTITION_VERSION = 3
 HANDLERS = {
     ApiKey.LEADER_AND_ISR: inter_broker.leader_and_isr,
     ApiKey.STOP_REPLICA: inter_broker.stop_replica,
@@ -140,7 +144,7 @@ class SteppedAlterPartition(AlterPartitionManager):
         batch = self.in_flight = list(self._pending.values())
         self._pending.clear()
         request = over_the_wire(
-            ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, "request", self._request(batch)
+            ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, "request", self._request(batch).fields()
         )
         return batch, request
 
@@ -151,8 +155,9 @@ class SteppedAlterPartition(AlterPartitionManager):
         self.in_flight = None
         again = batch
         if fields is not None:
-            response = over_the_wire(ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, "response", fields)
-            again = batch if response.error_code else self._apply(batch, response)
+            message = over_the_wire(ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, "response", fields)
+            response = AlterPartitionResponse.of(message)
+            again = self._apply(batch, response) if response.error is Errors.NONE else batch
         for change in again:
             self._pending.setdefault(change.topic_partition, change)
 
@@ -336,7 +341,8 @@ class ModelBroker:
     def obey(self, outgoing: Outgoing) -> Any:
         """A controller's request; the decoded response."""
         message = outgoing.message()
-        fields = HANDLERS[outgoing.api](None, message, self.context)  # type: ignore[arg-type]
+        request = Request(outgoing.api, outgoing.version, b"")
+        fields = HANDLERS[outgoing.api](request, message, self.context)  # type: ignore[arg-type]
         return over_the_wire(outgoing.api, outgoing.version, "response", fields)
 
     def serve_fetch(self, body: bytes) -> bytes:

@@ -18,6 +18,7 @@ from broker.controller.eligible_replicas import who_is_whole
 from broker.controller.isr_changes import alter_partitions
 from broker.controller.settings import ControllerSettings
 from broker.controller.term import OwnBrokerGoneError, Term
+from broker.protocol.alter_partition_messages import AlterPartitionRequest, AlterPartitionResponse
 from broker.protocol.errors import Errors, KafkaError
 from broker.zookeeper import znodes
 from broker.zookeeper.cluster_store import ClusterStore
@@ -126,12 +127,13 @@ class ModelCluster(Traffic):
     def serve_alter(self, message: Any, office: Office) -> Any:
         """The response's fields."""
         try:
-            return alter_partitions(office.term, message)
+            response = alter_partitions(office.term, AlterPartitionRequest.of(message))
         except KafkaError as error:
-            return {"error_code": error.error_code, "topics": []}
+            response = AlterPartitionResponse(error.error_code)
         except StoreError:
             self.end_office(office)
-            return {"error_code": Errors.NOT_CONTROLLER, "topics": []}
+            response = AlterPartitionResponse(Errors.NOT_CONTROLLER)
+        return response.fields()
 
     def take_altered(self, broker_id: int, life: int, batch: list[Any], fields: Any) -> None:
         broker = self.brokers[broker_id]

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from broker.cluster.partition import IsrChange
-from broker.cluster.partition_state import PartitionState
 from broker.log.log_manager import LogManager
+from broker.protocol.alter_partition_messages import IsrChange
+from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.fetcher import ReplicaFetcher
@@ -80,8 +80,8 @@ class Shared:
     leader_epoch: int = 0
     partition_epoch: int = 0
 
-    def state(self) -> PartitionState:
-        return PartitionState(
+    def state(self) -> PartitionRole:
+        return PartitionRole(
             self.name,
             self.topic_id,
             CONTROLLER_EPOCH,

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from broker.cluster.partition import Partition
-from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log.checkpoints import read_checkpoint
 from broker.log.leader_epochs import FILE_NAME
 from broker.log.log import Log
 from broker.log.log_manager import LogManager, LogManagerSettings
+from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
@@ -118,8 +118,8 @@ class Place:
     def syncs_each(self) -> bool:
         return self.name.topic.endswith("-1")
 
-    def state(self, leader: int) -> PartitionState:
-        return PartitionState(self.name, None, 1, leader, self.epoch, (leader,), self.epoch, (leader,))
+    def state(self, leader: int) -> PartitionRole:
+        return PartitionRole(self.name, None, 1, leader, self.epoch, (leader,), self.epoch, (leader,))
 
 
 class Site:

@@ -14,6 +14,7 @@ from broker.controller.controller import KafkaController
 from broker.controller.settings import ControllerSettings
 from broker.metrics.registry import Metrics
 from broker.protocol import codec
+from broker.protocol.alter_partition_messages import AlterPartitionRequest
 from broker.protocol.api_keys import ApiKey
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.topic_partition import TopicPartition
@@ -161,8 +162,8 @@ def alter(node, tp, state, isr, *, version=3, broker_epoch=None, **changes):
     fields = {"broker_id": broker_id, "broker_epoch": epoch, "topics": [topic]}
     wire = codec.encode(ApiKey.ALTER_PARTITION, version, "request", fields)
     message = codec.decode(ApiKey.ALTER_PARTITION, version, "request", wire)
-    answer = ask(node.controller.alter_partition, message)
-    response = codec.encode(ApiKey.ALTER_PARTITION, version, "response", {"throttle_time": 0, **answer})
+    answer = ask(node.controller.alter_partition, AlterPartitionRequest.of(message))
+    response = codec.encode(ApiKey.ALTER_PARTITION, version, "response", answer.fields())
     return codec.decode(ApiKey.ALTER_PARTITION, version, "response", response)
 
 

@@ -15,6 +15,7 @@ from broker.controller.controller import CONTROLLER_CHANGED, KafkaController
 from broker.controller.settings import ControllerSettings
 from broker.metrics.registry import Metrics
 from broker.protocol import codec
+from broker.protocol.alter_partition_messages import AlterPartitionRequest
 from broker.protocol.api_keys import ApiKey
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.topic_partition import TopicPartition
@@ -191,7 +192,7 @@ class ControllersWorld:
             topic = {"topic_id": assignment.topic_id, "partitions": [row]}
             fields = {"broker_id": state.leader, "broker_epoch": leader.epoch, "topics": [topic]}
             message = _over_the_wire(ApiKey.ALTER_PARTITION, 3, fields)
-            self.active.ask(self.active.controller.alter_partition, message)
+            self.active.ask(self.active.controller.alter_partition, AlterPartitionRequest.of(message))
             return False
 
         self._until(change, f"ISR {isr} of {partition}")

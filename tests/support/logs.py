@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.cluster.partition import Partition
-from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log.loading.loader import LoadParameters, load_log
 from broker.log.log import Log
 from broker.log.log_manager import LogManager
 from broker.log.producers.producer_state import MAX_PRODUCERS
+from broker.protocol.control_messages import PartitionRole
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.scheduler import KafkaScheduler
@@ -74,7 +74,7 @@ def partition_of(log: Log, *, leads: bool = False) -> Partition:
         TP, log, broker_id=1, max_lag_ms=1000, clock=SYSTEM_CLOCK, alive=lambda _broker_id: True
     )
     leader, isr = (1, (1,)) if leads else (2, (1, 2))
-    state = PartitionState(TP, None, 1, leader, 0, isr, 0, isr)
+    state = PartitionRole(TP, None, 1, leader, 0, isr, 0, isr)
     partition.make_leader(state) if leads else partition.make_follower(state)
     return partition
 

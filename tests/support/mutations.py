@@ -14,10 +14,10 @@ from typing import Any
 from broker.cluster import isr as isr_rule
 from broker.cluster.isr import IsrState
 from broker.cluster.partition import Awaited, Partition
-from broker.cluster.partition_state import PartitionState
 from broker.cluster.replica import FollowerState
 from broker.controller.rules import leader_selector
 from broker.log.log_files import LogFiles
+from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.leadership import Leadership
 
@@ -133,7 +133,7 @@ def _mark_as_told(original: Any) -> Any:
 
 
 def _mark_as_checkpointed(original: Any) -> Any:
-    def partition(self: Leadership, state: PartitionState) -> Partition:
+    def partition(self: Leadership, state: PartitionRole) -> Partition:
         is_new = self._replicas.partition(state.topic_partition) is None
         found: Partition = original(self, state)
         if is_new:

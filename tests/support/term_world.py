@@ -15,6 +15,7 @@ from broker.controller.isr_changes import alter_partitions
 from broker.controller.settings import ControllerSettings
 from broker.controller.term import Term
 from broker.protocol import codec
+from broker.protocol.alter_partition_messages import AlterPartitionRequest
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.one_body import OneBody
 from broker.replication.cluster_view import BrokerAddress
@@ -238,10 +239,11 @@ class TermWorld:
         live = self.cluster.broker(state.leader)
         fields = {"broker_id": state.leader, "broker_epoch": live.epoch if live else -1, "topics": [topic]}
         request = codec.encode(ApiKey.ALTER_PARTITION, 3, "request", fields)
-        answer = alter_partitions(self.term, codec.decode(ApiKey.ALTER_PARTITION, 3, "request", request))
+        message = codec.decode(ApiKey.ALTER_PARTITION, 3, "request", request)
+        answer = alter_partitions(self.term, AlterPartitionRequest.of(message))
         if run:
             self.run()
-        return int(answer["topics"][0]["partitions"][0]["error_code"])
+        return int(answer.topics[0].partitions[0].error)
 
     def grow_isrs(self) -> None:
         """Every live replica of every partition comes into sync, as its leader would see it."""

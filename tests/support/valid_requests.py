@@ -1,7 +1,7 @@
 """A small valid request of every API in every version, as the mapping that ``codec.encode`` takes.
 
-Fields that a version lacks are dropped by the codec, so each API is one mapping, split only where versions differ in
-shape. What is asked about lies in a :class:`World`: the names, ids and epochs of the broker under test.
+Fields that only other versions have are dropped by the codec, so each API is one mapping, split only where versions
+differ in shape. What is asked about lies in a :class:`World`: the names, ids and epochs of the broker under test.
 """
 
 from __future__ import annotations
@@ -80,7 +80,6 @@ def _list_offsets(_version: int, world: World) -> Fields:
         "replica_id": -1,
         "isolation_level": 0,
         "topics": [{"name": world.topic, "partitions": [wanted]}],
-        "timeout": 1_000,
     }
 
 
@@ -209,13 +208,26 @@ def _join_group(version: int, _world: World) -> Fields:
     }
 
 
-def _member_request(_version: int, world: World) -> Fields:
-    """Heartbeat, LeaveGroup and SyncGroup of a member that the group does not have."""
+# Of a member that the group does not have.
+
+
+def _heartbeat(_version: int, world: World) -> Fields:
+    return {"group_id": world.group, "generation_id": 1, "member_id": "stranger"}
+
+
+def _leave_group(_version: int, world: World) -> Fields:
+    return {
+        "group_id": world.group,
+        "member_id": "stranger",
+        "members": [{"member_id": "stranger", "group_instance_id": None}],
+    }
+
+
+def _sync_group(_version: int, world: World) -> Fields:
     return {
         "group_id": world.group,
         "generation_id": 1,
         "member_id": "stranger",
-        "members": [{"member_id": "stranger", "group_instance_id": None}],
         "protocol_type": "consumer",
         "protocol_name": "range",
         "assignments": [{"member_id": "stranger", "assignment": b"\0\1"}],
@@ -336,9 +348,9 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.JOIN_GROUP: _join_group,
-    ApiKey.HEARTBEAT: _member_request,
-    ApiKey.LEAVE_GROUP: _member_request,
-    ApiKey.SYNC_GROUP: _member_request,
+    ApiKey.HEARTBEAT: _heartbeat,
+    ApiKey.LEAVE_GROUP: _leave_group,
+    ApiKey.SYNC_GROUP: _sync_group,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.LIST_GROUPS: _list_groups,
     ApiKey.API_VERSIONS: _api_versions,

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Final
 from bench.guard.stage import BROKER_ID, Stage, StageError, decode_answer, encode, frame
 from bench.guard.workloads.produce import PRODUCE_VERSION, produce_request
 from bench.guard.workloads.workload import Workload, await_leader, batch_of, create_topic
-from broker.cluster.partition_state import PartitionState
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.control_messages import PartitionRole
 from broker.protocol.fetch_messages import WantedPartition, encode_follower_fetch
 from broker.replication.follower_session import FollowerSession
 from broker.utils.topic_partition import TopicPartition
@@ -84,7 +84,7 @@ class FollowerFetch(_Fetch):
         epoch = partition.leader_epoch
         replicas = (BROKER_ID, _FOLLOWER_ID)
         partition.make_leader(
-            PartitionState(
+            PartitionRole(
                 topic_partition,
                 self._topic_id,
                 partition.controller_epoch,

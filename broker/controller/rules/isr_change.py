@@ -6,20 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from broker.protocol import codec
+from broker.protocol.alter_partition_messages import AlteredPartition, IsrChange
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors
-from broker.protocol.fields import Fields
 from broker.zookeeper.znodes import LeaderAndIsr, LeaderRecoveryState
-
-NO_BROKER_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """One partition of an AlterPartition request. ``isr`` maps each member to the epoch it was known by, or
-    -1.
+    NO_EPOCH.
     """
 
     broker_id: int
@@ -79,33 +76,29 @@ def _is_sound(proposal: Proposal, state: LeaderAndIsr) -> bool:
 
 
 def _is_eligible(member: int, epoch: int, live: Collection[int], broker_epochs: Mapping[int, int]) -> bool:
-    return member in live and epoch in {NO_BROKER_EPOCH, broker_epochs.get(member, NO_BROKER_EPOCH)}
+    return member in live and epoch in {NO_EPOCH, broker_epochs.get(member, NO_EPOCH)}
 
 
-def proposal_of(broker_id: int, partition: Any) -> Proposal | None:
-    """From a decoded request's partition of any version; None when its recovery state is no such thing."""
-    members = codec.get(partition, "new_isr_with_epochs")
-    if members is None:
-        isr = dict.fromkeys(partition.new_isr, NO_BROKER_EPOCH)
-    else:
-        isr = {int(member.broker_id): int(member.broker_epoch) for member in members}
+def proposal_of(broker_id: int, change: IsrChange) -> Proposal | None:
+    """Of a broker's request; None when its recovery state is no such thing."""
     try:
-        recovery_state = LeaderRecoveryState(int(codec.get(partition, "leader_recovery_state", 0)))
+        recovery_state = LeaderRecoveryState(change.leader_recovery_state)
     except ValueError:
         return None
-    return Proposal(broker_id, partition.leader_epoch, isr, partition.partition_epoch, recovery_state)
+    isr = dict(zip(change.isr, change.broker_epochs, strict=True))
+    return Proposal(broker_id, change.leader_epoch, isr, change.partition_epoch, recovery_state)
 
 
-def response_fields(partition_index: int, error: Errors, state: LeaderAndIsr | None) -> Fields:
-    """A response's partition: on an error its other fields mean nothing."""
+def answer_of(index: int, error: Errors, state: LeaderAndIsr | None) -> AlteredPartition:
+    """What the broker is told of one partition."""
     if error is not Errors.NONE or state is None:
-        state = LeaderAndIsr(0, 0, (), 0, partition_epoch=0)
-    return {
-        "partition_index": partition_index,
-        "error_code": error,
-        "leader_id": state.leader,
-        "leader_epoch": state.leader_epoch,
-        "isr": state.isr,
-        "leader_recovery_state": int(state.recovery_state),
-        "partition_epoch": state.partition_epoch,
-    }
+        return AlteredPartition(index, error)
+    return AlteredPartition(
+        index,
+        error,
+        state.leader,
+        state.leader_epoch,
+        state.isr,
+        int(state.recovery_state),
+        state.partition_epoch,
+    )

@@ -12,7 +12,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from enum import Enum
 
-from broker.zookeeper.znodes import NO_LEADER, LeaderAndIsr, LeaderRecoveryState
+from broker.protocol.epochs import NO_LEADER
+from broker.zookeeper.znodes import LeaderAndIsr, LeaderRecoveryState
 
 
 class Election(Enum):

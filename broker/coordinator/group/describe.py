@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.coordinator.group.group import Group, GroupState
-from broker.coordinator.group.records import NO_LEADER_EPOCH, OffsetAndMetadata
+from broker.coordinator.group.records import OffsetAndMetadata
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 
@@ -56,7 +57,7 @@ class FetchedOffset:
     """One partition of OffsetFetch; offset -1 when the group has none."""
 
     offset: int = INVALID_OFFSET
-    leader_epoch: int = NO_LEADER_EPOCH
+    leader_epoch: int = NO_EPOCH
     metadata: str = ""
     error: Errors = Errors.NONE
 

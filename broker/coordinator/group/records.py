@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Final, NamedTuple, TypeVar
 
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import ProtocolError
 from broker.protocol.primitives import (
     INT16,
@@ -35,7 +36,6 @@ from broker.protocol.primitives import (
 from broker.utils.topic_partition import TopicPartition
 
 NO_TIMESTAMP: Final = -1
-NO_LEADER_EPOCH: Final = -1
 _OFFSET_KEY_VERSIONS: Final = (0, 1)
 _GROUP_KEY_VERSION: Final = 2
 _HIGHEST_VALUE_VERSION: Final = 4
@@ -189,7 +189,7 @@ def decode_offset_value(value: bytes) -> OffsetAndMetadata:
     """Raises :class:`MalformedRecord`."""
     reader, version = _open_value(value)
     offset = reader.int64()
-    leader_epoch = reader.int32() if version >= 3 else NO_LEADER_EPOCH
+    leader_epoch = reader.int32() if version >= 3 else NO_EPOCH
     metadata = reader.string()
     commit_timestamp_ms = reader.int64()
     expire_timestamp_ms = reader.int64() if version == 1 else NO_TIMESTAMP

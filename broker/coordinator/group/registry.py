@@ -10,9 +10,8 @@ import threading
 from collections.abc import Callable, Iterable
 
 from broker.coordinator.group.cell import GroupCell
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors
-
-_UNKNOWN_EPOCH = -1
 
 
 class GroupRegistry:
@@ -75,10 +74,7 @@ class GroupRegistry:
         It happens when a follower dies; what members wait for goes on.
         """
         with self._lock:
-            if (
-                partition not in self._owned
-                or leader_epoch != self._epochs.get(partition, _UNKNOWN_EPOCH) + 1
-            ):
+            if partition not in self._owned or leader_epoch != self._epochs.get(partition, NO_EPOCH) + 1:
                 return False
             self._epochs[partition] = leader_epoch
             return True
@@ -86,7 +82,7 @@ class GroupRegistry:
     def begin_loading(self, partition: int, leader_epoch: int) -> list[GroupCell] | None:
         """An election. Returns the cells of an older one, to be unloaded, or None when this one is stale."""
         with self._lock:
-            if leader_epoch <= self._epochs.get(partition, _UNKNOWN_EPOCH):
+            if leader_epoch <= self._epochs.get(partition, NO_EPOCH):
                 return None
             self._epochs[partition] = leader_epoch
             self._owned.discard(partition)
@@ -110,7 +106,7 @@ class GroupRegistry:
     def resign(self, partition: int, leader_epoch: int | None) -> list[GroupCell] | None:
         """The partition is led elsewhere (or gone, without an epoch); its cells, None when this is stale."""
         with self._lock:
-            known = self._epochs.get(partition, _UNKNOWN_EPOCH)
+            known = self._epochs.get(partition, NO_EPOCH)
             if leader_epoch is None:
                 self._epochs.pop(partition, None)  # a topic of the same name would count from 0 again
             elif leader_epoch < known:

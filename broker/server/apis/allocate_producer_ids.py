@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from broker.network.request_channel import Request
-from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.errors import KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import AllocateProducerIdsRequest
 from broker.server.apis.context import ApiContext
@@ -18,12 +18,12 @@ def handle(request: Request, message: AllocateProducerIdsRequest, ctx: ApiContex
 
 
 def error_response(_message: AllocateProducerIdsRequest, error: KafkaError) -> Fields:
-    return refused_whole(error.error_code)
-
-
-def refused_whole(code: Errors) -> Fields:
-    """The answer to a request of which nothing is done."""
-    return {"throttle_time": 0, "error_code": code, "producer_id_start": 0, "producer_id_len": 0}
+    return {
+        "throttle_time": 0,
+        "error_code": error.error_code,
+        "producer_id_start": 0,
+        "producer_id_len": 0,
+    }
 
 
 def _answer(ctx: ApiContext, request: Request, fields: Fields) -> None:

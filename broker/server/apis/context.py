@@ -160,6 +160,15 @@ def refuse_too_many(request: Request, bound: int) -> None:
         bytes=len(request.body),
         action="connection closed" if body is None else "answered INVALID_REQUEST",
     )
+    _respond_or_close(request, body)
+
+
+def refuse(request: Request, error: Errors) -> None:
+    """Answers ``error`` for the whole of a request; where its answer has no place for one the connection is closed."""
+    _respond_or_close(request, codec.encode_error(request.api_key, request.api_version, error))
+
+
+def _respond_or_close(request: Request, body: bytes | None) -> None:
     if body is None:
         request.close_connection()
     else:

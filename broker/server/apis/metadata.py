@@ -9,13 +9,14 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
+from broker.protocol.control_messages import PartitionInfo
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import MetadataRequest
 from broker.server.apis.context import ApiContext, respond_body
 from broker.server.apis.metadata_bodies import MetadataBodies, MetadataTopics, Wanted
 from broker.server.apis.metadata_wait import MetadataWait
-from broker.server.metadata_cache import PartitionInfo, Snapshot
+from broker.server.metadata_cache import Snapshot
 from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 
@@ -164,7 +165,7 @@ def _encode(version: int, topic: Fields) -> bytes:
 
 
 def _topic(name: str, snapshot: Snapshot, listener: str) -> Fields:
-    partitions = sorted(snapshot.topics[name].values(), key=lambda info: info.index)
+    partitions = sorted(snapshot.topics[name].values(), key=lambda info: info.partition_index)
     return {
         "error_code": Errors.NONE,
         "name": name,
@@ -184,7 +185,7 @@ def _partition(info: PartitionInfo, snapshot: Snapshot, listener: str) -> Fields
         error = Errors.LISTENER_NOT_FOUND
     return {
         "error_code": error,
-        "partition_index": info.index,
+        "partition_index": info.partition_index,
         "leader_id": info.leader if error is Errors.NONE else -1,
         "leader_epoch": info.leader_epoch,
         "replica_nodes": info.replicas,

@@ -10,7 +10,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from broker.server.metadata_cache import BrokerInfo, PartitionInfo, Snapshot
+from broker.protocol.control_messages import BrokerInfo, PartitionInfo
+from broker.server.metadata_cache import Snapshot
 
 _MAX_BODIES: Final = 64
 _MAX_TOPIC_BYTES: Final = 32 << 20

@@ -6,9 +6,10 @@ from typing import Final
 
 from broker.coordinator.group.commits import CommitErrors, CommitRequest
 from broker.coordinator.group.messages import NO_GENERATION, NO_MEMBER_ID, MemberIdentity
-from broker.coordinator.group.records import NO_LEADER_EPOCH, NO_TIMESTAMP, OffsetAndMetadata
+from broker.coordinator.group.records import NO_TIMESTAMP, OffsetAndMetadata
 from broker.network.request_channel import Request
 from broker.protocol import codec
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import OffsetCommitRequest, OffsetCommitRequestPartition
@@ -61,7 +62,7 @@ def _offset(committed: OffsetCommitRequestPartition, now_ms: int, expire_ms: int
     timestamp_ms = codec.get(committed, "commit_timestamp", NO_TIMESTAMP)
     return OffsetAndMetadata(
         committed.committed_offset,
-        codec.get(committed, "committed_leader_epoch", NO_LEADER_EPOCH),
+        codec.get(committed, "committed_leader_epoch", NO_EPOCH),
         committed.committed_metadata or "",
         now_ms if timestamp_ms == NO_TIMESTAMP else timestamp_ms,
         expire_ms,

@@ -25,7 +25,7 @@ from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
 from broker.protocol.fields import Fields
 from broker.server.admission import RULES, Place, Rule
-from broker.server.apis.context import ApiContext, Submit, refuse_too_many, respond
+from broker.server.apis.context import ApiContext, Submit, refuse, refuse_too_many, respond
 from broker.server.apis.strangers import introduce
 from broker.utils.refusal_log import log_refusal
 
@@ -187,7 +187,7 @@ class Apis:
                 request.close_connection()  # not even brokers have room: it is sent again
 
         def refused() -> None:
-            respond(request, module.refused_whole(Errors.CLUSTER_AUTHORIZATION_FAILED))
+            refuse(request, Errors.CLUSTER_AUTHORIZATION_FAILED)
 
         return introduce(request, self._ctx, admitted, refused)
 
@@ -204,10 +204,10 @@ class Apis:
         try:
             fields = function(request, message, self._ctx)
         except Exception as error:
-            refuse = getattr(module, "error_response", None)
-            if refuse is None:
+            error_response = getattr(module, "error_response", None)
+            if error_response is None:
                 raise
-            fields = refuse(message, self._known(request, error))
+            fields = error_response(message, self._known(request, error))
         if fields is not None:
             respond(request, fields)
 

@@ -15,6 +15,7 @@ import structlog
 from broker.config.broker_config import BrokerConfig
 from broker.config.endpoint import Endpoint
 from broker.controller.settings import ELIGIBLE_REPLICAS
+from broker.protocol.epochs import NO_EPOCH
 from broker.server.metadata_cache import MetadataCache
 from broker.server.registration.healthcheck import Healthcheck
 from broker.server.registration.session_file import SessionFile
@@ -37,7 +38,7 @@ class Membership:
 
     def __init__(self, session_file: SessionFile | None) -> None:
         self._session_file = session_file
-        self._broker_epoch = -1
+        self._broker_epoch = NO_EPOCH
         self._registered = threading.Event()
 
     def broker_epoch(self) -> int:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from broker.protocol.epochs import NO_EPOCH
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.store import BadVersionError, NodeExistsError, NoNodeError, Stat, Store
 
@@ -31,7 +32,7 @@ class Lease:
     holder: str
     broker_id: int
     for_ms: int
-    broker_epoch: int = -1
+    broker_epoch: int = NO_EPOCH
     out_of_isr: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def is_of(self, holder: str, broker_id: int) -> bool:

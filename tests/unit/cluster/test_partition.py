@@ -10,9 +10,9 @@ import pytest
 
 from broker.cluster.isr import IsrState
 from broker.cluster.partition import Awaited, Partition
-from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log.log_manager import LogManager
+from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch
 from broker.record.validator import AppendOrigin
@@ -59,8 +59,8 @@ class Brokers:
 
 def state(
     leader: int, epoch: int, isr: tuple[int, ...], replicas=(1, 2, 3), partition_epoch=0
-) -> PartitionState:
-    return PartitionState(TP, TOPIC_ID, 1, leader, epoch, isr, partition_epoch, replicas)
+) -> PartitionRole:
+    return PartitionRole(TP, TOPIC_ID, 1, leader, epoch, isr, partition_epoch, replicas)
 
 
 def records(count: int = 1) -> memoryview:
@@ -166,9 +166,9 @@ def test_silent_member_is_dropped_after_the_lag_time_and_the_mark_moves_on(
     assert leader.has_reached(end) is Errors.NONE
 
 
-def moving_state(leader: int, epoch: int, isr: tuple[int, ...]) -> PartitionState:
+def moving_state(leader: int, epoch: int, isr: tuple[int, ...]) -> PartitionRole:
     """Broker 4 comes for broker 1."""
-    return PartitionState(TP, TOPIC_ID, 1, leader, epoch, isr, 0, (4, 2, 1), (4,), (1,))
+    return PartitionRole(TP, TOPIC_ID, 1, leader, epoch, isr, 0, (4, 2, 1), (4,), (1,))
 
 
 def test_a_partition_that_moves_is_counted_and_whole_when_the_old_replicas_are_in_sync(

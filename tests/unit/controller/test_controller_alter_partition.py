@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.controller.rules.isr_change import Proposal, judge, response_fields
+from broker.controller.rules.isr_change import Proposal, answer_of, judge
 from broker.protocol.errors import Errors
 from broker.zookeeper.znodes import LeaderAndIsr, LeaderRecoveryState
 
@@ -84,8 +84,8 @@ def test_a_partition_without_a_state_is_unknown():
 
 
 def test_a_refusal_carries_no_state():
-    fields = response_fields(3, Errors.FENCED_LEADER_EPOCH, STATE)
-    assert (fields["partition_index"], fields["isr"], fields["leader_epoch"]) == (3, (), 0)
+    answer = answer_of(3, Errors.FENCED_LEADER_EPOCH, STATE)
+    assert (answer.partition_index, answer.isr, answer.leader_epoch) == (3, (), 0)
 
 
 @given(

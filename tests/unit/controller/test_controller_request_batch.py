@@ -9,9 +9,10 @@ import pytest
 from broker.config.endpoint import Endpoint
 from broker.controller.channel_manager import ChannelManager
 from broker.controller.context import ControllerContext
-from broker.controller.request_batch import TYPE_FULL, TYPE_INCREMENTAL, BrokerRequestBatch
+from broker.controller.request_batch import BrokerRequestBatch
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.control_messages import TYPE_FULL, TYPE_INCREMENTAL
 from broker.protocol.one_body import OneBody
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.znodes import BrokerRegistration, LeaderAndIsr, LiveBroker, TopicAssignment

@@ -18,7 +18,8 @@ from broker.controller.rules.leader_selector import (
     raise_epoch,
     remove_from_isr,
 )
-from broker.zookeeper.znodes import NO_LEADER, LeaderAndIsr, LeaderRecoveryState
+from broker.protocol.epochs import NO_LEADER
+from broker.zookeeper.znodes import LeaderAndIsr, LeaderRecoveryState
 
 EPOCH = 9
 

@@ -34,12 +34,17 @@ def world() -> TermWorld:
 
 def refuse_late_ones(world: TermWorld, error: Errors = Errors.STALE_BROKER_EPOCH) -> None:
     """Brokers that register from now on do not know it, and refuse everything."""
-    refusal = {"error_code": error, "topics": [], "partition_errors": []}
+    empty = {
+        ApiKey.LEADER_AND_ISR: {"topics": [], "partition_errors": []},
+        ApiKey.STOP_REPLICA: {"partition_errors": []},
+    }
     known = max(broker.epoch for broker in world.cluster.brokers().values())
 
     def refusing(api: ApiKey) -> Any:
         def answer(message: Any) -> Mapping[str, Any]:
-            return refusal if message.broker_epoch > known else KNOWING[api](message)
+            if message.broker_epoch > known:
+                return {"error_code": error, **empty.get(api, {})}
+            return KNOWING[api](message)
 
         return answer
 

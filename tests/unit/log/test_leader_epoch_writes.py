@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from broker.cluster.partition import Partition
-from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log.checkpoints import read_checkpoint
 from broker.log.leader_epochs import FILE_NAME, LeaderEpochCache
 from broker.log.log import Log
 from broker.log.log_manager import LogManager
+from broker.protocol.control_messages import PartitionRole
 from broker.utils.topic_partition import TopicPartition
 from tests.support.clocks import ManualClock
 from tests.support.logs import batch, open_log
@@ -38,7 +38,7 @@ def led(log: Log, epoch: int) -> None:
     partition = Partition(
         TP, log, broker_id=1, max_lag_ms=30_000, clock=ManualClock(), alive=lambda _broker_id: True
     )
-    partition.make_leader(PartitionState(TP, None, 1, 1, epoch, (1,), epoch, (1,)))
+    partition.make_leader(PartitionRole(TP, None, 1, 1, epoch, (1,), epoch, (1,)))
 
 
 def in_file(log: Log) -> list[tuple[int, int]]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log import log_files
 from broker.log.segments.segment import Segment
+from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.scheduler import KafkaScheduler
 from tests.support.gate import WAIT_S, Gate
@@ -60,7 +60,7 @@ def test_a_follower_made_leader_during_its_sync_commits_what_was_synced(
     partition = partition_of(open_log(tmp_path, LogConfig(flush_messages=1)))
     gate = Gate(monkeypatch, Segment, "sync")
     with gate.held_by(lambda: partition.append_as_follower(fetched(0), 0, 0, 0)):
-        partition.make_leader(PartitionState(TP, None, 1, 1, 1, (1,), 1, (1,)))
+        partition.make_leader(PartitionRole(TP, None, 1, 1, 1, (1,), 1, (1,)))
         assert partition.log.high_watermark == 0
     assert partition.log.high_watermark == 1
 

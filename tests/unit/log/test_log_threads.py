@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from broker.cluster.partition import Awaited, Partition
-from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log import checkpoints, leader_epochs, log_files
 from broker.log.log_manager import LogManager
 from broker.log.segments.segment import Segment
+from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors, KafkaError
 from broker.record import validator
 from broker.record.validator import AppendOrigin
@@ -202,7 +202,7 @@ def test_records_whose_partition_lost_its_leader_meanwhile_are_not_appended(
     partition = partition_of(open_log(tmp_path, LogConfig(compression_type="gzip")), leads=True)
     gate = Gate(monkeypatch, validator, "recompress")
     with pytest.raises(KafkaError), gate.held_by(lambda: append_to(partition)):
-        partition.make_follower(PartitionState(TP, None, 1, 2, 1, (1, 2), 0, (1, 2)))
+        partition.make_follower(PartitionRole(TP, None, 1, 2, 1, (1, 2), 0, (1, 2)))
     assert partition.log.log_end_offset == 0
 
 
@@ -224,7 +224,7 @@ def test_fetched_records_of_a_leader_that_was_replaced_meanwhile_are_not_appende
     partition = partition_of(open_log(tmp_path))
     gate = Gate(monkeypatch, validator, "check_fetched")
     with gate.held_by(lambda: partition.append_as_follower(fetched(0), 0, 0, 0)):
-        partition.make_follower(PartitionState(TP, None, 1, 2, 1, (1, 2), 0, (1, 2)))
+        partition.make_follower(PartitionRole(TP, None, 1, 2, 1, (1, 2), 0, (1, 2)))
     assert partition.log.log_end_offset == 0
 
 
@@ -241,7 +241,7 @@ def test_a_partition_is_forgotten_only_between_two_appends(tmp_path: Path) -> No
         1, manager, _Alone(), Timer(), SYSTEM_CLOCK, max_lag_ms=1000, submit_isr_change=lambda _: None
     )
     partition = replicas.get_or_create(TP, lambda: manager.get_or_create(TP, None))
-    partition.make_leader(PartitionState(TP, None, 1, 1, 0, (1,), 0, (1,)))
+    partition.make_leader(PartitionRole(TP, None, 1, 1, 0, (1,), 0, (1,)))
     forgetting = threading.Thread(target=lambda: replicas.forget(TP), daemon=True)
     with partition.lock:
         forgetting.start()

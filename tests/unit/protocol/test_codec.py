@@ -63,14 +63,36 @@ def test_truncated_message_with_an_unknown_tag_is_refused() -> None:
 
 
 def test_fields_that_a_version_lacks_are_dropped_and_absent_ones_take_their_default() -> None:
-    encoded = codec.encode(
-        ApiKey.HEARTBEAT, 0, "response", {"error_code": 27, "throttle_time": 5, "bogus": 1}
-    )
+    encoded = codec.encode(ApiKey.HEARTBEAT, 0, "response", {"error_code": 27, "throttle_time": 5})
     assert encoded == b"\0\x1b"
     decoded = codec.decode(
         ApiKey.HEARTBEAT, 4, "response", codec.encode(ApiKey.HEARTBEAT, 4, "response", {"error_code": 0})
     )
     assert codec.to_ms(decoded.throttle_time) == 0
+
+
+@pytest.mark.parametrize("version", [0, 4])
+def test_a_name_that_no_version_of_a_message_has_is_refused(version) -> None:
+    fields = {"error_code": 27, "throttle_time": 5, "error_massage": "?"}
+    for _ in range(2):  # what is refused once is not known from then on
+        with pytest.raises(ValueError, match="no version of HeartbeatResponse has a field error_massage"):
+            codec.encode(ApiKey.HEARTBEAT, version, "response", fields)
+
+
+@pytest.mark.parametrize("version", [2, 9])
+def test_a_name_that_no_version_of_an_element_has_is_refused(version) -> None:
+    row = {"partition_index": 0, "error_code": 0}
+    good = codec.encode(
+        ApiKey.OFFSET_COMMIT, version, "response", {"topics": [{"name": "t", "partitions": [row]}]}
+    )
+    assert good
+    with pytest.raises(ValueError, match="no version of OffsetCommitResponsePartition has a field error"):
+        codec.encode(
+            ApiKey.OFFSET_COMMIT,
+            version,
+            "response",
+            {"topics": [{"name": "t", "partitions": [row, {**row, "error": 0}]}]},
+        )
 
 
 @pytest.mark.parametrize("version", [1, 4])

@@ -13,11 +13,11 @@ from uuid import UUID
 import pytest
 
 from broker.cluster.partition import Partition
-from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log.log_files import LogFiles
 from broker.network.guests import Guest
 from broker.network.processor import Verdict
+from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.fetch_requests import parse_fetch_request
@@ -51,7 +51,7 @@ class Site:
         self.partition = Partition(
             TP, self.log, broker_id=ME, max_lag_ms=60_000, clock=SYSTEM_CLOCK, alive=lambda _: True
         )
-        state = PartitionState(TP, TOPIC_ID, 1, LEADER, 0, (LEADER, ME), 0, (LEADER, ME))
+        state = PartitionRole(TP, TOPIC_ID, 1, LEADER, 0, (LEADER, ME), 0, (LEADER, ME))
         self.partition.make_follower(state)
         self.followed = Followed(self.partition, TOPIC_ID, 0)
         self.appended_on: list[str] = []
@@ -216,7 +216,7 @@ def test_a_partition_that_waits_out_an_error_is_not_held_up_by_the_others(tmp_pa
             alive=lambda _: True,
         )
         other.make_follower(
-            PartitionState(TopicPartition("t", 1), TOPIC_ID, 1, LEADER, 0, (LEADER, ME), 0, (LEADER, ME))
+            PartitionRole(TopicPartition("t", 1), TOPIC_ID, 1, LEADER, 0, (LEADER, ME), 0, (LEADER, ME))
         )
         site.fetcher.add((site.followed, Followed(other, TOPIC_ID, 0)))
         site.leader.accept()
@@ -293,7 +293,7 @@ def test_logs_that_part_from_their_leader_at_once_lower_their_recovery_points_at
         alive=lambda _: True,
     )
     other.make_follower(
-        PartitionState(other.topic_partition, TOPIC_ID, 1, LEADER, 0, (LEADER, ME), 0, (LEADER, ME))
+        PartitionRole(other.topic_partition, TOPIC_ID, 1, LEADER, 0, (LEADER, ME), 0, (LEADER, ME))
     )
     told: list[set[LogFiles]] = []
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from broker.cluster.partition import Partition
-from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log.log_manager import LogManager
+from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.produce_messages import PartitionResponse
 from broker.record.batch import Record, build_batch
@@ -50,7 +50,7 @@ class Site:
         self.partition: Partition = self.replicas.get_or_create(
             TP, lambda: self._logs.get_or_create(TP, None)
         )
-        self.partition.make_leader(PartitionState(TP, None, 1, 1, 0, (1,), 0, (1,)))
+        self.partition.make_leader(PartitionRole(TP, None, 1, 1, 0, (1,), 0, (1,)))
         self.log = self.partition.log
         self.syncs = 0
         self.fails = False

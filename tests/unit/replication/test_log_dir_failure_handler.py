@@ -9,12 +9,12 @@ from uuid import uuid4
 
 import pytest
 
-from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log.log_manager import LogManager
+from broker.protocol.control_messages import PartitionRole, StopState
 from broker.protocol.errors import Errors
 from broker.replication.fetcher_manager import ReplicaFetcherManager
-from broker.replication.leadership import Leadership, LeadershipListener, StopState
+from broker.replication.leadership import Leadership, LeadershipListener
 from broker.replication.log_dir_failures import LogDirFailureHandler
 from broker.replication.replica_manager import ReplicaManager
 from broker.utils.clock import SYSTEM_CLOCK
@@ -66,7 +66,7 @@ class Broker:
             self.handler.start()
 
     def lead(self, partition: TopicPartition, epoch: int, *, is_new: bool = True) -> Errors:
-        state = PartitionState(partition, self.ids[partition], 1, ME, epoch, (ME,), 0, (ME, 2), is_new=is_new)
+        state = PartitionRole(partition, self.ids[partition], 1, ME, epoch, (ME,), 0, (ME, 2), is_new=is_new)
         return self.leadership.apply(1, [state])[partition]
 
     def announce(self) -> None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import queue
 import threading
 import uuid
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from broker.cluster.isr import IsrState
-from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LogConfig
 from broker.log.log_manager import LogManager
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.control_messages import MetadataUpdate, PartitionRole, StopState
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.produce_messages import PartitionResponse
 from broker.record.batch import Record, build_batch
@@ -26,10 +25,9 @@ from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.fetcher_parts import FetcherParts, FetcherSettings
-from broker.replication.leadership import Leadership, LeadershipListener, StopState, UntoldError
+from broker.replication.leadership import Leadership, LeadershipListener, UntoldError
 from broker.replication.replica_manager import ReplicaManager
 from broker.server.apis.inter_broker import leader_and_isr, update_metadata
-from broker.server.metadata_cache import MetadataUpdate
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
@@ -49,8 +47,8 @@ def tp(number: int) -> TopicPartition:
     return TopicPartition("orders", number)
 
 
-def state(number: int, leader: int, epoch: int, isr: tuple[int, ...]) -> PartitionState:
-    return PartitionState(tp(number), TOPIC_ID, 1, leader, epoch, isr, epoch, (ME, OTHER, THIRD))
+def state(number: int, leader: int, epoch: int, isr: tuple[int, ...]) -> PartitionRole:
+    return PartitionRole(tp(number), TOPIC_ID, 1, leader, epoch, isr, epoch, (ME, OTHER, THIRD))
 
 
 class Cluster:
@@ -300,7 +298,7 @@ def test_no_directory_is_made_of_what_is_no_partitions_name(
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
     odd = TopicPartition(topic, partition)
-    asked = replace(state(0, leader, 1, (ME, OTHER)), topic_partition=odd)
+    asked = state(0, leader, 1, (ME, OTHER))._replace(topic_partition=odd)
     assert broker.leadership.apply(1, [asked]) == {odd: error}
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -341,8 +339,8 @@ def test_a_broker_that_stops_does_not_follow_what_it_was_taken_out_of(broker: Br
 NEW_TOPIC_ID = uuid.UUID(int=10)
 
 
-def of_new_topic(number: int, leader: int) -> PartitionState:
-    return replace(state(number, leader, 0, (ME, OTHER)), topic_id=NEW_TOPIC_ID)
+def of_new_topic(number: int, leader: int) -> PartitionRole:
+    return state(number, leader, 0, (ME, OTHER))._replace(topic_id=NEW_TOPIC_ID)
 
 
 def test_a_replica_of_a_topic_that_is_no_more_gives_place_to_the_new_topics(broker: Broker) -> None:
@@ -389,7 +387,7 @@ def test_a_replica_is_not_deleted_on_a_controllers_word_alone(
 def test_an_order_that_hangs_on_an_answer_of_the_store_is_carried_out_once_it_comes(broker: Broker) -> None:
     broker.leadership.apply(1, [state(0, ME, 7, (ME, OTHER))])
     other = TopicPartition("payments", 0)
-    order = [of_new_topic(0, ME), replace(state(0, ME, 1, (ME,)), topic_partition=other, topic_id=None)]
+    order = [of_new_topic(0, ME), state(0, ME, 1, (ME,))._replace(topic_partition=other, topic_id=None)]
     broker.present_topic_id, broker.store_fails = NEW_TOPIC_ID, True
     with pytest.raises(UntoldError, match="orders: no answer"):
         broker.leadership.apply(2, order)
@@ -410,7 +408,7 @@ def test_a_controller_gives_an_order_again_until_the_store_has_said_what_decides
         replicas=[ME, OTHER], is_new=True,
     )  # fmt: skip
     topic = SimpleNamespace(topic_name="orders", topic_id=new.topic_id, partition_states=[row])
-    order = SimpleNamespace(controller_epoch=2, topic_states=[topic], broker_epoch=1)
+    order = SimpleNamespace(controller_id=0, controller_epoch=2, topic_states=[topic], broker_epoch=1)
     context = SimpleNamespace(leadership=broker.leadership, broker_epoch=lambda: 1)
     closed: list[bool] = []
     request = SimpleNamespace(close_connection=lambda: closed.append(True))
@@ -458,12 +456,13 @@ class SlowCache:
 def test_metadata_of_a_replaced_controller_is_not_taken_after_its_successors(broker: Broker) -> None:
     cache = SlowCache()
     ctx = SimpleNamespace(leadership=broker.leadership, metadata_cache=cache, broker_epoch=lambda: 1)
+    request = SimpleNamespace(connection=SimpleNamespace(listener_name="PLAINTEXT"))
 
     def metadata_of(epoch: int) -> int:
         message = SimpleNamespace(
             controller_id=epoch, controller_epoch=epoch, broker_epoch=1, live_brokers=(), topic_states=()
         )
-        return update_metadata(None, message, ctx)["error_code"]
+        return update_metadata(request, message, ctx)["error_code"]
 
     older = threading.Thread(target=metadata_of, args=(5,))
     older.start()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster.partition_state import PartitionState
 from broker.config.log_config import LONG_MAX, LogConfig
 from broker.log.log_manager import LogManager
+from broker.protocol.control_messages import PartitionRole
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
@@ -109,7 +109,7 @@ class Site:
         )
         topic_id = uuid.UUID(int=1)
         partition = self.replicas.get_or_create(TP, lambda: self._logs.get_or_create(TP, topic_id))
-        partition.make_leader(PartitionState(TP, topic_id, 1, ME, 0, (ME, IN_SYNC), 0, (ME, IN_SYNC, BEHIND)))
+        partition.make_leader(PartitionRole(TP, topic_id, 1, ME, 0, (ME, IN_SYNC), 0, (ME, IN_SYNC, BEHIND)))
         self.log = partition.log
 
     def alive(self, _broker_id: int) -> bool:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster.partition import IsrChange, Partition
-from broker.cluster.partition_state import PartitionState
+from broker.cluster.partition import Partition
 from broker.config.log_config import LONG_MAX, LogConfig
 from broker.log.log_manager import LogManager
 from broker.metrics.registry import Metrics
+from broker.protocol.alter_partition_messages import IsrChange
+from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.replica_manager import ReplicaManager
@@ -79,7 +80,7 @@ class Site:
             tp(index), lambda: self._logs.get_or_create(tp(index), TOPIC_ID)
         )
         replicas = (ME, FOLLOWER)
-        partition.make_leader(PartitionState(tp(index), TOPIC_ID, 1, ME, 0, replicas, 0, replicas))
+        partition.make_leader(PartitionRole(tp(index), TOPIC_ID, 1, ME, 0, replicas, 0, replicas))
         return partition
 
     def _note(self, change: IsrChange) -> None:

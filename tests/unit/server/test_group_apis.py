@@ -10,6 +10,7 @@ import pytest
 from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.control_messages import BrokerInfo, MetadataUpdate, PartitionInfo
 from broker.protocol.errors import Errors, KafkaError
 from broker.server.apis import (
     delete_groups,
@@ -23,9 +24,11 @@ from broker.server.apis import (
     offset_fetch,
     sync_group,
 )
-from broker.server.metadata_cache import BrokerInfo, MetadataCache, MetadataUpdate, PartitionInfo
+from broker.server.metadata_cache import MetadataCache
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC
+from tests.support import valid_requests
 from tests.support.group_fakes import Harness
+from tests.support.valid_requests import World
 
 MODULES = {
     ApiKey.OFFSET_COMMIT: offset_commit,
@@ -402,33 +405,8 @@ def test_find_coordinator_refuses_other_keys_for_good(ctx, version, key_type, er
 
 @pytest.mark.parametrize("key", MODULES)
 def test_error_of_the_broker_fits_every_version_of_every_api(ctx, key):
-    topic = {
-        "name": "t",
-        "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}],
-    }
-    fields = {
-        "group_id": "g1",
-        "key": "g1",
-        "coordinator_keys": ["g1"],
-        "session_timeout": 10_000,
-        "rebalance_timeout": 30_000,
-        "member_id": "m",
-        "members": [],
-        "protocol_type": "consumer",
-        "protocol_name": "range",
-        "protocols": [],
-        "assignments": [],
-        "generation_id": 1,
-        "groups": [{"group_id": "g1", "topics": []}],
-        "groups_names": ["g1"],
-        "include_authorized_operations": False,
-        "topics": [{**topic, "partition_indexes": [0]}],
-    }
-    if key == ApiKey.DESCRIBE_GROUPS:
-        fields["groups"] = ["g1"]
     for version in versions(key):
-        body = codec.encode(key, version, "request", fields)
-        message = codec.decode(key, version, "request", body)
+        message = codec.decode(key, version, "request", valid_requests.body(key, version, World()))
         refused = MODULES[key].error_response(message, KafkaError(Errors.UNKNOWN_SERVER_ERROR, "broken"))
         answer = codec.decode(key, version, "response", codec.encode(key, version, "response", refused))
         assert "unknown_server_error" in repr(answer).lower()

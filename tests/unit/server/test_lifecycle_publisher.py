@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from broker.protocol.control_messages import BrokerInfo, MetadataUpdate, PartitionInfo
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
 from broker.server.lifecycle.lifecycle_file import Lifecycle, LifecycleFile
 from broker.server.lifecycle.lifecycle_publisher import TOPIC, LifecyclePublisher
-from broker.server.metadata_cache import BrokerInfo, MetadataCache, MetadataUpdate, PartitionInfo
+from broker.server.metadata_cache import MetadataCache
 from broker.utils.scheduler import KafkaScheduler
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.control_messages import BrokerInfo, PartitionInfo
 from broker.server.apis.metadata_bodies import MetadataBodies, MetadataTopics
-from broker.server.metadata_cache import BrokerInfo, PartitionInfo, Snapshot
+from broker.server.metadata_cache import Snapshot
 
 KEY = (12, "PLAINTEXT", ("orders",))
 

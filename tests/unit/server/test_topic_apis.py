@@ -15,10 +15,11 @@ from broker.config.endpoint import Endpoint
 from broker.controller.topic_admin import NewTopic, TopicAdmin
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.control_messages import BrokerInfo, MetadataUpdate, PartitionInfo
 from broker.protocol.errors import Errors, KafkaError
 from broker.server.apis import create_partitions, create_topics, delete_topics
 from broker.server.apis.told_configs import ToldConfigs
-from broker.server.metadata_cache import BrokerInfo, MetadataCache, MetadataUpdate, PartitionInfo
+from broker.server.metadata_cache import MetadataCache
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.zookeeper import znodes

@@ -1,0 +1,14 @@
+"""What stands in the place of a leader or of an epoch where there is none: Kafka's ``LeaderAndIsr`` constants."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NO_LEADER: Final = -1
+"""As a partition's leader: nobody leads it."""
+LEADER_DURING_DELETE: Final = -2
+"""As the leader in UpdateMetadata: the partition's topic is being deleted."""
+NO_EPOCH: Final = -1
+"""As an epoch of any kind (leader, partition, controller, broker): not known, not asked for, or of an older version."""
+EPOCH_DURING_DELETE: Final = -2
+"""As the leader epoch in StopReplica: the topic is being deleted, whatever the epoch at the broker."""
