@@ -163,16 +163,16 @@ class Partition:
         leads = self.is_leader
         if not leads:
             raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
-        checked = self.log.check(records, origin)
+        checked = self.log.appender.check(records, origin)
         with self.lock:
             if not self.is_leader:
                 raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
             if required_acks == -1 and (shortage := self.shortage()) is not None:
                 raise NotEnoughReplicasError(self.topic_partition, shortage)
-            info = self.log.append_checked(checked, self.leader_epoch)
+            info = self.log.appender.append_checked(checked, self.leader_epoch)
             advanced = self._advance_high_watermark(self._clock.monotonic_ms())
             end = info.last_offset + 1
-            return Appended(info, advanced, Awaited(end, self._term), self.log.high_watermark >= end)
+            return Appended(info, advanced, Awaited(end, self._term), self.log.offsets.high_watermark >= end)
 
     def append_as_follower(
         self, records: memoryview, leader_epoch: int, leader_high_watermark: int, leader_log_start: int
@@ -186,14 +186,15 @@ class Partition:
         leads = self.is_leader  # also without the lock: see append_as_leader
         if leads or leader_epoch != self.leader_epoch:
             return None
-        checked = self.log.check_fetched(records) if records else None
+        checked = self.log.appender.check_fetched(records) if records else None
         with self.lock:
             if self.is_leader or leader_epoch != self.leader_epoch:
                 return None
-            info = None if checked is None else self.log.append_fetched(checked, leader_epoch)
-            mark = min(leader_high_watermark, self.log.log_end_offset)
-            self.log.high_watermark = max(self.log.high_watermark, mark)
-            if leader_log_start > self.log.log_start_offset:
+            info = None if checked is None else self.log.appender.append_fetched(checked, leader_epoch)
+            offsets = self.log.offsets
+            mark = min(leader_high_watermark, offsets.end)
+            offsets.mark(max(offsets.high_watermark, mark))
+            if leader_log_start > offsets.start:
                 self.log.increment_log_start_offset(leader_log_start)
         if self.log.flush_due:
             self.log.flush()
@@ -233,7 +234,8 @@ class Partition:
         """Committed records from ``offset``."""
         self.require_leader(current_leader_epoch)
         log = self.log
-        return log.read(offset, max_bytes, end_offset=log.high_watermark, min_one_batch=min_one)
+        mark = log.offsets.high_watermark
+        return log.reader.read(offset, max_bytes, end_offset=mark, min_one_batch=min_one)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """Where a reader's log parts from this one's: (epoch, its end offset here), None when it does not (KIP-595)."""
@@ -275,11 +277,11 @@ class Partition:
                     Errors.UNKNOWN_LEADER_EPOCH, f"{broker_id} is no replica of {self.topic_partition}"
                 )
             diverging = self.diverging_epoch(fetch_offset, last_fetched_epoch)
-            log = self.log
+            log, offsets = self.log, self.log.offsets
             if diverging is not None:
-                return FollowerRead(None, diverging, log.high_watermark, log.log_start_offset, False, None)
-            end_offset = log.log_end_offset
-            read = log.read(fetch_offset, max_bytes, end_offset=end_offset, min_one_batch=min_one)
+                return FollowerRead(None, diverging, offsets.high_watermark, offsets.start, False, None)
+            end_offset = offsets.end
+            read = log.reader.read(fetch_offset, max_bytes, end_offset=end_offset, min_one_batch=min_one)
             now_ms = self._clock.monotonic_ms()
             self.followers[broker_id] = follower.after_fetch(
                 fetch_offset, log_start_offset, now_ms, end_offset, broker_epoch
@@ -287,7 +289,7 @@ class Partition:
             change = self._maybe_expand(broker_id)
             moved = follower.log_end_offset != fetch_offset or change is not None
             advanced = moved and self._advance_high_watermark(now_ms)
-            return FollowerRead(read, None, log.high_watermark, log.log_start_offset, advanced, change)
+            return FollowerRead(read, None, offsets.high_watermark, offsets.start, advanced, change)
 
     def has_reached(self, awaited: Awaited) -> Errors | None:
         """Whether an append is committed: NONE, an error, or None for not yet (acks=all)."""
@@ -297,7 +299,7 @@ class Partition:
         with self.lock:
             if not self.is_leader or awaited.term != self._term:
                 return Errors.NOT_LEADER_OR_FOLLOWER
-            if self.log.high_watermark < awaited.offset:
+            if self.log.offsets.high_watermark < awaited.offset:
                 return None
             if len(self.isr.committed) < self.effective_min_isr():
                 return Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -421,7 +423,7 @@ class Partition:
 
     def _advance_high_watermark(self, now_ms: int) -> bool:
         log = self.log
-        before = log.high_watermark
+        before = log.offsets.high_watermark
         mark = isr_rule.next_high_watermark(
             before,
             log.committable_end,
@@ -434,7 +436,7 @@ class Partition:
         )
         if mark <= before:
             return False
-        log.high_watermark = mark
+        log.offsets.mark(mark)
         return True
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from broker.config.log_config import LogConfig
+from broker.log.results import AppendInfo
 from broker.log.segments.segment import AppendedBatch
 from broker.record import validator
 from broker.record.header import BatchHeader
@@ -33,7 +34,7 @@ def rules_of(config: LogConfig) -> BatchRules:
 
 
 class CheckedBatches(NamedTuple):
-    """Batches that the log takes, as :meth:`Log.check` found them at ``now_ms`` (wall clock); writable."""
+    """Batches that the log takes, as :meth:`LogAppender.check` found them at ``now_ms`` (wall clock); writable."""
 
     records: memoryview
     headers: list[BatchHeader]
@@ -69,3 +70,30 @@ def runs_that_fit(batches: Sequence[AppendedBatch], max_bytes: int) -> Iterator[
             start, size = number, 0
         size += batch[2]
     yield batches[start:]
+
+
+def info_of(
+    headers: Sequence[BatchHeader],
+    batches: Sequence[AppendedBatch],
+    leader_epoch: int,
+    append_time: int,
+    log_start_offset: int,
+    size: int,
+) -> AppendInfo:
+    """What an append of ``batches`` tells, ``size`` bytes together."""
+    if len(headers) == 1:
+        count, max_timestamp = headers[0].record_count, headers[0].max_timestamp
+    else:
+        count = sum(header.record_count for header in headers)
+        max_timestamp = max(header.max_timestamp for header in headers)
+    return AppendInfo(
+        batches[0][0],
+        batches[-1][1],
+        max_timestamp,
+        append_time,
+        log_start_offset,
+        False,
+        size,
+        count,
+        leader_epoch,
+    )

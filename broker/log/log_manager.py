@@ -310,7 +310,7 @@ class LogManager(LogMaker):
 
     def expire_producers(self) -> int:
         """Forgets producers that were silent too long, in all logs; how many."""
-        return sum(log.expire_producers() for log in self.all_logs())
+        return sum(log.producers.expire() for log in self.all_logs())
 
     def bound_producers(self) -> int:
         """Has the partitions with the most producers forget some, once all know too many together; how many.
@@ -323,7 +323,7 @@ class LogManager(LogMaker):
         if known <= most:
             return 0
         level = level_for(list(counts.values()), most * 9 // 10)
-        forgotten = sum(log.keep_producers(level) for log, count in counts.items() if count > level)
+        forgotten = sum(log.producers.keep(level) for log, count in counts.items() if count > level)
         _log.warning(
             "producer_ids_forgotten",
             known=known,

@@ -14,7 +14,6 @@ from broker.log.checkpoints import OffsetCheckpoint
 from broker.log.dirs.log_dir import LogDir
 from broker.log.dirs.log_dirs import LogDirs
 from broker.log.log import Log
-from broker.log.log_files import LogFiles
 from broker.utils.topic_partition import TopicPartition
 
 
@@ -27,6 +26,7 @@ class LogRegistry:
         self._dir_of: dict[TopicPartition, LogDir] = {}
         self._lock = threading.Lock()  # lock order 44
         self._loaded_dirs: set[LogDir] = set()
+        self._on_lowered = self._recovery_points_lowered  # one for all logs
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """The partition's log, None when it has none here."""
@@ -46,7 +46,7 @@ class LogRegistry:
         return [log for log in self.all_logs() if self._dir_of.get(log.topic_partition) is log_dir]
 
     def _adopt(self, log: Log, log_dir: LogDir) -> None:
-        log.on_recovery_points_lowered = self._recovery_points_lowered
+        log.on_recovery_points_lowered = self._on_lowered
         self._dir_of[log.topic_partition] = log_dir
         self._logs[log.topic_partition] = log
 
@@ -99,7 +99,7 @@ class LogRegistry:
         return offsets
 
     def _write_recovery_points(
-        self, log_dir: LogDir, lowered: Mapping[LogFiles, int] = MappingProxyType({})
+        self, log_dir: LogDir, lowered: Mapping[Log, int] = MappingProxyType({})
     ) -> None:
         write = log_dir.lower_checkpoint if lowered else log_dir.write_checkpoint
         with log_dir.checkpointing:
@@ -129,7 +129,7 @@ class LogRegistry:
         self._write_recovery_points(log_dir)
         self._write_log_starts(log_dir)
 
-    def _recovery_points_lowered(self, offsets: Mapping[LogFiles, int]) -> None:
+    def _recovery_points_lowered(self, offsets: Mapping[Log, int]) -> None:
         for log_dir in {self._dir_of.get(log.topic_partition) for log in offsets}:
             if log_dir is not None:
                 self._write_recovery_points(log_dir, offsets)

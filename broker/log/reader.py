@@ -22,17 +22,17 @@ from broker.record.header import LOG_OVERHEAD_BYTES, BatchHeader, batch_size_at
 from broker.record.records import RecordFormatError, decode_records
 from broker.utils.file_region import FileRegion
 
-Segments = Sequence[Segment]
+SegmentList = Sequence[Segment]
 Lock = AbstractContextManager[object]
 
 
-def floor_index(segments: Segments, offset: int) -> int:
+def floor_index(segments: SegmentList, offset: int) -> int:
     """Index of the segment whose range holds ``offset``; -1 when it is before all."""
     return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
 
 
 def read_scanning(
-    segments: Segments, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool
+    segments: SegmentList, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool
 ) -> LogRead:
     """Reads from the batch that holds ``offset``, or the next one after a gap; found by index and scan."""
     number = max(floor_index(segments, offset), 0)
@@ -50,7 +50,7 @@ def read_scanning(
     return LogRead(None, offset, 0)
 
 
-def place_of(segments: Segments, offset: int) -> tuple[int, int]:
+def place_of(segments: SegmentList, offset: int) -> tuple[int, int]:
     """The segment's base offset and the position in it of the batch that holds ``offset``, or of the next."""
     segment = segments[max(floor_index(segments, offset), 0)]
     found = segment.find(offset)
@@ -140,7 +140,7 @@ def _nowhere() -> int:
 
 
 def offset_for_timestamp(
-    segments: Segments, timestamp: int, start_offset: int, lock: Lock
+    segments: SegmentList, timestamp: int, start_offset: int, lock: Lock
 ) -> TimestampOffset | None:
     """The first record at or after ``start_offset`` that is as late as ``timestamp`` (ms); None without
     one. ``lock`` is the log's: appends change what the indexes say.
@@ -158,7 +158,7 @@ def offset_for_timestamp(
     return None
 
 
-def offset_of_max_timestamp(segments: Segments, lock: Lock) -> TimestampOffset | None:
+def offset_of_max_timestamp(segments: SegmentList, lock: Lock) -> TimestampOffset | None:
     """The first record with the highest timestamp of all; None when no record has one."""
     best, latest = None, -1
     for segment in segments:
@@ -187,7 +187,9 @@ def _record_at(
     return None
 
 
-def aborted_transactions(segments: Segments, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+def aborted_transactions(
+    segments: SegmentList, first_offset: int, end_offset: int
+) -> list[AbortedTransaction]:
     """Aborted transactions with records in the range, by first offset: what a read_committed fetch is
     told.
     """

@@ -105,15 +105,15 @@ class DelayedFetch(DelayedOperation):
         """
         partition.require_leader(entry.current_leader_epoch)
         log = partition.log
-        end_offset = log.log_end_offset if self._params.from_follower else log.high_watermark
+        end_offset = log.offsets.end if self._params.from_follower else log.offsets.high_watermark
         if entry.fetch_offset >= end_offset or (self._held_back is not None and self._held_back(partition)):
             return 0
         if self._params.min_bytes <= 1:
             return 1
         start = self._starts[number]
         if start is None:
-            start = self._starts[number] = log.place_of(entry.fetch_offset)
-        end = log.place_of(end_offset)
+            start = self._starts[number] = log.reader.place_of(entry.fetch_offset)
+        end = log.reader.place_of(end_offset)
         if start is None or end is None or start[0] != end[0]:
             return None
         return min(max(end[1] - start[1], 0), entry.max_bytes)

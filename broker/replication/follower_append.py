@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from broker.log.log import Log
-from broker.log.log_files import LogFiles, lower_recovery_points
+from broker.log.log import Log, lower_recovery_points
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fetch_messages import ReceivedFetch, ReceivedPartition
 from broker.replication.fetcher_parts import FetcherParts
@@ -148,7 +147,7 @@ def is_trouble(response: ReceivedFetch) -> bool:
 
 def foresee_truncations(response: ReceivedFetch, followed: Mapping[Key, Followed]) -> None:
     """Where many logs part from the leader's, as after its change, their recovery points are lowered together."""
-    offsets: dict[LogFiles, int] = {}
+    offsets: dict[Log, int] = {}
     for received in response.partitions:
         if received.error or received.diverging is None:
             continue

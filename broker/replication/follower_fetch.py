@@ -61,7 +61,7 @@ class FollowerFetch:
 
     def ask(self, followed: Iterable[Followed]) -> NextFetch:
         """The next request, for exactly ``followed``."""
-        self._asked = {item.key: (item, item.partition.log.log_end_offset) for item in followed}
+        self._asked = {item.key: (item, item.partition.log.offsets.end) for item in followed}
         return self._session.next({key: _wanted(*asked) for key, asked in self._asked.items()})
 
     def ask_on(self, response: ReceivedFetch) -> NextFetch:
@@ -70,7 +70,7 @@ class FollowerFetch:
         for received in response.partitions:
             key = (received.topic_id, received.partition)
             item = self._asked[key][0]
-            asked = self._asked[key] = (item, item.partition.log.log_end_offset)
+            asked = self._asked[key] = (item, item.partition.log.offsets.end)
             changed[key] = _wanted(*asked)
         return self._session.go_on(changed)
 
@@ -84,7 +84,7 @@ class FollowerFetch:
         """
         key = (received.topic_id, received.partition)
         item, offset = self._asked.get(key, (None, -1))
-        if item is not None and followed.get(key) is item and item.partition.log.log_end_offset == offset:
+        if item is not None and followed.get(key) is item and item.partition.log.offsets.end == offset:
             return item
         self._session.reset()
         return None
@@ -97,5 +97,5 @@ def _wanted(item: Followed, offset: int) -> WantedPartition:
         item.leader_epoch,
         offset,
         log.leader_epochs.latest_epoch,
-        log.log_start_offset,
+        log.offsets.start,
     )

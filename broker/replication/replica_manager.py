@@ -381,8 +381,8 @@ class ReplicaManager:
                 entry.fetch_offset, max_bytes, entry.current_leader_epoch, min_one=min_one
             )
             region = read.region
-        mark = log.high_watermark
-        return FetchedPartition(index, Errors.NONE, mark, mark, log.log_start_offset, region, diverging)
+        mark = log.offsets.high_watermark
+        return FetchedPartition(index, Errors.NONE, mark, mark, log.offsets.start, region, diverging)
 
     def _may_hold_back(self, params: FetchParams) -> bool:
         return params.from_follower and self.leader_quota.is_set

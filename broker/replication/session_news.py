@@ -135,6 +135,6 @@ def stir_what_is_left(
         if result.records is None or not result.records.size:
             partition = partition_of(entry.topic_partition)
             if partition is not None and (
-                partition.log.log_end_offset > entry.fetch_offset or follower not in partition.isr.committed
+                partition.log.offsets.end > entry.fetch_offset or follower not in partition.isr.committed
             ):
                 news.stir(entry.topic_partition)

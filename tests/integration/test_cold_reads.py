@@ -83,12 +83,12 @@ def test_a_disk_that_cannot_be_read_fails_the_directory_and_not_the_processor(di
     """Whether a region is cached is asked on the Processor's thread, to bring it in is a handler's."""
     log = open_log(disk.path)
     log.append_as_leader(batch(b"a"), 0)
-    region = log.read(0, 9999, end_offset=1, min_one_batch=True).region
+    region = log.reader.read(0, 9999, end_offset=1, min_one_batch=True).region
     assert region is not None
     disk.stop_reading()
     assert not is_cached(region)
     with pytest.raises(KafkaError, match="cannot read") as caught:
-        log.bring_in(region)
+        log.reader.bring_in(region)
     assert caught.value.error_code is Errors.KAFKA_STORAGE_ERROR
     assert log.health.failure is not None
 

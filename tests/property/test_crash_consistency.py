@@ -21,8 +21,8 @@ from broker.log import checkpoints
 from broker.log.checkpoints import read_checkpoint
 from broker.log.cleaning import cleaner
 from broker.log.log import Log
-from broker.log.log_files import LogFiles
 from broker.log.log_manager import LogManager
+from broker.log.log_segments import Segments
 from broker.log.partition_metadata import read_topic_id
 from broker.log.producers.producer_replay import replay
 from broker.log.producers.producer_state import ProducerStateManager
@@ -230,7 +230,8 @@ def check_aborted(log: Log, found: list[tuple[bytes, BatchHeader]]) -> None:
         elif (began := first.pop(header.producer_id, None)) is not None and _is_abort(data):
             expected.add((header.producer_id, began, header.last_offset))
     noted = {
-        (one.producer_id, one.first_offset, one.last_offset) for one in log.aborted_transactions(0, 1 << 62)
+        (one.producer_id, one.first_offset, one.last_offset)
+        for one in log.reader.aborted_transactions(0, 1 << 62)
     }
     begin = log.segments[0].base_offset
     assert {one[::2] for one in expected} <= {one[::2] for one in noted}, str(log)
@@ -274,8 +275,8 @@ def rename_before_sync(patch: pytest.MonkeyPatch) -> None:
 
 def sync_the_last_segment_alone(patch: pytest.MonkeyPatch) -> None:
     """The recovery point moves past segments that were rolled and not synced."""
-    real = LogFiles._segments_between
-    patch.setattr(LogFiles, "_segments_between", lambda log, first, end: real(log, first, end)[-1:])
+    real = Segments.between
+    patch.setattr(Segments, "between", lambda *arguments: real(*arguments)[-1:])
 
 
 def trust_a_closed_log_unsynced(patch: pytest.MonkeyPatch) -> None:
@@ -284,7 +285,7 @@ def trust_a_closed_log_unsynced(patch: pytest.MonkeyPatch) -> None:
 
 
 def truncate_before_the_recovery_point_is_lowered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogFiles, "_lower_recovery_point", lambda _log, _offset: None)
+    patch.setattr(Log, "_lower_recovery_point", lambda _log, _offset: None)
 
 
 def compact_by_records_that_may_be_lost(patch: pytest.MonkeyPatch) -> None:

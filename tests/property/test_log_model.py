@@ -200,7 +200,7 @@ class LogModel(RuleBasedStateMachine):
     def read_anywhere(self, data, max_bytes) -> None:
         offset = data.draw(st.integers(self.start, self.end))
         bound = data.draw(st.sampled_from([self.end, *(records[0][0] for records in self.batches)]))
-        result = self.log.read(offset, max_bytes, end_offset=bound, min_one_batch=True)
+        result = self.log.reader.read(offset, max_bytes, end_offset=bound, min_one_batch=True)
         expected = [r for r in self.batches if r[-1][0] >= offset and r[-1][0] < bound]
         if offset >= bound or not expected:
             assert result.region is None

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.log.cleaning import cleaner
-from broker.log.log import Log
+from broker.log.log_appender import LogAppender
 from tests.support.mutations import Mutation, Patch
 
 
 def _flush_inside(original: Any) -> Any:
-    def append_fetched(self: Log, *arguments: Any) -> Any:
-        with self.lock:
+    def append_fetched(self: LogAppender, *arguments: Any) -> Any:
+        durability = self._durability
+        with self._context.lock:
             info = original(self, *arguments)
-            if self.flush_due:
-                self.flush()
+            if durability.sync_wanted > durability.recovery_point:
+                durability.flush()
             return info
 
     return append_fetched
@@ -32,7 +33,7 @@ _ALL = (
     Mutation(
         "flush-within-a-followers-append",
         "a follower syncs what it appended with no lock held",
-        (Patch(Log, "append_fetched", _flush_inside),),
+        (Patch(LogAppender, "append_fetched", _flush_inside),),
     ),
     Mutation(
         "compaction-drops-a-batch",

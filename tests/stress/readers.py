@@ -153,7 +153,7 @@ def housekeeper(site: Site, name: str) -> Step:
         elif partition is not None:
             log = partition.log
             try:
-                (log.flush, log.roll, log.delete_old_segments, log.expire_producers)[task - 4]()
+                (log.flush, log.roll, log.delete_old_segments, log.producers.expire)[task - 4]()
             except KafkaError as error:
                 if place.kind == "passes" or site.is_gone(place):
                     return  # it was deleted meanwhile, or its disk has failed

@@ -16,7 +16,7 @@ from broker.cluster.isr import IsrState
 from broker.cluster.partition import Awaited, Partition
 from broker.cluster.replica import FollowerState
 from broker.controller.rules import leader_selector
-from broker.log.log_files import LogFiles
+from broker.log.log_offsets import LogOffsets
 from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.leadership import Leadership
@@ -125,11 +125,11 @@ def _any_leader_epoch(_original: Any) -> Any:
     return require_leader
 
 
-def _mark_as_told(original: Any) -> Any:
-    def set_high_watermark(self: LogFiles, offset: int) -> None:
-        self._high_watermark = max(offset, self.log_start_offset)
+def _mark_as_told(_original: Any) -> Any:
+    def mark(self: LogOffsets, offset: int) -> None:
+        self.high_watermark = max(offset, self.start)
 
-    return property(original.fget, set_high_watermark)
+    return mark
 
 
 def _mark_as_checkpointed(original: Any) -> Any:
@@ -193,7 +193,7 @@ _ALL = (
         "high-watermark-past-the-log",
         "the high watermark begins at the checkpoint's, but no further than the log's end",
         (
-            Patch(LogFiles, "high_watermark", _mark_as_told),
+            Patch(LogOffsets, "mark", _mark_as_told),
             Patch(Leadership, "_partition", _mark_as_checkpointed),
         ),
     ),

@@ -22,7 +22,7 @@ from broker.log.checkpoints import (
 from broker.log.dirs.dir_lock import LOCK_FILE, take_lock
 from broker.log.dirs.meta_properties import MetaProperties, read_meta_properties
 from broker.log.errors import LogDirError, LogDirUnusableError
-from broker.log.local_log import DELETE_DIR_SUFFIX
+from broker.log.log_context import DELETE_DIR_SUFFIX
 from broker.log.log_dir_health import LogDirHealth
 from broker.log.sealed_file import replace_file
 from broker.log.segments.segment import sync_dir

@@ -334,9 +334,9 @@ def _restore_producers(
     remove_snapshots(log.dir, snapshots, after=log.log_end_offset)
     kept = [offset for offset in snapshots if offset <= log.log_end_offset]
     if recovered is None:
-        log.rebuild_producer_state(cancel=cancel, snapshots=kept)
+        log.producers.rebuild(cancel=cancel, snapshots=kept)
     else:
-        log.rebuild_producer_state(recovered.first_offset, cancel, recovered.without_producers, kept)
-        if log.take_last_snapshot(kept):
+        log.producers.rebuild(recovered.first_offset, cancel, recovered.without_producers, kept)
+        if log.producers.take_last_snapshot(kept):
             kept = snapshot_offsets(log.dir)
     thin_out_snapshots(log.dir, kept, (segment.base_offset for segment in log.segments))

@@ -222,7 +222,7 @@ def _cold(outcome: Outcome, ctx: ApiContext) -> Iterator[tuple[Log, FileRegion]]
     for wanted, result in outcome.results:
         if result.records is not None:
             log = ctx.replica_manager.local_log(wanted.topic_partition)
-            if log is not None and not log.is_cached(result.records):
+            if log is not None and not log.reader.is_cached(result.records):
                 yield log, result.records
 
 
@@ -231,7 +231,7 @@ def _bring_in_and_respond(
 ) -> None:
     try:
         for log, region in cold:
-            log.bring_in(region)
+            log.reader.bring_in(region)
     except KafkaError as error:
         # The answer is made and its session has gone on: the reader asks anew, and is told what is wrong.
         log_refusal("fetch_given_up", request.connection.client_address, str(error))

@@ -107,7 +107,7 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
             elif records is not None:
                 if len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & CODEC_MASK:
                     packed += len(records)  # of all partitions together
-                if inline and (packed > _INLINE_BYTES or partition.log.needs_recompression(records)):
+                if inline and (packed > _INLINE_BYTES or partition.log.appender.needs_recompression(records)):
                     return False
                 try:
                     if not inspect(records, ctx.depth, partition.log.rules, topic_partition, inline=inline):
@@ -154,7 +154,7 @@ def _records_to_walk(message: ProduceRequest, ctx: ApiContext) -> int | None:
     for topic, partitions in message.topics:
         for index, records in partitions:
             log = ctx.replica_manager.local_log(TopicPartition(topic, index))
-            if log is not None and records is not None and log.needs_recompression(records):
+            if log is not None and records is not None and log.appender.needs_recompression(records):
                 count = (count or 0) + max(read_header(records).record_count, 0)
     return count
 

@@ -88,7 +88,7 @@ def test_create_time_appends_answer_no_append_time(tmp_path):
 def test_a_topics_own_codec_is_enforced(tmp_path, wanted):
     log = open_log(tmp_path, LogConfig(compression_type=wanted))
     view = batch(*[b"x" * 100] * 20, compression="gzip", producer_id=5, producer_epoch=0, base_sequence=0)
-    assert log.needs_recompression(view) is (wanted != "gzip")
+    assert log.appender.needs_recompression(view) is (wanted != "gzip")
     log.append_as_leader(view, 0)
     (header,) = iter_batches(log.read_bytes(0, 1 << 20))
     assert header.codec_id == ["uncompressed", "gzip", "snappy", "lz4", "zstd"].index(wanted)
@@ -99,7 +99,7 @@ def test_a_topics_own_codec_is_enforced(tmp_path, wanted):
 def test_the_producers_codec_is_kept_by_default(tmp_path):
     log = open_log(tmp_path)
     view = batch(b"x" * 1000, compression="lz4")
-    assert not log.needs_recompression(view)
+    assert not log.appender.needs_recompression(view)
     log.append_as_leader(view, 0)
     assert read_header(log.read_bytes(0, 10_000)).codec_id == 3
 
@@ -181,47 +181,47 @@ def test_a_recovery_on_a_disk_too_full_for_an_index_keeps_it_in_memory(tmp_path,
 def test_reading_outside_the_log_is_out_of_range(tmp_path):
     log = open_log(tmp_path)
     log.append_as_leader(batch(b"a"), 0)
-    assert code_of(log.read, 2, 100, end_offset=1, min_one_batch=True) is Errors.OFFSET_OUT_OF_RANGE
-    assert code_of(log.read, -1, 100, end_offset=1, min_one_batch=True) is Errors.OFFSET_OUT_OF_RANGE
-    assert log.read(1, 100, end_offset=1, min_one_batch=True).region is None
+    assert code_of(log.reader.read, 2, 100, end_offset=1, min_one_batch=True) is Errors.OFFSET_OUT_OF_RANGE
+    assert code_of(log.reader.read, -1, 100, end_offset=1, min_one_batch=True) is Errors.OFFSET_OUT_OF_RANGE
+    assert log.reader.read(1, 100, end_offset=1, min_one_batch=True).region is None
 
 
 def test_reads_end_at_the_bound(tmp_path):
     log = open_log(tmp_path)
     for value in (b"a", b"b", b"c"):
         log.append_as_leader(batch(value), 0)
-    assert log.read(0, 9999, end_offset=0, min_one_batch=True).region is None
-    result = log.read(0, 9999, end_offset=2, min_one_batch=True)
+    assert log.reader.read(0, 9999, end_offset=0, min_one_batch=True).region is None
+    result = log.reader.read(0, 9999, end_offset=2, min_one_batch=True)
     assert result.size == log.size_bytes // 3 * 2
 
 
 def test_a_bound_inside_a_batch_excludes_it(tmp_path):
     log = open_log(tmp_path)
     log.append_as_leader(batch(b"a", b"b", b"c"), 0)
-    assert log.read(0, 9999, end_offset=2, min_one_batch=True).region is None
+    assert log.reader.read(0, 9999, end_offset=2, min_one_batch=True).region is None
 
 
 def test_the_first_batch_is_whole_when_asked_and_reported_when_not(tmp_path):
     log = open_log(tmp_path)
     log.append_as_leader(batch(bytes(500)), 0)
     log.append_as_leader(batch(b"b"), 0)
-    whole = log.read(0, 10, end_offset=2, min_one_batch=True)
+    whole = log.reader.read(0, 10, end_offset=2, min_one_batch=True)
     assert whole.size == next(iter_batches(log.read_bytes(0, 9999))).size_bytes
-    cut = log.read(0, 10, end_offset=2, min_one_batch=False)
+    cut = log.reader.read(0, 10, end_offset=2, min_one_batch=False)
     assert (cut.region, cut.size, cut.first_batch_incomplete) == (None, 0, True)
 
 
 def test_a_read_starts_with_the_batch_that_holds_the_offset(tmp_path):
     log = open_log(tmp_path)
     log.append_as_leader(batch(b"a", b"b", b"c"), 0)
-    result = log.read(2, 9999, end_offset=3, min_one_batch=True)
+    result = log.reader.read(2, 9999, end_offset=3, min_one_batch=True)
     assert (result.base_offset, result.size) == (0, log.size_bytes)
 
 
 def test_a_region_outlives_the_segments_deletion(tmp_path):
     log = open_log(tmp_path)
     log.append_as_leader(batch(b"kept"), 0)
-    region = log.read(0, 9999, end_offset=1, min_one_batch=True).region
+    region = log.reader.read(0, 9999, end_offset=1, min_one_batch=True).region
     log.truncate_fully_and_start_at(5)
     assert read_records(os.pread(region.file.fileno(), region.size, region.position))[0].value == b"kept"
 
@@ -229,19 +229,19 @@ def test_a_region_outlives_the_segments_deletion(tmp_path):
 def test_just_written_data_is_in_the_page_cache(tmp_path):
     log = open_log(tmp_path)
     log.append_as_leader(batch(bytes(5000)), 0)
-    assert log.is_cached(log.read(0, 9999, end_offset=1, min_one_batch=True).region)
+    assert log.reader.is_cached(log.reader.read(0, 9999, end_offset=1, min_one_batch=True).region)
 
 
 def test_what_left_the_page_cache_can_be_brought_in(tmp_path):
     log = open_log(tmp_path)
     log.append_as_leader(batch(os.urandom(900_000)), 0)
-    region = log.read(0, 9 << 20, end_offset=1, min_one_batch=True).region
+    region = log.reader.read(0, 9 << 20, end_offset=1, min_one_batch=True).region
     fd = region.file.fileno()
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     if log_reader.is_cached(region):
         pytest.skip("this file system keeps its pages")
-    log.bring_in(region)
+    log.reader.bring_in(region)
     pages = range(region.position, region.position + region.size, 4096)
     assert all(log_reader.is_cached(FileRegion(region.file, page, 1)) for page in pages)
 
@@ -249,9 +249,9 @@ def test_what_left_the_page_cache_can_be_brought_in(tmp_path):
 def test_a_region_that_was_cut_off_meanwhile_is_brought_in_as_far_as_it_goes(tmp_path):
     log = open_log(tmp_path)
     log.append_as_leader(batch(bytes(50_000)), 0)
-    region = log.read(0, 99_999, end_offset=1, min_one_batch=True).region
+    region = log.reader.read(0, 99_999, end_offset=1, min_one_batch=True).region
     log.truncate_fully_and_start_at(0)
-    log.bring_in(region)
+    log.reader.bring_in(region)
 
 
 def test_the_kernel_is_not_asked_whether_it_still_has_what_was_just_written(tmp_path, monkeypatch):
@@ -259,21 +259,21 @@ def test_the_kernel_is_not_asked_whether_it_still_has_what_was_just_written(tmp_
     log = open_log(tmp_path, clock=clock)
 
     def read_at(offset):
-        return log.read(offset, 9999, end_offset=offset + 1, min_one_batch=True).region
+        return log.reader.read(offset, 9999, end_offset=offset + 1, min_one_batch=True).region
 
     log.append_as_leader(batch(b"old"), 0)
     clock.now_ms += 1_500
     log.append_as_leader(batch(b"new"), 0)
     monkeypatch.setattr(log_reader, "is_cached", lambda _region: False)
-    assert [log.is_cached(read_at(offset)) for offset in (0, 1)] == [False, True]
+    assert [log.reader.is_cached(read_at(offset)) for offset in (0, 1)] == [False, True]
     clock.now_ms += 2_500
-    assert not log.is_cached(read_at(1))
+    assert not log.reader.is_cached(read_at(1))
     clock.now_ms -= 60_000
-    assert not log.is_cached(read_at(1)), "the clock was set back"
+    assert not log.reader.is_cached(read_at(1)), "the clock was set back"
     clock.now_ms += 60_000
     log.roll()
     log.append_as_leader(batch(b"next"), 0)
-    assert [log.is_cached(read_at(offset)) for offset in (1, 2)] == [False, True]
+    assert [log.reader.is_cached(read_at(offset)) for offset in (1, 2)] == [False, True]
 
 
 def test_old_offsets_are_found_over_many_segments(tmp_path):
@@ -282,7 +282,7 @@ def test_old_offsets_are_found_over_many_segments(tmp_path):
         log.append_as_leader(batch(b"%d" % n), 0)
     assert log.num_segments > 10
     for offset in range(400):
-        result = log.read(offset, 1, end_offset=400, min_one_batch=True)
+        result = log.reader.read(offset, 1, end_offset=400, min_one_batch=True)
         assert result.base_offset == offset
 
 
@@ -432,7 +432,7 @@ def test_readers_beside_appends_rolls_and_truncations_see_only_whole_batches(tmp
         while not stop.is_set():
             try:
                 end = log.log_end_offset
-                result = log.read(min(offset, end), 2000, end_offset=end, min_one_batch=True)
+                result = log.reader.read(min(offset, end), 2000, end_offset=end, min_one_batch=True)
             except KafkaError:
                 offset = 0
                 continue

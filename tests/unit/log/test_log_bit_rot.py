@@ -249,7 +249,7 @@ def test_a_damaged_place_is_told_once_and_counted(tmp_path, capsys):
     flip(segment.path(".log"), position + 9, 7)
     for _ in range(3):
         with pytest.raises(DamagedError):
-            log.read(segment.base_offset + 2, 1000, end_offset=BATCHES, min_one_batch=True)
+            log.reader.read(segment.base_offset + 2, 1000, end_offset=BATCHES, min_one_batch=True)
     assert capsys.readouterr().out.count("log_damaged") == 1
     assert len(segment.damages) == 1
 

@@ -93,7 +93,7 @@ def test_every_offset_can_be_read_from_after_compaction(tmp_path):
     clean(log)
     after = records_of(log)
     for offset in range(log.log_end_offset):
-        result = log.read(offset, 1, end_offset=log.log_end_offset, min_one_batch=True)
+        result = log.reader.read(offset, 1, end_offset=log.log_end_offset, min_one_batch=True)
         assert result.base_offset == next(r.offset for r in after if r.offset >= offset)
     for segment in log.segments:
         positions = {p: h.last_offset for p, h in segment.headers_from(0)}

@@ -90,7 +90,7 @@ def test_every_record_is_read_and_every_offset_found(loaded):
         total += len(records)
         for header in headers[:: max(len(headers) // 50, 1)]:
             for offset in {header.base_offset, header.last_offset} - set(range(log.log_start_offset)):
-                result = log.read(offset, 1, end_offset=log.log_end_offset, min_one_batch=True)
+                result = log.reader.read(offset, 1, end_offset=log.log_end_offset, min_one_batch=True)
                 assert result.base_offset == header.base_offset
     assert total > 50_000
 
@@ -135,8 +135,8 @@ def test_producer_snapshots_are_read_and_written_back_byte_for_byte(kafka_dir, t
 
 def test_aborted_transactions_are_in_the_index(loaded):
     log = loaded.get(TopicPartition("t1", 0))
-    assert [tuple(entry) for entry in log.aborted_transactions(0, 295)] == [(1005, 276, 293, 294)]
-    assert log.aborted_transactions(294, 295) == []
+    assert [tuple(entry) for entry in log.reader.aborted_transactions(0, 295)] == [(1005, 276, 293, 294)]
+    assert log.reader.aborted_transactions(294, 295) == []
     assert TransactionIndex(log.segments[0].txn_index.path).overlapping(276, 277)
 
 
@@ -160,7 +160,7 @@ def test_the_smallest_set_that_kafka_needs_is_enough_for_us(kafka_dirs, kafka_di
             log.log_end_offset,
             log.leader_epochs.entries[-1:],
             producers,
-            log.aborted_transactions(0, log.log_end_offset),
+            log.reader.aborted_transactions(0, log.log_end_offset),
         )
     manager.shutdown()
     keep = {"meta.properties", "replication-offset-checkpoint"}
@@ -173,7 +173,7 @@ def test_the_smallest_set_that_kafka_needs_is_enough_for_us(kafka_dirs, kafka_di
         end, epochs, producers, aborted = expected[log.topic_partition]
         assert log.log_end_offset == end
         assert log.leader_epochs.entries[-1:] == epochs
-        assert log.aborted_transactions(0, end) == aborted
+        assert log.reader.aborted_transactions(0, end) == aborted
         found = {p.producer_id: (p.epoch, p.last_sequence) for p in log.producer_state.producers.values()}
         # Kafka's snapshot may have forgotten producers that expired; those it has are the same.
         assert found.items() >= producers.items()

@@ -341,7 +341,7 @@ def test_a_log_whose_directory_is_renamed_for_deletion_is_read_on_by_who_holds_i
     log = fill(open_log(tmp_path, LogConfig(segment_bytes=2000, index_interval_bytes=60)), 100)
     middle = log.segments[len(log.segments) // 2].base_offset + 5
     log.mark_deleted()
-    assert log.read(middle, 9999, end_offset=100, min_one_batch=True).base_offset == middle
+    assert log.reader.read(middle, 9999, end_offset=100, min_one_batch=True).base_offset == middle
     assert log.health.failure is None
 
 

@@ -202,7 +202,7 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later(tmp_path):
     manager = started(tmp_path, config=LogConfig(file_delete_delay_ms=200), scheduler=scheduler)
     log = manager.get_or_create(A)
     log.append_as_leader(batch(b"old"), 0)
-    region = log.read(0, 999, end_offset=1, min_one_batch=True).region
+    region = log.reader.read(0, 999, end_offset=1, min_one_batch=True).region
     assert manager.delete_async(A)
     assert not manager.delete_async(A)
     assert manager.get(A) is None

@@ -154,9 +154,9 @@ def test_silent_producers_are_forgotten(tmp_path):
     log = open_log(tmp_path, clock=clock, producer_expiration_ms=5000)
     send(log, 0, timestamp=9_000)
     clock.now_ms = 13_999
-    assert log.expire_producers() == 0
+    assert log.producers.expire() == 0
     clock.now_ms = 14_000
-    assert log.expire_producers() == 1
+    assert log.producers.expire() == 1
     assert send(log, 77).first_offset == 1
 
 
@@ -236,10 +236,10 @@ def test_open_and_unreplicated_transactions_hold_back_the_last_stable_offset(tmp
     log.append_as_leader(marker(0, 3), 0, origin=AppendOrigin.COORDINATOR)  # abort, offset 4
     log.high_watermark = 5
     assert log.last_stable_offset() == 5
-    assert [tuple(t) for t in log.aborted_transactions(0, 5)] == [(3, 2, 4, 5)]
-    assert log.aborted_transactions(0, 2) == []
+    assert [tuple(t) for t in log.reader.aborted_transactions(0, 5)] == [(3, 2, 4, 5)]
+    assert log.reader.aborted_transactions(0, 2) == []
     again = open_log(tmp_path, clean=False)
-    assert [tuple(t) for t in again.aborted_transactions(0, 5)] == [(3, 2, 4, 5)]
+    assert [tuple(t) for t in again.reader.aborted_transactions(0, 5)] == [(3, 2, 4, 5)]
 
 
 def test_ids_that_nobody_gave_out_have_no_more_memory_than_is_told(tmp_path):

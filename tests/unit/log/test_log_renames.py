@@ -112,8 +112,8 @@ def test_what_is_still_to_be_unlinked_goes_with_its_topic(tmp_path: Path) -> Non
     namesake = new.dir / f"{FIRST}.deleted"
     namesake.touch()
     assert retired.exists()
-    for segment in list(old._retired):
-        old._unlink(segment)  # as the scheduler does in an hour
+    for segment in list(old._segments._retired):
+        old._segments._unlink(segment)  # as the scheduler does in an hour
     assert not retired.exists()
     assert namesake.exists()
 
@@ -143,7 +143,7 @@ def test_no_thread_of_the_scheduler_waits_for_who_renames(tmp_path: Path) -> Non
     log = manager.get_or_create(TP, None)
     fill(log)
     ran = threading.Event()
-    with log._renaming:
+    with log._segments.renaming:
         assert log.delete_old_segments() > 0
         scheduler.schedule("another", ran.set, delay_ms=100)
         assert ran.wait(WAIT_S)
@@ -157,7 +157,7 @@ def test_no_thread_of_the_scheduler_waits_for_who_syncs_a_log(tmp_path: Path) ->
     scheduler.startup()
     log = managed(tmp_path, LogConfig(segment_bytes=1000), scheduler).get_or_create(TP, None)
     ran = threading.Event()
-    with log._flush_lock:
+    with log._durability.flushing:
         fill(log)  # each of its rolls has the scheduler sync
         scheduler.schedule("another", ran.set, delay_ms=50)
         assert ran.wait(WAIT_S)

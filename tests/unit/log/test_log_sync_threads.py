@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from broker.config.log_config import LogConfig
-from broker.log import log_files
+from broker.log import durability
+from broker.log.durability import Durability
 from broker.log.segments.segment import Segment
 from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors, KafkaError
@@ -136,7 +137,7 @@ def test_who_waits_to_flush_is_content_with_what_another_has_synced(tmp_path: Pa
     """A follower that syncs each batch has the lock again before anybody who waits for it."""
     log = open_log(tmp_path)
     log.append_as_leader(batch(b"x"), 0)
-    with ThreadPoolExecutor(1) as pool, log._flush_lock:
+    with ThreadPoolExecutor(1) as pool, log._durability.flushing:
         waiting = pool.submit(log.flush)
         with pytest.raises(TimeoutError):
             waiting.result(0.2)
@@ -153,14 +154,14 @@ def test_a_segment_that_is_cut_after_a_flush_has_synced_it_is_synced_again(
         log.append_as_leader(batch(bytes(300)), 0)
     first, second, *_ = log.segments
     synced: list[int] = []
-    real_sync, real_flush = Segment.sync, log._flush
+    real_sync, real_flush = Segment.sync, Durability._flush_some
 
     def sync(segment: Segment) -> None:
         real_sync(segment)
         synced.append(segment.base_offset)
 
-    def flush_one(up_to: int, settled: set[object]) -> bool:
-        done = real_flush(up_to, settled)
+    def flush_one(own: Durability, up_to: int, settled: set[tuple[Segment, int]]) -> bool:
+        done = real_flush(own, up_to, settled)
         if log.log_end_offset == 12:
             assert synced == [first.base_offset]
             synced.clear()
@@ -169,7 +170,7 @@ def test_a_segment_that_is_cut_after_a_flush_has_synced_it_is_synced_again(
         return done
 
     monkeypatch.setattr(Segment, "sync", sync)
-    monkeypatch.setattr(log, "_flush", flush_one)
+    monkeypatch.setattr(Durability, "_flush_some", flush_one)
     log.flush()
     assert first.limit == log.segments[-1].base_offset == second.base_offset - 1
     assert log.recovery_point == log.log_end_offset
@@ -184,7 +185,7 @@ def test_names_that_could_not_be_synced_are_synced_by_the_next_flush(
         log.append_as_leader(batch(b"a"), 0)
     log.truncate_to(2)
     synced: list[Path] = []
-    real = log_files.sync_dir
+    real = durability.sync_dir
 
     def sync_dir(directory: Path) -> None:
         synced.append(directory)
@@ -192,7 +193,7 @@ def test_names_that_could_not_be_synced_are_synced_by_the_next_flush(
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         real(directory)
 
-    monkeypatch.setattr(log_files, "sync_dir", sync_dir)
+    monkeypatch.setattr(durability, "sync_dir", sync_dir)
     with pytest.raises(KafkaError):
         log.flush()
     log.flush()

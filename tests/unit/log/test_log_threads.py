@@ -10,7 +10,8 @@ import pytest
 
 from broker.cluster.partition import Awaited, Partition
 from broker.config.log_config import LogConfig
-from broker.log import checkpoints, leader_epochs, log_files
+from broker.log import checkpoints, leader_epochs
+from broker.log.log import lower_recovery_points
 from broker.log.log_manager import LogManager
 from broker.log.segments.segment import Segment
 from broker.protocol.control_messages import PartitionRole
@@ -119,7 +120,7 @@ def test_recovery_points_that_fall_together_are_one_write_of_a_checkpoint(
         "replace_file",
         lambda path, *args, **options: (written.append(path), real(path, *args, **options)),
     )
-    log_files.lower_recovery_points(dict.fromkeys(logs[:-1], 1))
+    lower_recovery_points(dict.fromkeys(logs[:-1], 1))
     points = next(iter(manager.dirs)).recovery_points
     assert points.read() == {log.topic_partition: 1 for log in logs[:-1]} | {logs[-1].topic_partition: 3}
     for log in logs[:-1]:
@@ -134,7 +135,7 @@ def test_a_flush_after_recovery_points_fell_is_taken_back_by_the_truncation(tmp_
     for _ in range(3):
         log.append_as_leader(batch(b"a"), 0)
     log.flush()
-    log_files.lower_recovery_points({log: 1})
+    lower_recovery_points({log: 1})
     log.flush()
     manager.checkpoint_recovery_points()
     log.truncate_to(1)

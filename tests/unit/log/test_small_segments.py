@@ -148,7 +148,7 @@ def test_reading_thousands_of_segments_leaves_so_many_files_open(tmp_path, monke
     expected = [(number, b"%d" % number) for number in range(1_000)]
     assert contents(log) == expected
     assert 40 <= open_files(tmp_path) <= 51
-    first = log.read(0, 1_000, end_offset=1_000, min_one_batch=True).region
+    first = log.reader.read(0, 1_000, end_offset=1_000, min_one_batch=True).region
     assert first is not None
     before = os.pread(first.file.fileno(), first.size, first.position)
     assert contents(log) == expected

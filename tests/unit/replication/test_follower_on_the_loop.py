@@ -14,7 +14,7 @@ import pytest
 
 from broker.cluster.partition import Partition
 from broker.config.log_config import LogConfig
-from broker.log.log_files import LogFiles
+from broker.log.log import Log
 from broker.network.guests import Guest
 from broker.network.processor import Verdict
 from broker.protocol.control_messages import PartitionRole
@@ -95,7 +95,7 @@ class Site:
         """The leader gets a record and answers with it."""
         offset = self.theirs.append_as_leader(batch(b"v"), 0).first_offset
         end = self.theirs.log_end_offset
-        read = self.theirs.read(offset, 1000, end_offset=end, min_one_batch=True)
+        read = self.theirs.reader.read(offset, 1000, end_offset=end, min_one_batch=True)
         self.answer(FetchedPartition(0, Errors.NONE, end, end, 0, read.region))
 
     def answer(self, *partitions: FetchedPartition) -> None:
@@ -152,7 +152,7 @@ def test_a_damaged_batch_is_told_once_and_taken_when_the_leader_has_it_whole(
 ) -> None:
     site.send_a_record()
     site.theirs.append_as_leader(batch(b"v"), 0)
-    read = site.theirs.read(1, 1000, end_offset=2, min_one_batch=True)
+    read = site.theirs.reader.read(1, 1000, end_offset=2, min_one_batch=True)
     assert read.region is not None
     path, place = site.theirs.segments[0].path(".log"), read.region.position + 65
     sound = path.read_bytes()
@@ -295,9 +295,9 @@ def test_logs_that_part_from_their_leader_at_once_lower_their_recovery_points_at
     other.make_follower(
         PartitionRole(other.topic_partition, TOPIC_ID, 1, LEADER, 0, (LEADER, ME), 0, (LEADER, ME))
     )
-    told: list[set[LogFiles]] = []
+    told: list[set[Log]] = []
 
-    def lowered(points: Mapping[LogFiles, int]) -> None:
+    def lowered(points: Mapping[Log, int]) -> None:
         told.append(set(points))
         for log, point in points.items():
             log.recovery_point = point

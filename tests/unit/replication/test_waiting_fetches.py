@@ -122,7 +122,7 @@ def test_waiting_costs_no_look_into_the_files(led: Led, monkeypatch) -> None:
 
 def test_place_is_that_of_the_batch_wherever_it_lies(led: Led) -> None:
     sizes = [size_of_one(led) for _ in range(200)]
-    found = [led.log.place_of(offset) for offset in range(201)]
+    found = [led.log.reader.place_of(offset) for offset in range(201)]
     assert len({place[0] for place in found if place is not None}) == led.log.num_segments > 1
     assert found[0] == (0, 0)
     assert found[1] == (0, sizes[0])

@@ -23,6 +23,10 @@ from broker.utils.topic_partition import TopicPartition
 class GzipTopic:
     """What Produce asks of a log whose topic has ``compression.type=gzip``."""
 
+    @property
+    def appender(self) -> GzipTopic:
+        return self
+
     def needs_recompression(self, records: memoryview) -> bool:
         return needs_recompression(list(iter_batches(records)), BatchRules(1 << 20, target_codec=1))
 

@@ -1,0 +1,280 @@
+"""Appending to a log: as its leader, which gives the offsets, or as a follower, which takes them as they are.
+
+What is asked of batches by themselves is :mod:`broker.record.validator`'s, of their producers
+:mod:`.producers.producer_state`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.config.log_config import LogConfig
+from broker.log.appended import (
+    CheckedBatches,
+    FetchedBatches,
+    any_has_producer,
+    info_of,
+    rules_of,
+    runs_that_fit,
+)
+from broker.log.durability import Durability
+from broker.log.leader_epochs import LeaderEpochCache
+from broker.log.log_context import LogContext
+from broker.log.log_offsets import LogOffsets
+from broker.log.log_producers import LogProducers
+from broker.log.log_segments import Segments
+from broker.log.producers.producer_state import BatchMetadata
+from broker.log.results import AppendInfo
+from broker.log.segments.batch_file import INT32_MAX
+from broker.log.segments.segment import AppendedBatch, Segment
+from broker.protocol.errors import Errors, KafkaError
+from broker.record import validator
+from broker.record.header import LOG_OVERHEAD_BYTES, BatchHeader, iter_batches, set_offset_and_epoch
+from broker.record.validator import AppendOrigin
+
+_INSPECT_INLINE_BYTES = 64 * 1024
+
+
+class LogAppender:
+    """The appends of Kafka's UnifiedLog.
+
+    Invariant: segments, leader epochs and producers tell of the same batches, and the log's end moves after the write,
+    so that no one sees half an append. One that fails leaves all as it was.
+
+    Owned by one :class:`~broker.log.log.Log`, whose lock each append takes; what is asked of the batches by themselves
+    needs none.
+    """
+
+    __slots__ = (
+        "_context",
+        "_durability",
+        "_epochs",
+        "_offsets",
+        "_producers",
+        "_segments",
+        "config",
+        "rules",
+    )
+
+    def __init__(
+        self,
+        context: LogContext,
+        offsets: LogOffsets,
+        segments: Segments,
+        durability: Durability,
+        epochs: LeaderEpochCache,
+        producers: LogProducers,
+        config: LogConfig,
+    ) -> None:
+        self._context = context
+        self._offsets = offsets
+        self._segments = segments
+        self._durability = durability
+        self._epochs = epochs
+        self._producers = producers
+        self.update_config(config)
+
+    def __repr__(self) -> str:
+        return f"<LogAppender {self._context.topic_partition} {self._offsets}>"
+
+    def update_config(self, config: LogConfig) -> None:
+        """Takes a changed topic config."""
+        #: The topic's.
+        self.config = config
+        #: What it asks of appended batches.
+        self.rules = rules_of(config)
+
+    # -- as leader ---------------------------------------------------------------------------------
+
+    def needs_recompression(self, records: memoryview) -> bool:
+        """Whether appending ``records`` means work on the records themselves: for a handler thread, not
+        inline.
+        """
+        rules = self.rules
+        if not rules.may_walk:
+            return False
+        headers = list(iter_batches(records))
+        if validator.needs_recompression(headers, rules):
+            return True
+        return rules.looks_inside and (
+            len(records) > _INSPECT_INLINE_BYTES or any(header.codec_id for header in headers)
+        )
+
+    def append_as_leader(
+        self, records: memoryview, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendInfo:
+        """Appends whole v2 batches, which get their offsets and ``leader_epoch`` here, in place.
+
+        All or nothing. Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE,
+        RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP, INVALID_PRODUCER_EPOCH,
+        OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR. A retried batch is not written again: ``duplicate``
+        is set. The sync that ``flush.messages`` may ask for is the caller's to see to (``flush_due``).
+        """
+        return self.append_checked(self.check(records, origin), leader_epoch)
+
+    def check(self, records: memoryview, origin: AppendOrigin = AppendOrigin.CLIENT) -> CheckedBatches:
+        """What of :meth:`append_as_leader` needs no lock and may take long: all that is asked of the batches
+        themselves, and their recompression.
+
+        Raises KafkaError as there, but for what depends on the log and its producers.
+        """
+        if origin is AppendOrigin.CLIENT and self._context.health.refusal is not None:
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, self._context.health.refusal)
+        rules = self.rules
+        now_ms = self._context.clock.wall_ms()
+        headers = validator.check_batches(records, rules, origin, now_ms, self._context.topic_partition)
+        if rules.target_codec is not None and validator.needs_recompression(headers, rules):
+            records, headers = validator.recompress(records, headers, rules)
+        elif records.readonly:
+            records = memoryview(bytearray(records))
+        if len(records) > self.config.segment_bytes:
+            raise KafkaError(
+                Errors.RECORD_LIST_TOO_LARGE,
+                f"{self._context.topic_partition}: {len(records)} bytes exceed "
+                f"segment.bytes={self.config.segment_bytes}",
+            )
+        return CheckedBatches(records, headers, origin, rules.log_append_time, now_ms)
+
+    def append_checked(self, checked: CheckedBatches, leader_epoch: int) -> AppendInfo:
+        """Appends what :meth:`check` gave, once. Raises as :meth:`append_as_leader`."""
+        records, headers, origin, log_append_time, now_ms = checked
+        with self._context.lock:
+            if log_append_time:  # here, for append times rise with the offsets
+                now_ms = self._context.clock.wall_ms()
+                headers = validator.stamp_append_time(records, headers, now_ms)
+            has_producer = headers[0].producer_id >= 0 if len(headers) == 1 else any_has_producer(headers)
+            if has_producer:
+                known = self._producers.state.check(headers, origin)
+                if known is not None:
+                    return self._duplicate_info(headers, known)
+            first_offset = offset = self._offsets.end
+            batches: list[AppendedBatch] = []
+            position = 0
+            for header in headers:
+                set_offset_and_epoch(records, position, offset, header.length, leader_epoch)
+                size = header.length + LOG_OVERHEAD_BYTES
+                last_offset = offset + header.last_offset_delta
+                batches.append((offset, last_offset, size, header.max_timestamp))
+                position += size
+                offset = last_offset + 1
+            if leader_epoch != self._epochs.settled_epoch:
+                self._epochs.settle(leader_epoch, first_offset)
+            self._write(records, batches, now_ms)
+            if has_producer:
+                self._producers.note(records, headers, batches)
+            self._durability.note_appended(offset, self.config.flush_messages)
+        append_time = now_ms if log_append_time else -1
+        return info_of(headers, batches, leader_epoch, append_time, self._offsets.start, len(records))
+
+    def _duplicate_info(self, headers: Sequence[BatchHeader], known: BatchMetadata) -> AppendInfo:
+        return AppendInfo(
+            known.first_offset,
+            known.last_offset,
+            known.timestamp,
+            known.timestamp if self.rules.log_append_time else -1,
+            self._offsets.start,
+            True,
+            0,
+            sum(header.record_count for header in headers),
+            self._epochs.epoch_for_offset(known.last_offset),
+        )
+
+    # -- as follower -------------------------------------------------------------------------------
+
+    def append_as_follower(self, records: memoryview, leader_epoch: int = INT32_MAX) -> AppendInfo:
+        """Appends what a leader of ``leader_epoch`` sent, as it is, up to the first batch that is incomplete or wrong.
+        As with :meth:`append_as_leader`, the sync that may be due is the caller's to see to, with no lock held.
+
+        Raises KafkaError: CORRUPT_MESSAGE when that is the first, OFFSET_OUT_OF_RANGE when they begin below
+        the log's end, KAFKA_STORAGE_ERROR.
+        """
+        return self.append_fetched(self.check_fetched(records), leader_epoch)
+
+    def check_fetched(self, records: memoryview) -> FetchedBatches:
+        """What of :meth:`append_as_follower` needs no lock and reads every byte: the checksums. Raises
+        KafkaError(CORRUPT_MESSAGE).
+        """
+        return FetchedBatches(records, validator.check_fetched(records, self._context.topic_partition))
+
+    def append_fetched(self, checked: FetchedBatches, leader_epoch: int) -> AppendInfo:
+        """Appends what :meth:`check_fetched` gave. Raises as :meth:`append_as_follower`."""
+        records, headers = checked
+        if not headers:
+            return AppendInfo(-1, -1, -1, -1, self._offsets.start, False, 0, 0, -1)
+        with self._context.lock:
+            end_offset = self._offsets.end
+            epochs = range(self._epochs.epoch_for_offset(end_offset - 1), leader_epoch + 1)
+            headers = headers[
+                : validator.check_follows(headers, end_offset, epochs, self._context.topic_partition)
+            ]
+            batches = [
+                (header.base_offset, header.last_offset, header.size_bytes, header.max_timestamp)
+                for header in headers
+            ]
+            total = sum(batch[2] for batch in batches)
+            now_ms = self._context.clock.wall_ms()
+            position = first = 0
+            for group in runs_that_fit(batches, self.config.segment_bytes):
+                size = sum(batch[2] for batch in group)
+                view, own = records[position : position + size], headers[first : first + len(group)]
+                self._write_fetched(view, own, group, now_ms)
+                position += size
+                first += len(group)
+            self._durability.note_appended(self._offsets.end, self.config.flush_messages)
+        return info_of(headers, batches, headers[-1].leader_epoch, -1, self._offsets.start, total)
+
+    def _write_fetched(
+        self,
+        data: memoryview,
+        headers: Sequence[BatchHeader],
+        batches: Sequence[AppendedBatch],
+        now_ms: int,
+    ) -> None:
+        """One segment's share of a fetch: epochs and producers know of what was written, and of no more."""
+        for header in headers:
+            if header.leader_epoch != self._epochs.settled_epoch:
+                self._epochs.settle(header.leader_epoch, header.base_offset)
+        try:
+            self._write(data, batches, now_ms)
+        except KafkaError:
+            self._epochs.truncate_from_end(self._offsets.end)
+            raise
+        if any_has_producer(headers):
+            self._producers.note(data, headers, batches)
+
+    # -- both --------------------------------------------------------------------------------------
+
+    def _write(self, data: memoryview, batches: Sequence[AppendedBatch], now_ms: int) -> None:
+        context, segments = self._context, self._segments
+        if context.is_closed or context.health.failure is not None:
+            context.require_open()
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, context.health.failure or "")
+        if segments.must_roll(len(data), batches, now_ms):
+            self.roll()
+        offsets = self._offsets
+        offsets.end = segments.append(data, batches, offsets.end, now_ms)
+
+    def roll(self) -> Segment:
+        """Begins a new segment at the log's end, unless the active one is empty; the active segment.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR).
+        """
+        segments, producers = self._segments, self._producers
+        with self._context.lock:
+            self._context.require_open()
+            if segments.active.size == 0:
+                return segments.active
+            base_offset = self._offsets.end
+            old = segments.roll(base_offset)
+            segment = segments.active
+            scheduler = self._context.running_scheduler
+            snapshot_later = scheduler is not None and not producers.are_few
+            if not snapshot_later:
+                producers.take_snapshot()
+            if self._durability.recovery_point >= base_offset:
+                old.let_go_of_file()
+        if scheduler is not None:
+            self._durability.flush_later(scheduler, base_offset)
+            if snapshot_later:
+                producers.take_snapshot_later(scheduler)
+        return segment

@@ -1,0 +1,176 @@
+"""Reading a log that others append to, and cut, meanwhile.
+
+What is found where in a list of segments is :mod:`.reader`'s.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import structlog
+
+from broker.log import reader
+from broker.log.log_context import LogContext
+from broker.log.log_offsets import LogOffsets
+from broker.log.log_segments import FRESH_MS, Segments
+from broker.log.results import AbortedTransaction, LogRead, TimestampOffset
+from broker.log.segments.batch_walk import DamagedError
+from broker.protocol.errors import Errors, KafkaError
+from broker.record.header import iter_batches
+from broker.utils.file_region import FileRegion
+
+_log = structlog.get_logger(__name__)
+
+MAX_TIMESTAMP = -3
+
+
+class LogReader:
+    """The reads of Kafka's LocalLog: looks into a log, none of which takes its lock unless a cut disturbs it.
+
+    Invariant: what is given out was there, whole, between two moments at which ``Segments.generation`` was the same
+    and even; else the look is done again under the log's lock.
+
+    Owned by one :class:`~broker.log.log.Log`. Changes nothing, so any thread may read.
+    """
+
+    __slots__ = ("_context", "_offsets", "_segments")
+
+    def __init__(self, context: LogContext, offsets: LogOffsets, segments: Segments) -> None:
+        self._context = context
+        self._segments = segments
+        self._offsets = offsets
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool) -> LogRead:
+        """A stretch of whole or cut batches from ``offset`` on, none of them at or above ``end_offset``.
+
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) outside of ``log_start_offset``..``log_end_offset``,
+        CORRUPT_MESSAGE where the offset lies in what is damaged, KAFKA_STORAGE_ERROR when the disk does.
+        """
+        segments = self._segments
+        generation = segments.generation
+        if not generation & 1:
+            try:
+                result = self._read(offset, max_bytes, end_offset, min_one_batch)
+            except (OSError, struct.error, IndexError, DamagedError):
+                if generation == segments.generation:
+                    return self._read_locked(offset, max_bytes, end_offset, min_one_batch)
+            else:
+                if generation == segments.generation:
+                    return result
+        return self._read_locked(offset, max_bytes, end_offset, min_one_batch)
+
+    def _read_locked(self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool) -> LogRead:
+        with self._context.lock:
+            try:
+                return self._read(offset, max_bytes, end_offset, min_one_batch)
+            except DamagedError as damage:
+                self._segments.tell_damage(damage)
+                raise
+            except OSError as error:
+                partition = str(self._context.topic_partition)
+                _log.error("log_read_failed", partition=partition, offset=offset, error=str(error))
+                raise self._context.storage_error("read", error) from error
+
+    def _read(self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool) -> LogRead:
+        offsets = self._offsets
+        log_end_offset = offsets.end
+        if offset < offsets.start or offset > log_end_offset:
+            raise KafkaError(
+                Errors.OFFSET_OUT_OF_RANGE,
+                f"{self._context.topic_partition}: offset {offset} is not in "
+                f"{offsets.start}..{log_end_offset}",
+            )
+        end_offset = min(end_offset, log_end_offset)
+        if offset >= end_offset:
+            return LogRead(None, offset, 0)
+        segments = self._segments
+        segment, recent = segments.tail
+        position, end = recent.get(offset), recent.get(end_offset)
+        if position is not None and end is not None:
+            return reader.slice_of(segment, offset, position, end, max_bytes, min_one_batch)
+        return reader.read_scanning(segments.all, offset, end_offset, max_bytes, min_one_batch)
+
+    def read_bytes(self, offset: int, max_bytes: int, end_offset: int) -> memoryview:
+        """Whole batches from ``offset`` on (at least one when there is any), up to ``end_offset``.
+
+        Empty at the end. Raises as :meth:`read`.
+        """
+        result = self.read(offset, max_bytes, end_offset=end_offset, min_one_batch=True)
+        if result.region is None:
+            return memoryview(b"")
+        with self._context.failing("read"):
+            view = memoryview(reader.read_region(result.region))
+        whole = sum(header.size_bytes for header in iter_batches(view))
+        if not whole:
+            raise KafkaError(
+                Errors.CORRUPT_MESSAGE,
+                f"{self._context.topic_partition}: no whole batch stands at offset {offset}",
+            )
+        return view[:whole]
+
+    def place_of(self, offset: int) -> tuple[int, int] | None:
+        """Where the first batch begins that holds ``offset`` or what comes after: its segment's base offset, and the
+        position in that segment's file. Memory knows it of what was written last, a look into the index of the rest.
+        None where that cannot be told.
+        """
+        segment, recent = self._segments.tail
+        position = recent.get(offset)
+        if position is not None:
+            return segment.base_offset, position
+        try:
+            return reader.place_of(self._segments.all, offset)
+        except (OSError, struct.error, IndexError, DamagedError):
+            return None  # a read says what is wrong
+
+    def is_cached(self, region: FileRegion) -> bool:
+        """Whether ``region`` can be sent without waiting for the disk: what was just written can, else its first and
+        last page decide.
+        """
+        segments = self._segments
+        position, since_ms = segments.fresh
+        return (
+            region.position >= position
+            and region.file is segments.active.file
+            and 0 <= self._context.clock.wall_ms() - since_ms < 2 * FRESH_MS
+        ) or reader.is_cached(region)
+
+    def bring_in(self, region: FileRegion) -> None:
+        """Waits until ``region`` is in the page cache. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        with self._context.failing("read"):
+            reader.bring_in(region)
+
+    # -- searches ----------------------------------------------------------------------------------
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record as late as ``timestamp`` (ms), or for -3 that with the highest timestamp. None: no such.
+        Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
+        segments = self._segments
+        generation = segments.generation
+        if not generation & 1:
+            try:
+                found = self._search(timestamp)
+            except (OSError, struct.error, IndexError, DamagedError, KafkaError):
+                pass  # again, and told of, with nothing going on beside it
+            else:
+                if generation == segments.generation:
+                    return found
+        with self._context.lock, self._context.failing("look for a timestamp in"):
+            try:
+                return self._search(timestamp)
+            except DamagedError as damage:
+                segments.tell_damage(damage)
+                raise
+
+    def _search(self, timestamp: int) -> TimestampOffset | None:
+        """Takes the lock for looks into the indexes alone: records are searched without it."""
+        segments = self._segments.all
+        if timestamp == MAX_TIMESTAMP:
+            return reader.offset_of_max_timestamp(segments, self._context.lock)
+        return reader.offset_for_timestamp(segments, timestamp, self._offsets.start, self._context.lock)
+
+    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in the range, by first offset."""
+        return reader.aborted_transactions(self._segments.all, first_offset, end_offset)
