@@ -62,7 +62,7 @@ class IsrChange(NamedTuple):
         )
 
 
-class TopicChanges(NamedTuple):
+class IsrChangesOfTopic(NamedTuple):
     """The changes of one topic, by its name or its id."""
 
     topic: str
@@ -75,7 +75,7 @@ class AlterPartitionRequest(NamedTuple):
 
     broker_id: int
     broker_epoch: int
-    topics: Sequence[TopicChanges]
+    topics: Sequence[IsrChangesOfTopic]
     by_id: bool = True
 
     def fields(self) -> Fields:
@@ -94,7 +94,7 @@ class AlterPartitionRequest(NamedTuple):
         for topic in message.topics:
             name, topic_id = get(topic, "topic_name", ""), get(topic, "topic_id")
             changes = [IsrChange.of(name, topic_id, row) for row in topic.partitions]
-            topics.append(TopicChanges(name, topic_id, changes))
+            topics.append(IsrChangesOfTopic(name, topic_id, changes))
         by_id = any(hasattr(topic, "topic_id") for topic in message.topics)
         return cls(message.broker_id, message.broker_epoch, topics, by_id)
 

@@ -17,7 +17,7 @@ from broker.protocol.alter_partition_messages import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     IsrChange,
-    TopicChanges,
+    IsrChangesOfTopic,
 )
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, ProtocolError
@@ -144,7 +144,7 @@ class AlterPartitionManager:
         for change in batch:
             topics.setdefault(change.topic_id, []).append(change)
         by_topic = [
-            TopicChanges(changes[0].topic_partition.topic, topic_id, changes)
+            IsrChangesOfTopic(changes[0].topic_partition.topic, topic_id, changes)
             for topic_id, changes in topics.items()
         ]
         return AlterPartitionRequest(self._broker_id, self._broker_epoch(), by_topic)

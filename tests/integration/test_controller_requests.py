@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from broker.protocol.alter_partition_messages import AlterPartitionRequest, IsrChange, TopicChanges
+from broker.protocol.alter_partition_messages import AlterPartitionRequest, IsrChange, IsrChangesOfTopic
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 from rig.wait import wait_until
@@ -60,7 +60,7 @@ def test_an_unknown_topic_id_is_answered_as_such(world):
     node = active(world.node(1))
     topic_id = uuid.uuid4()
     change = IsrChange(TopicPartition("", 0), topic_id, 0, 0, (), ())
-    request = AlterPartitionRequest(1, node.epoch, [TopicChanges("", topic_id, [change])])
+    request = AlterPartitionRequest(1, node.epoch, [IsrChangesOfTopic("", topic_id, [change])])
     answer = ask(node.controller.alter_partition, request)
     assert answer.topics[0].partitions[0].error is Errors.UNKNOWN_TOPIC_ID
 

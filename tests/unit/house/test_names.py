@@ -5,8 +5,6 @@ from collections import defaultdict
 from pathlib import Path
 
 BROKER = Path(__file__).resolve().parents[3] / "broker"
-# A partition's state by the controller's machine, and as the controller tells it.
-TWINS = {"PartitionState"}
 
 
 def shared_names(root):
@@ -20,7 +18,7 @@ def shared_names(root):
 
 
 def test_no_two_classes_of_the_broker_have_one_name():
-    assert {name: places for name, places in shared_names(BROKER).items() if name not in TWINS} == {}
+    assert shared_names(BROKER) == {}
 
 
 def test_two_classes_of_one_name_are_found(tmp_path):

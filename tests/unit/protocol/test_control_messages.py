@@ -13,7 +13,7 @@ from broker.protocol.alter_partition_messages import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     IsrChange,
-    TopicChanges,
+    IsrChangesOfTopic,
 )
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.control_messages import (
@@ -144,7 +144,9 @@ def test_answers_arrive_as_they_were_sent() -> None:
 def test_isr_changes_arrive_as_they_were_sent(version) -> None:
     epochs = (10, NO_EPOCH) if version == 3 else (NO_EPOCH, NO_EPOCH)
     change = IsrChange(TopicPartition("", 4), ID, 3, 9, (1, 2), epochs, 1)
-    sent = AlterPartitionRequest(1, 77, [TopicChanges("", ID, [change]), TopicChanges("", OTHER_ID, [])])
+    sent = AlterPartitionRequest(
+        1, 77, [IsrChangesOfTopic("", ID, [change]), IsrChangesOfTopic("", OTHER_ID, [])]
+    )
     fields = sent.fields()
     if version == 2:  # what the broker sends is version 3
         (row,) = fields["topics"][0]["partitions"]
@@ -159,7 +161,7 @@ def test_isr_changes_of_every_version_are_read_and_answered(version) -> None:
     by_id = version >= 2
     name, topic_id = ("", ID) if by_id else ("t", None)
     change = IsrChange(TopicPartition(name, 0), topic_id, 0, 0, (0,), (6 if version == 3 else NO_EPOCH,))
-    assert request == AlterPartitionRequest(0, 6, [TopicChanges(name, topic_id, [change])], by_id)
+    assert request == AlterPartitionRequest(0, 6, [IsrChangesOfTopic(name, topic_id, [change])], by_id)
     altered = AlteredPartition(0, Errors.NONE, 1, 2, (1, 3), int(version >= 1), 9)
     refused = AlteredPartition(1, Errors.FENCED_LEADER_EPOCH)
     response = AlterPartitionResponse(Errors.NONE, [AlteredTopic(name, topic_id, [altered, refused])])
