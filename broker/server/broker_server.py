@@ -275,9 +275,9 @@ class BrokerServer:
             self.broker_id,
             self.store,
             self._make_channel,
-            self._clock,
-            self.keeper.set_controller,
-            self.metrics,
+            clock=self._clock,
+            on_state=self.keeper.set_controller,
+            metrics=self.metrics,
         )
         steps.undo_by("KafkaController", self.controller.shutdown)
         self.controller.startup()
