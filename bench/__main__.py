@@ -80,6 +80,7 @@ STEM = "report"
 )
 @click.option("--work-dir", type=click.Path(file_okay=False, path_type=Path), help="Where log dirs are put.")
 def main(
+    *,
     rounds: int,
     names: tuple[str, ...],
     titles: tuple[str, ...],

@@ -76,15 +76,17 @@ def _array(
     api_key: ApiKey,
     version: int,
     path: smallest.Path,
-    count: int,
     *,
+    count: int,
     distinct: bool = False,
 ) -> Row:
     """A row of one request with ``count`` smallest elements, all alike unless they are to be ``distinct``."""
 
     def does(place: Place) -> Hostility:
         element = _UNLIKE.get((api_key, path), _smallest)(place)
-        body = smallest.body(api_key, version, path, count, given(place), element, distinct=distinct)
+        body = smallest.body(
+            api_key, version, path, count, given=given(place), element=element, distinct=distinct
+        )
         return Repeated([frame(api_key, version, body)])
 
     return Row(key, f"{title}, {count:,}", does)
@@ -193,13 +195,16 @@ _DISTINCT: Final[tuple[tuple[str, str, ApiKey, int, smallest.Path, int], ...]] =
 def array_rows() -> tuple[Row, ...]:
     """The rows of all these."""
     return (
-        *(_array(f"{key}-few", title, api, version, path, FEW) for key, title, api, version, path in _ARRAYS),
         *(
-            _array(f"{key}-many", title, api, version, path, MANY)
+            _array(f"{key}-few", title, api, version, path, count=FEW)
+            for key, title, api, version, path in _ARRAYS
+        ),
+        *(
+            _array(f"{key}-many", title, api, version, path, count=MANY)
             for key, title, api, version, path in (*_ARRAYS, *_ADMIN)
         ),
         *(
-            _array(f"{key}-distinct", title, api, version, path, count, distinct=True)
+            _array(f"{key}-distinct", title, api, version, path, count=count, distinct=True)
             for key, title, api, version, path, count in _DISTINCT
         ),
         # Kafka answers a topic's configs as often as it is named: a thousand are 5 MB, as many as others half a
@@ -210,6 +215,6 @@ def array_rows() -> tuple[Row, ...]:
             ApiKey.DESCRIBE_CONFIGS,
             4,
             ("resources",),
-            1_000,
+            count=1_000,
         ),
     )

@@ -49,6 +49,7 @@ def _flood(
     api_key: ApiKey,
     version: int,
     fields: Mapping[str, Any],
+    *,
     prepare: Callable[[Visit, str], str] = nothing,
 ) -> Row:
     def does(place: Place) -> Hostility:
@@ -207,7 +208,7 @@ ROWS: Final[tuple[Row, ...]] = (
         ApiKey.LIST_GROUPS,
         4,
         {"states_filter": []},
-        many_groups,
+        prepare=many_groups,
     ),
     Row(
         "metadata-wide",

@@ -79,6 +79,7 @@ def main() -> None:
     "--report", "page", type=click.Path(dir_okay=False, path_type=Path), help="Page to put it into."
 )
 def walk(
+    *,
     name: str,
     rounds: int,
     seed: int | None,

@@ -69,7 +69,7 @@ def never_read(
         seen = read.get((group, key), set())
         missing = [offset for offset in known.get(key, ()) if offset not in seen]
         if missing:
-            yield from _missing(facts, group, key, missing, max(seen, default=-1), key in passed)
+            yield from _missing(facts, group, key, missing, last=max(seen, default=-1), told=key in passed)
 
 
 def _expected(facts: Facts) -> Iterator[tuple[str, Partition]]:
@@ -84,7 +84,7 @@ def _expected(facts: Facts) -> Iterator[tuple[str, Partition]]:
 
 
 def _missing(
-    facts: Facts, group: str, key: Partition, missing: list[int], last: int, told: bool
+    facts: Facts, group: str, key: Partition, missing: list[int], *, last: int, told: bool
 ) -> Iterator[Anomaly]:
     known = facts.ranges[key]
     over = [offset for offset in missing if offset < last]

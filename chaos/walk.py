@@ -105,6 +105,7 @@ class Walk:
         steps: Sequence[Step],
         directory: Path,
         observer: Observer,
+        *,
         plan: LoadPlan = PLAN,
         segment_rounds: int = SEGMENT_ROUNDS,
     ) -> None:

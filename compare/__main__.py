@@ -45,6 +45,7 @@ def main() -> None:
 )
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), required=True)
 def run(
+    *,
     name: str,
     hosts: int,
     rounds: int,
@@ -62,7 +63,7 @@ def run(
         [Scenario(s) for s in scenarios] or list(Scenario),
         [System(s) for s in systems] or list(System),
         [Model(m) for m in models] or list(Model),
-        host_counts(hosts) if growth else (),
+        cold_start_hosts=host_counts(hosts) if growth else (),
     )
     # Asked to end, it leaves the cluster as deployed, as after ^C.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
@@ -74,7 +75,7 @@ def run(
     try:
         lab = Lab(name)
         with lab.inside():
-            failed = measure(lab, hosts, planned, comparison_id, output, remark)
+            failed = measure(lab, hosts, planned, comparison_id, output, remark=remark)
     except (LabError, NotPublishedError) as error:
         console.print(f"error: {error}", style="red", markup=False)
         sys.exit(1)
@@ -85,7 +86,7 @@ def run(
 
 
 def measure(
-    lab: Lab, hosts: int, planned: list[Planned], comparison_id: str, output: Path, remark: str
+    lab: Lab, hosts: int, planned: list[Planned], comparison_id: str, output: Path, *, remark: str
 ) -> list[str]:
     """Does the runs with a bar for who watches; returns those that the lab spoilt. Raises LabError."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -100,7 +101,7 @@ def measure(
         def tell(text: str) -> None:
             console.print(text, markup=False, soft_wrap=True)
 
-        comparison = Comparison(Bench.of(lab, hosts), comparison_id, output, tell, done, remark)
+        comparison = Comparison(Bench.of(lab, hosts), comparison_id, output, tell, done, remark=remark)
         comparison.go(planned)
         return comparison.failed
 

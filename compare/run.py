@@ -28,6 +28,7 @@ class OneRun:
         hosts: Hosts,
         launcher: Launcher,
         watch: Watch,
+        *,
         pace: Pace = PACE,
     ) -> None:
         self._planned = planned

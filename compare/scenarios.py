@@ -123,6 +123,7 @@ def plan(
     scenarios: Iterable[Scenario] = tuple(Scenario),
     systems: Iterable[System] = tuple(System),
     models: Iterable[Model] = tuple(Model),
+    *,
     cold_start_hosts: Sequence[int] = (),
 ) -> list[Planned]:
     """All runs in their order: round by round, in it scenario by scenario, in that each system and model in turn.

@@ -28,7 +28,7 @@ class Comparison:
     """``tell`` gets a line for the operator, ``done`` every run (None: the lab failed)."""
 
     def __init__(
-        self, bench: Bench, comparison_id: str, directory: Path, tell: Tell, done: Done, remark: str = ""
+        self, bench: Bench, comparison_id: str, directory: Path, tell: Tell, done: Done, *, remark: str = ""
     ) -> None:
         self._remark = remark
         self._bench = bench

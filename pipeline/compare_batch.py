@@ -155,6 +155,7 @@ def write_whole(content: bytes, output: Path) -> None:
     "--driver-host", help="Address at which executors reach this driver; Spark's guess unless given."
 )
 def main(
+    *,
     lake: str,
     output: Path,
     comparison_id: str | None,

@@ -41,6 +41,7 @@ class KafkaBroker(BrokerProcess):
         zk_connect: str,
         log_dir: Path,
         config: dict[str, object] | None = None,
+        *,
         jvm: Sequence[str] = SMALL_JVM,
         port: int | None = None,
     ) -> None:

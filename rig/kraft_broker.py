@@ -42,6 +42,7 @@ class KraftBroker(BrokerProcess):
         cluster_id: str,
         log_dir: Path,
         config: dict[str, object] | None = None,
+        *,
         jvm: Sequence[str] = SMALL_JVM,
         port: int | None = None,
     ) -> None:

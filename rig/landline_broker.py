@@ -47,6 +47,7 @@ class LandlineBroker(_LandlineProcess):
         zk_connect: str,
         log_dir: Path,
         config: dict[str, object] | None = None,
+        *,
         port: int | None = None,
         command: Sequence[str] = COMMAND,
     ) -> None:

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sparkctl.inventory import host_port
+
 ROOT = Path(__file__).resolve().parent.parent
 # Brokers that jobs and tools use when they are not told which, before the inventory's.
 BOOTSTRAP_ENV = "LANDLINE_BOOTSTRAP_SERVERS"
-
-
-def host_port(host: str, port: int) -> str:
-    """``host:port`` as URLs and clients have it: an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)

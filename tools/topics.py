@@ -19,7 +19,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tools.inventory import BOOTSTRAP_ENV, Inventory, host_port
+from sparkctl.inventory import host_port
+from tools.inventory import BOOTSTRAP_ENV, Inventory
 
 TIMEOUT_S = 15.0
 _UNREACHED = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._MSG_TIMED_OUT}  # noqa: SLF001 (their names)

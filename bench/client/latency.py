@@ -36,20 +36,22 @@ class EndToEnd:
 
 
 def end_to_end(
-    port: int, topic: str, batch: Batch, per_second: int, seconds: float, acks: int = -1, begin: int = 0
+    port: int, topic: str, batch: Batch, per_second: int, seconds: float, *, acks: int = -1, begin: int = 0
 ) -> EndToEnd:
     """Writes ``batch`` (of one record) to partition 0 of ``topic`` at a fixed rate, and reads it.
 
     ``begin`` is the topic's end offset: how many records it was given before.
     """
-    return _EndToEnd(port, topic, batch, per_second, int(per_second * seconds), acks, begin).run()
+    return _EndToEnd(
+        port, topic, batch, per_second, count=int(per_second * seconds), acks=acks, begin=begin
+    ).run()
 
 
 class _EndToEnd:
     """One run. A record's offset is its number, after those of before."""
 
     def __init__(
-        self, port: int, topic: str, batch: Batch, per_second: int, count: int, acks: int, begin: int
+        self, port: int, topic: str, batch: Batch, per_second: int, *, count: int, acks: int, begin: int
     ) -> None:
         self._topic = topic
         self._request = produce_request(topic, 0, batch, acks)

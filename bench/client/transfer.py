@@ -19,7 +19,7 @@ ANSWER_OVERHEAD = 4096
 
 
 def produce(
-    leaders: Mapping[int, int], topic: str, batch: Batch, total_bytes: int, in_flight: int, acks: int = -1
+    leaders: Mapping[int, int], topic: str, batch: Batch, total_bytes: int, in_flight: int, *, acks: int = -1
 ) -> int:
     """Writes ``total_bytes`` to the partitions of ``leaders`` (their ports); returns the bytes of batches written."""
     requests = [produce_request(topic, partition, batch, acks) for partition in leaders]

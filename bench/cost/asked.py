@@ -86,7 +86,9 @@ def request(asked: Asked, count: int, element: Mapping[str, Any] | None = None) 
     """A whole request with ``count`` elements; it names a group of its own. ``element``: fields of each element."""
     path = tuple(asked.path.split("."))
     chosen = {**_element(asked), **(element or {})}
-    body = smallest.body(asked.key, asked.version, path, count, _given(), chosen, distinct=not asked.alike)
+    body = smallest.body(
+        asked.key, asked.version, path, count, given=_given(), element=chosen, distinct=not asked.alike
+    )
     return frame(asked.key, asked.version, body)
 
 

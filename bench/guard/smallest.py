@@ -55,9 +55,9 @@ def body(
     version: int,
     path: Path,
     count: int,
+    *,
     given: Fields,
     element: Fields | None = None,
-    *,
     distinct: bool = False,
 ) -> bytes:
     """A request's body with ``count`` elements at ``path``.
@@ -69,7 +69,7 @@ def body(
     if distinct and name is None:
         raise ValueError(f"elements of {APIS[api_key].name} v{version} {path} have no names")
     chosen = {**(element or {}), **({} if name is None else {name.name: name.mark})}
-    none, one = (_encoded(api_key, version, path, number, given, chosen) for number in (0, 1))
+    none, one = (_encoded(api_key, version, path, number, given=given, element=chosen) for number in (0, 1))
     at = next(index for index, (left, right) in enumerate(zip(none, one, strict=False)) if left != right)
     encoded = one[at + 1 : at + 1 + len(one) - len(none)]
     flexible = version >= APIS[api_key].flexible_from
@@ -143,7 +143,9 @@ def _is_plain(field: Field[Any]) -> bool:
     return not is_array and not _is_entity(inner)
 
 
-def _encoded(api_key: ApiKey, version: int, path: Path, count: int, given: Fields, element: Fields) -> bytes:
+def _encoded(
+    api_key: ApiKey, version: int, path: Path, count: int, *, given: Fields, element: Fields
+) -> bytes:
     values = _fields(_request_type(api_key, version), path, [element] * count, given)
     return codec.encode(api_key, version, "request", values)
 

@@ -39,7 +39,9 @@ def _measure(visit: Visit, brokers_count: int, key: str) -> Values:
             ports = await_leaders(brokers[0], topic, PARTITIONS)
             size = visit.mib(mib)
             touch_free_memory(size)
-            (moved, seconds), usage = _write(visit, brokers, _shares(ports), topic, batch, size * MIB)
+            (moved, seconds), usage = _write(
+                visit, brokers, _shares(ports), topic, batch=batch, total_bytes=size * MIB
+            )
         return {
             f"{key}.rate": moved / MIB / seconds,
             f"{key}.cpu": usage.broker.total / (moved / MIB / KIB),
@@ -59,6 +61,7 @@ def _write(
     brokers: Sequence[BrokerProcess],
     shares: Sequence[Mapping[int, int]],
     topic: str,
+    *,
     batch: Batch,
     total_bytes: int,
 ) -> tuple[tuple[int, float], Usage]:

@@ -40,7 +40,7 @@ def _produce(kib: int, acks: int, mib: int, rate: Goal | None, cpu: Goal | None)
         leaders = visit.leaders(topic)
         touch_free_memory(size)
         moved, usage = visit.measure(
-            lambda: transfer.produce(leaders, topic, batch, size * MIB, IN_FLIGHT, acks)
+            lambda: transfer.produce(leaders, topic, batch, size * MIB, IN_FLIGHT, acks=acks)
         )
         return rate_values(key, moved, usage)
 

@@ -68,11 +68,11 @@ class KafkaController:
         broker_id: int,
         cluster_store: ClusterStore,
         make_channel: MakeChannel,
+        *,
         clock: Clock,
         on_state: Callable[[bool], None],
         metrics: Metrics,
         settings: ControllerSettings | None = None,
-        *,
         make_events: MakeEvents = EventQueue,
         make_channels: MakeChannels = ChannelManager,
     ) -> None:
@@ -328,7 +328,14 @@ class KafkaController:
         listener = self._settings.inter_broker_listener
         channels = self._make_channels(self.broker_id, listener, self._make_channel)
         _log.info("controller_elected", broker=self.broker_id, epoch=store.epoch.epoch)
-        term = Term(self._settings, self._cluster, store, channels, self._events, self._metrics.on_elected)
+        term = Term(
+            self._settings,
+            self._cluster,
+            store,
+            channels,
+            events=self._events,
+            on_elected=self._metrics.on_elected,
+        )
         self._term = term
         try:
             term.begin()

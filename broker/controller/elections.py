@@ -11,13 +11,11 @@ from enum import IntEnum
 
 import structlog
 
-from broker.controller.context import ControllerContext
+from broker.controller.office import Office
 from broker.controller.partition_machine import PartitionMachine
 from broker.controller.rules.leader_selector import Election
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.controller_store import ControllerStore
 from broker.zookeeper.znodes import BadZnodeError
 
 _log = structlog.get_logger(__name__)
@@ -48,14 +46,12 @@ class Elections:
 
     def __init__(
         self,
-        context: ControllerContext,
-        store: ControllerStore,
-        cluster: ClusterStore,
+        office: Office,
         partitions: PartitionMachine,
     ) -> None:
-        self._context = context
-        self._store = store
-        self._cluster = cluster
+        self._context = office.context
+        self._store = office.store
+        self._cluster = office.cluster
         self._partitions = partitions
 
     def elect(

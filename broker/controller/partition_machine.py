@@ -9,15 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import structlog
 
-from broker.controller.context import ControllerContext
 from broker.controller.eligible_replicas import EligibleReplicas
-from broker.controller.request_batch import BrokerRequestBatch
+from broker.controller.office import Office
 from broker.controller.rules import leader_selector
 from broker.controller.rules.leader_selector import Election
 from broker.controller.rules.states import PartitionState, Replica, ReplicaState
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.controller_store import ControllerMovedError, ControllerStore
+from broker.zookeeper.controller_store import ControllerMovedError
 from broker.zookeeper.store import BadVersionError, NodeExistsError
 from broker.zookeeper.znodes import LeaderAndIsr, LeaderRecoveryState
 
@@ -30,18 +28,15 @@ class PartitionMachine:
 
     def __init__(
         self,
-        context: ControllerContext,
-        store: ControllerStore,
-        cluster: ClusterStore,
-        batch: BrokerRequestBatch,
+        office: Office,
         eligible: EligibleReplicas,
         unclean_allowed: Callable[[list[str]], set[str]],
         on_elected: Callable[[bool], None],
     ) -> None:
-        self._context = context
-        self._store = store
-        self._cluster = cluster
-        self._batch = batch
+        self._context = office.context
+        self._store = office.store
+        self._cluster = office.cluster
+        self._batch = office.batch
         self._eligible = eligible
         self._unclean_allowed = unclean_allowed
         self._on_elected = on_elected

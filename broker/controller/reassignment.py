@@ -25,16 +25,14 @@ from dataclasses import replace
 
 import structlog
 
-from broker.controller.context import ControllerContext, with_replicas
+from broker.controller.context import with_replicas
+from broker.controller.office import Office
 from broker.controller.partition_machine import MAX_ATTEMPTS, PartitionMachine
 from broker.controller.replica_machine import ReplicaMachine
-from broker.controller.request_batch import BrokerRequestBatch
 from broker.controller.rules.leader_selector import Election
 from broker.controller.rules.replica_assignment import ReplicaAssignment, may_drop_unneeded
 from broker.controller.rules.states import Replica, ReplicaState
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.controller_store import ControllerStore
 from broker.zookeeper.store import BadVersionError, NoNodeError
 
 _log = structlog.get_logger(__name__)
@@ -47,17 +45,14 @@ class Reassignments:
 
     def __init__(
         self,
-        context: ControllerContext,
-        store: ControllerStore,
-        cluster: ClusterStore,
-        batch: BrokerRequestBatch,
+        office: Office,
         partitions: PartitionMachine,
         replicas: ReplicaMachine,
     ) -> None:
-        self._context = context
-        self._store = store
-        self._cluster = cluster
-        self._batch = batch
+        self._context = office.context
+        self._store = office.store
+        self._cluster = office.cluster
+        self._batch = office.batch
         self._partitions = partitions
         self._replicas = replicas
         self.on_finished: Callable[[Mapping[TopicPartition, tuple[int, ...]]], None] = lambda _targets: None

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from broker.controller.context import ControllerContext
+from broker.controller.office import Office
 from broker.controller.reassignment import Reassignments
 from broker.controller.rules.replica_assignment import (
     ReplicaAssignment,
@@ -26,8 +26,6 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.controller_store import ControllerStore
 from broker.zookeeper.znodes import BadZnodeError
 
 _log = structlog.get_logger(__name__)
@@ -65,14 +63,12 @@ class ReassignmentRequests:
 
     def __init__(
         self,
-        context: ControllerContext,
-        store: ControllerStore,
-        cluster: ClusterStore,
+        office: Office,
         reassignments: Reassignments,
     ) -> None:
-        self._context = context
-        self._store = store
-        self._cluster = cluster
+        self._context = office.context
+        self._store = office.store
+        self._cluster = office.cluster
         self._reassignments = reassignments
 
     def alter(self, message: AlterPartitionReassignmentsRequest) -> Fields:

@@ -9,14 +9,12 @@ from collections.abc import Iterable
 
 import structlog
 
-from broker.controller.context import ControllerContext
 from broker.controller.eligible_replicas import EligibleReplicas
+from broker.controller.office import Office
 from broker.controller.partition_machine import MAX_ATTEMPTS, PartitionMachine
-from broker.controller.request_batch import BrokerRequestBatch
 from broker.controller.rules import leader_selector
 from broker.controller.rules.states import Replica, ReplicaState
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper.controller_store import ControllerStore
 from broker.zookeeper.store import BadVersionError
 from broker.zookeeper.znodes import LeaderAndIsr
 
@@ -28,15 +26,13 @@ class ReplicaMachine:
 
     def __init__(
         self,
-        context: ControllerContext,
-        store: ControllerStore,
-        batch: BrokerRequestBatch,
+        office: Office,
         partitions: PartitionMachine,
         eligible: EligibleReplicas,
     ) -> None:
-        self._context = context
-        self._store = store
-        self._batch = batch
+        self._context = office.context
+        self._store = office.store
+        self._batch = office.batch
         self._partitions = partitions
         self._eligible = eligible
 

@@ -18,6 +18,7 @@ from broker.controller.elections import Elections
 from broker.controller.eligible_replicas import EligibleReplicas
 from broker.controller.event_queue import EventQueue
 from broker.controller.internal_topics import InternalTopics
+from broker.controller.office import Office
 from broker.controller.partition_machine import PartitionMachine
 from broker.controller.preferred_leaders import PreferredLeaders
 from broker.controller.reassignment import Reassignments
@@ -55,6 +56,7 @@ class Term:
         cluster: ClusterStore,
         store: ControllerStore,
         channels: ChannelManager,
+        *,
         events: EventQueue,
         on_elected: Callable[[bool], None],
     ) -> None:
@@ -80,38 +82,28 @@ class Term:
             lambda: self.settings.eligible_replicas,
             lambda: self.settings.min_insync_replicas,
         )
-        self.partitions = PartitionMachine(
-            self.context, store, cluster, self.batch, self.eligible, self._unclean_topics, on_elected
-        )
-        self.replicas = ReplicaMachine(self.context, store, self.batch, self.partitions, self.eligible)
+        office = Office(self.context, store, cluster, self.batch)
+        self.partitions = PartitionMachine(office, self.eligible, self._unclean_topics, on_elected)
+        self.replicas = ReplicaMachine(office, self.partitions, self.eligible)
         self.deletion = TopicDeletion(
-            self.context,
-            store,
-            self.batch,
-            self.partitions,
-            self.replicas,
-            lambda topic: self._watches.drop(("topic", topic)),
+            office, self.partitions, self.replicas, lambda topic: self._watches.drop(("topic", topic))
         )
-        self.reassignments = Reassignments(
-            self.context, store, cluster, self.batch, self.partitions, self.replicas
-        )
-        self.reassignment_requests = ReassignmentRequests(self.context, store, cluster, self.reassignments)
+        self.reassignments = Reassignments(office, self.partitions, self.replicas)
+        self.reassignment_requests = ReassignmentRequests(office, self.reassignments)
         self.reassignments.on_finished = self.reassignment_requests.on_finished
-        self.elections = Elections(self.context, store, cluster, self.partitions)
+        self.elections = Elections(office, self.partitions)
         self.preferred = PreferredLeaders(self.context, self.partitions, lambda: self.settings, self._later)
         self.internal_topics = InternalTopics(
             self.context, self.reassignments, lambda: self.settings, self._later
         )
         self.topics = TopicChanges(
-            self.context,
-            store,
-            cluster,
+            office,
             self.partitions,
             self.replicas,
             self.deletion,
-            self._watches,
-            lambda: self.settings,
-            self.internal_topics.check_later,
+            watches=self._watches,
+            settings=lambda: self.settings,
+            on_internal_topic=self.internal_topics.check_later,
         )
         self._responses = Responses(
             self.context,

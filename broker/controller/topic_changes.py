@@ -8,7 +8,7 @@ from functools import partial
 
 import structlog
 
-from broker.controller.context import ControllerContext
+from broker.controller.office import Office
 from broker.controller.partition_machine import PartitionMachine
 from broker.controller.replica_machine import ReplicaMachine
 from broker.controller.rules.leader_selector import Election
@@ -17,8 +17,6 @@ from broker.controller.topic_deletion import TopicDeletion
 from broker.controller.watches import Watches
 from broker.utils.topic_partition import INTERNAL_TOPICS, TopicPartition
 from broker.zookeeper import znodes
-from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.controller_store import ControllerStore
 from broker.zookeeper.store import BadVersionError
 from broker.zookeeper.znodes import TopicAssignment
 
@@ -30,19 +28,18 @@ class TopicChanges:
 
     def __init__(
         self,
-        context: ControllerContext,
-        store: ControllerStore,
-        cluster: ClusterStore,
+        office: Office,
         partitions: PartitionMachine,
         replicas: ReplicaMachine,
         deletion: TopicDeletion,
+        *,
         watches: Watches,
         settings: Callable[[], ControllerSettings],
         on_internal_topic: Callable[[], None],
     ) -> None:
-        self._context = context
-        self._store = store
-        self._cluster = cluster
+        self._context = office.context
+        self._store = office.store
+        self._cluster = office.cluster
         self._partitions = partitions
         self._replicas = replicas
         self._deletion = deletion

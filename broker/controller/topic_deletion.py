@@ -9,12 +9,10 @@ from collections.abc import Callable, Collection, Iterable
 
 import structlog
 
-from broker.controller.context import ControllerContext
+from broker.controller.office import Office
 from broker.controller.partition_machine import PartitionMachine
 from broker.controller.replica_machine import ReplicaMachine
-from broker.controller.request_batch import BrokerRequestBatch
 from broker.controller.rules.states import PartitionState, Replica, ReplicaState
-from broker.zookeeper.controller_store import ControllerStore
 
 _log = structlog.get_logger(__name__)
 _R = ReplicaState
@@ -25,16 +23,14 @@ class TopicDeletion:
 
     def __init__(
         self,
-        context: ControllerContext,
-        store: ControllerStore,
-        batch: BrokerRequestBatch,
+        office: Office,
         partitions: PartitionMachine,
         replicas: ReplicaMachine,
         on_deleted: Callable[[str], None],
     ) -> None:
-        self._context = context
-        self._store = store
-        self._batch = batch
+        self._context = office.context
+        self._store = office.store
+        self._batch = office.batch
         self._partitions = partitions
         self._replicas = replicas
         self._on_deleted = on_deleted

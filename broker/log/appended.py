@@ -76,6 +76,7 @@ def info_of(
     headers: Sequence[BatchHeader],
     batches: Sequence[AppendedBatch],
     leader_epoch: int,
+    *,
     append_time: int,
     log_start_offset: int,
     size: int,

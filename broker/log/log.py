@@ -115,17 +115,23 @@ class Log:
         self.producers = LogProducers(producer_state, context, offsets, parts)
         #: What appends to it.
         self.appender = appender = LogAppender(
-            context, offsets, parts, self._durability, leader_epochs, self.producers, config
+            context=context,
+            offsets=offsets,
+            segments=parts,
+            durability=self._durability,
+            epochs=leader_epochs,
+            producers=self.producers,
+            config=config,
         )
         self._trimmer = LogTrimmer(
-            context,
-            offsets,
-            parts,
-            self._durability,
-            leader_epochs,
-            self.producers,
-            appender,
-            self._lower_recovery_point,
+            context=context,
+            offsets=offsets,
+            segments=parts,
+            durability=self._durability,
+            epochs=leader_epochs,
+            producers=self.producers,
+            appender=appender,
+            lower_recovery_point=self._lower_recovery_point,
         )
         #: What looks into it.
         self.reader = LogReader(context, offsets, parts)

@@ -58,6 +58,7 @@ class LogAppender:
 
     def __init__(
         self,
+        *,
         context: LogContext,
         offsets: LogOffsets,
         segments: Segments,
@@ -164,7 +165,14 @@ class LogAppender:
                 self._producers.note(records, headers, batches)
             self._durability.note_appended(offset, self.config.flush_messages)
         append_time = now_ms if log_append_time else -1
-        return info_of(headers, batches, leader_epoch, append_time, self._offsets.start, len(records))
+        return info_of(
+            headers,
+            batches,
+            leader_epoch,
+            append_time=append_time,
+            log_start_offset=self._offsets.start,
+            size=len(records),
+        )
 
     def _duplicate_info(self, headers: Sequence[BatchHeader], known: BatchMetadata) -> AppendInfo:
         return AppendInfo(
@@ -221,7 +229,14 @@ class LogAppender:
                 position += size
                 first += len(group)
             self._durability.note_appended(self._offsets.end, self.config.flush_messages)
-        return info_of(headers, batches, headers[-1].leader_epoch, -1, self._offsets.start, total)
+        return info_of(
+            headers,
+            batches,
+            headers[-1].leader_epoch,
+            append_time=-1,
+            log_start_offset=self._offsets.start,
+            size=total,
+        )
 
     def _write_fetched(
         self,

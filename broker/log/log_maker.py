@@ -54,6 +54,7 @@ class LogMaker(LogRegistry):
         topic_configs: Callable[[str], LogConfig],
         scheduler: KafkaScheduler | None,
         clock: Clock,
+        *,
         producer_expiration_ms: int,
         max_producers: int = MAX_PRODUCERS,
     ) -> None:

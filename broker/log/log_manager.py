@@ -68,6 +68,7 @@ class LogManager(LogMaker):
         topic_configs: Callable[[str], LogConfig] | None = None,
         scheduler: KafkaScheduler | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        *,
         recovery_threads: int = 1,
         settings: LogManagerSettings | None = None,
     ) -> None:
@@ -78,8 +79,8 @@ class LogManager(LogMaker):
             topic_configs or (lambda _topic: self.default_config),
             scheduler,
             clock,
-            self._settings.producer_id_expiration_ms,
-            self._settings.landline_producer_id_max_count,
+            producer_expiration_ms=self._settings.producer_id_expiration_ms,
+            max_producers=self._settings.landline_producer_id_max_count,
         )
         self._recovery_threads = max(recovery_threads, 1)
         self._started_loading: set[LogDir] = set()

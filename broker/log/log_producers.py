@@ -134,7 +134,9 @@ class LogProducers:
         )
         start = self._segments.all[0].base_offset if snapshot is None else snapshot
         segments = self._segments.between(start, end, end)
-        producer_replay.replay(state, segments, start, reindex_from, cancel, without_producers)
+        producer_replay.replay(
+            state, segments, start, reindex_from, cancel=cancel, without_producers=without_producers
+        )
 
     def note(
         self, records: memoryview, headers: Sequence[BatchHeader], batches: Sequence[AppendedBatch]

@@ -42,6 +42,7 @@ class LogTrimmer:
 
     def __init__(
         self,
+        *,
         context: LogContext,
         offsets: LogOffsets,
         segments: Segments,

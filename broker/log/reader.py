@@ -69,7 +69,7 @@ def end_position(segment: Segment, following: Segment | None, end_offset: int) -
     return found[0] if found is not None else size
 
 
-def slice_of(
+def slice_of(  # noqa: PLR0917 - one a partition of a fetch: by name it takes 30 ns more
     segment: Segment,
     base_offset: int,
     position: int,

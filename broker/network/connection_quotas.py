@@ -40,6 +40,7 @@ class ConnectionQuotas:
         max_per_ip: int,
         overrides: Mapping[str, int],
         creation_rate: int = NO_RATE,
+        *,
         protected_listener: str | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -166,7 +166,7 @@ def encode_end(api_key: int, version: int, name: str, values: Fields, last: str)
 
 
 def encode_element_with(
-    api_key: int, version: int, name: str, values: Fields, last: str, end: bytes | None
+    api_key: int, version: int, name: str, values: Fields, *, last: str, end: bytes | None
 ) -> bytes:
     """As :func:`encode_element`, with an ``end`` by :func:`encode_end`; what ``values`` have there does not count."""
     if end is None:

@@ -64,6 +64,7 @@ def encode_fetch_response(
     topics: Sequence[FetchedTopic],
     error: Errors = Errors.NONE,
     session_id: int = 0,
+    *,
     throttle_ms: int = 0,
 ) -> list[bytes | FileRegion]:
     """A whole response frame, its length included, as bytes and file regions in the order they go out."""

@@ -133,7 +133,7 @@ def check_batches(
             and origin is not AppendOrigin.COORDINATOR
             and rules.walks(header.attributes & 0x07)
         ):
-            header = _check_inside(records, position, header, rules, now_ms, where)
+            header = _check_inside(records, position, header, rules, now_ms=now_ms, where=where)
         if header.max_timestamp > now_ms + rules.after_max_ms and not rules.log_append_time:
             raise KafkaError(
                 Errors.INVALID_TIMESTAMP,
@@ -210,7 +210,7 @@ def _check_client_batch(header: BatchHeader, where: object) -> None:
 
 
 def _check_inside(
-    records: memoryview, position: int, header: BatchHeader, rules: BatchRules, now_ms: int, where: object
+    records: memoryview, position: int, header: BatchHeader, rules: BatchRules, *, now_ms: int, where: object
 ) -> BatchHeader:
     """Looks at all records; the header with the highest timestamp that they have, in ``records`` as well."""
     check_count(header, rules)

@@ -46,6 +46,7 @@ class AlterPartitionManager:
         cluster: ClusterView,
         broker_epoch: Callable[[], int],
         make_channel: Callable[[BrokerAddress, str], BrokerChannel],
+        *,
         on_accepted: OnAccepted,
         on_refused: OnRefused,
     ) -> None:

@@ -49,7 +49,7 @@ def make_socket_server(config: BrokerConfig) -> SocketServer:
         limits.max_per_ip,
         limits.overrides,
         limits.creation_rate,
-        config.inter_broker_listener_name if len(config.listeners) > 1 else None,
+        protected_listener=config.inter_broker_listener_name if len(config.listeners) > 1 else None,
     )
     return SocketServer(
         config.listeners,
@@ -116,8 +116,8 @@ def make_log_manager(
         topic_config,
         scheduler,
         clock,
-        config.int("num.recovery.threads.per.data.dir"),
-        settings,
+        recovery_threads=config.int("num.recovery.threads.per.data.dir"),
+        settings=settings,
     )
 
 
@@ -130,7 +130,7 @@ def make_fetch_sessions(
         clock,
         metrics,
         replicas.news_board,
-        max(1, min(LOOK_AT_ALL_MS, config().int("replica.lag.time.max.ms") // 10)),
+        look_at_all_ms=max(1, min(LOOK_AT_ALL_MS, config().int("replica.lag.time.max.ms") // 10)),
     )
 
 

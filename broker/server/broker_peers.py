@@ -96,6 +96,7 @@ class BrokerPeers:
         listener: str = "",
         registered: Callable[[], Iterable[Speaker]] = tuple,
         clock: Clock | None = None,
+        *,
         resolve: Callable[[str], Iterable[str]] = addresses_of,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:

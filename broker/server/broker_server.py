@@ -24,7 +24,6 @@ from broker.config.log_config import LogConfig
 from broker.config.problems import ConfigError
 from broker.controller.controller import KafkaController
 from broker.controller.topic_admin import TopicAdmin
-from broker.log import metrics as log_metrics
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.loading.load_progress import LoadProgress
 from broker.metrics.registry import Metrics
@@ -256,14 +255,14 @@ class BrokerServer:
         replication = self.replication = ReplicationService(
             self.config,
             self.broker_id,
-            self._membership.broker_epoch,
-            self.log_manager,
-            self.metadata_cache,
-            self.timer,
-            self._clock,
-            leadership_listener(lambda: self.group_coordinator),
-            self.store,
-            self._sockets.invite,
+            broker_epoch=self._membership.broker_epoch,
+            log_manager=self.log_manager,
+            cache=self.metadata_cache,
+            timer=self.timer,
+            clock=self._clock,
+            listener=leadership_listener(lambda: self.group_coordinator),
+            store=self.store,
+            invite=self._sockets.invite,
         )
         self.replica_manager = replication.replica_manager
         steps.undo_by("ReplicaManager", replication.shutdown)
@@ -275,9 +274,9 @@ class BrokerServer:
             self.broker_id,
             self.store,
             self._make_channel,
-            self._clock,
-            self.keeper.set_controller,
-            self.metrics,
+            clock=self._clock,
+            on_state=self.keeper.set_controller,
+            metrics=self.metrics,
         )
         steps.undo_by("KafkaController", self.controller.shutdown)
         self.controller.startup()
@@ -293,10 +292,10 @@ class BrokerServer:
             self.broker_id,
             self.replica_manager,
             self.metadata_cache,
-            self.timer,
-            scheduler,
-            self._clock,
-            self.metrics,
+            timer=self.timer,
+            scheduler=scheduler,
+            clock=self._clock,
+            metrics=self.metrics,
         )
         self.group_coordinator.startup()
         steps.undo_by("GroupCoordinator", self.group_coordinator.shutdown)
@@ -375,7 +374,12 @@ class BrokerServer:
 
     def _register(self, steps: StartupSteps, cancel: threading.Event) -> None:
         healthcheck = self._membership.make_healthcheck(
-            self.config, self.broker_id, self._advertised(), self.store, self._on_registered, cancel
+            self.config,
+            self.broker_id,
+            self._advertised(),
+            self.store,
+            on_registered=self._on_registered,
+            cancel=cancel,
         )
         steps.undo_by("Healthcheck", healthcheck.shutdown)
         healthcheck.startup()
@@ -383,11 +387,7 @@ class BrokerServer:
 
     def _register_stats(self) -> None:
         """Kafka's registerStats, the last step: each package tells its own."""
-        replicas = self.replica_manager
         network_metrics.register_metrics(self.metrics, self._sockets)
-        log_metrics.register_metrics(
-            self.metrics, self.log_manager, lambda: [partition.log for partition in replicas.partitions()]
-        )
         self.replication.register_metrics(self.metrics)
         zookeeper_metrics.register_metrics(
             self.metrics, self.store.store, self.config.int("zookeeper.session.timeout.ms")
@@ -484,15 +484,15 @@ class BrokerServer:
             loading = self._load_progress
             return {**basic, **NOT_RUNNING, "loading": None if loading is None else loading._asdict()}
         running = running_status(
-            self.cluster_id,
-            self.controller,
-            self._membership.broker_epoch(),
-            self._listener_texts(),
-            steps,
-            self.store,
-            self.metadata_cache,
-            self.replica_manager,
-            self.log_manager,
+            cluster_id=self.cluster_id,
+            controller=self.controller,
+            broker_epoch=self._membership.broker_epoch(),
+            listeners=self._listener_texts(),
+            steps=steps,
+            store=self.store,
+            cache=self.metadata_cache,
+            replicas=self.replica_manager,
+            logs=self.log_manager,
         )
         return {**basic, **running, "loading": None}
 

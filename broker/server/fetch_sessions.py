@@ -158,6 +158,7 @@ class FetchSessionCache:
         clock: Clock,
         metrics: Metrics,
         board: NewsBoard | None = None,
+        *,
         look_at_all_ms: int = LOOK_AT_ALL_MS,
         most_partitions: int = _MOST_PARTITIONS,
     ) -> None:

@@ -22,6 +22,7 @@ def make_group_coordinator(
     broker_id: int,
     replicas: ReplicaManager,
     cache: MetadataCache,
+    *,
     timer: Timer,
     scheduler: KafkaScheduler,
     clock: Clock,
@@ -38,10 +39,10 @@ def make_group_coordinator(
         replicas.append_records,
         log_of,
         lambda: cache.partition_count(GROUP_METADATA_TOPIC),
-        timer,
-        scheduler,
-        clock,
-        metrics,
+        timer=timer,
+        scheduler=scheduler,
+        clock=clock,
+        metrics=metrics,
     )
 
 

@@ -6,17 +6,18 @@ from collections.abc import Callable
 from functools import partial
 
 from broker.config.broker_config import BrokerConfig
+from broker.log import metrics as log_metrics
 from broker.log.log_manager import LogManager
 from broker.metrics.registry import Metrics
 from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.errors import Errors
+from broker.replication import metrics as replication_metrics
 from broker.replication.alter_partition_manager import AlterPartitionManager
 from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.fetcher_parts import FetcherParts, Invite
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership, LeadershipListener
-from broker.replication.metrics import register_metrics
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
 from broker.server import assembly
@@ -36,6 +37,7 @@ class ReplicationService:
         self,
         config: BrokerConfig,
         broker_id: int,
+        *,
         broker_epoch: Callable[[], int],
         log_manager: LogManager,
         cache: MetadataCache,
@@ -67,8 +69,8 @@ class ReplicationService:
             cache,
             broker_epoch,
             assembly.make_channel_maker(config),
-            self._on_isr_accepted,
-            self._on_isr_refused,
+            on_accepted=self._on_isr_accepted,
+            on_refused=self._on_isr_refused,
         )
         self.replica_manager = ReplicaManager(
             broker_id,
@@ -92,7 +94,12 @@ class ReplicationService:
         self._follower_quota.limit = config.int("follower.replication.throttled.rate")
 
     def register_metrics(self, metrics: Metrics) -> None:
-        register_metrics(metrics, self.replica_manager, self.fetchers, self._follower_quota)
+        """Those of replication, and of the logs, as far as partitions have them."""
+        replicas = self.replica_manager
+        log_metrics.register_metrics(
+            metrics, replicas.log_manager, lambda: [partition.log for partition in replicas.partitions()]
+        )
+        replication_metrics.register_metrics(metrics, replicas, self.fetchers, self._follower_quota)
 
     def startup(self, scheduler: KafkaScheduler) -> None:
         """Begins the periodic tasks: ISR expiration and the high watermark checkpoint."""

@@ -129,7 +129,13 @@ class OurController:
         self.config = BrokerConfig.from_properties(props)
         self.active: list[bool] = []
         self.controller = KafkaController(
-            self.config, 1, cluster, self.make_channel, SYSTEM_CLOCK, self.active.append, Metrics()
+            self.config,
+            1,
+            cluster,
+            self.make_channel,
+            clock=SYSTEM_CLOCK,
+            on_state=self.active.append,
+            metrics=Metrics(),
         )
         self.admin = TopicAdmin(self.config, cluster)
 

@@ -212,8 +212,8 @@ class ModelBroker:
             self.cache,
             lambda: self.epoch,
             lambda _address, _name: None,  # type: ignore[arg-type, return-value]
-            self._on_isr_accepted,
-            self._on_isr_refused,
+            on_accepted=self._on_isr_accepted,
+            on_refused=self._on_isr_refused,
         )
         self.replicas = ReplicaManager(
             self.broker_id,
@@ -235,7 +235,7 @@ class ModelBroker:
             replica_manager=self.replicas,
             group_coordinator=SimpleNamespace(on_topic_deleted=lambda _topic: None),
             fetch_sessions=FetchSessionCache(
-                lambda: 10, self.clock, Metrics(), self.replicas.news_board, LAG_MS // 10
+                lambda: 10, self.clock, Metrics(), self.replicas.news_board, look_at_all_ms=LAG_MS // 10
             ),
             config=SimpleNamespace(int=lambda _key: 1 << 20),
             submit_for=lambda _request, _work, **_: False,

@@ -186,8 +186,8 @@ class ModelCluster(Traffic):
             self.store,
             claim_controller(self.store, host, self.clock),
             channels,  # type: ignore[arg-type]
-            events,  # type: ignore[arg-type]
-            lambda _clean: None,
+            events=events,  # type: ignore[arg-type]
+            on_elected=lambda _clean: None,
         )
         self.office = Office(host, term, channels, events)
         self.govern(self.office, term.begin)

@@ -51,10 +51,10 @@ class Node:
             broker_id,
             self.cluster,
             brokers.make_channel,
-            SYSTEM_CLOCK,
-            self.active.append,
-            self.metrics,
-            settings,
+            clock=SYSTEM_CLOCK,
+            on_state=self.active.append,
+            metrics=self.metrics,
+            settings=settings,
         )
         self.epoch = -1
 

@@ -214,9 +214,9 @@ class Harness:
             self.appender,
             self.appender.log,
             lambda: self.partitions,
-            self.timer,
-            self.scheduler,
-            self.clock,
+            timer=self.timer,
+            scheduler=self.scheduler,
+            clock=self.clock,
         )
         coordinator.startup()
         return coordinator

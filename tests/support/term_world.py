@@ -163,7 +163,12 @@ class TermWorld:
         self.events = Events()
         settings = replace(self.settings, broker_id=min(self.cluster.brokers()))
         self.term = Term(
-            settings, mortal_cluster, store, Channels(self.brokers), self.events, lambda _clean: None
+            settings,
+            mortal_cluster,
+            store,
+            Channels(self.brokers),
+            events=self.events,
+            on_elected=lambda _clean: None,
         )
         self.term.begin()
         self.events.run()

@@ -53,6 +53,7 @@ class GroupCell:
         self,
         group: Group,
         partition: int,
+        *,
         store: OffsetsLog,
         timer: Timer,
         clock: Clock,

@@ -68,6 +68,7 @@ class GroupCoordinator:
         appender: Appender,
         log_of: Callable[[int], ReadableLog | None],
         partition_count: Callable[[], int | None],
+        *,
         timer: Timer,
         scheduler: KafkaScheduler,
         clock: Clock,
@@ -85,7 +86,9 @@ class GroupCoordinator:
         self._lines = LineBudget(clock_ms, per_second=_LINES_A_SECOND, at_once=_LINES_AT_ONCE)
         self._memory = GroupMemory(self._limits.max_bytes, LineBudget(clock_ms, per_second=1, at_once=1))
         self._registry = GroupRegistry(self.partition_for, self._limits.max_groups)
-        self._ownership = Ownership(self._registry, log_of, self._make_cell, scheduler, clock, self._limits)
+        self._ownership = Ownership(
+            self._registry, log_of, self._make_cell, scheduler=scheduler, clock=clock, limits=self._limits
+        )
         self._active = False
         if metrics is not None:
             register_metrics(metrics, self._registry, self._memory)
@@ -310,12 +313,12 @@ class GroupCoordinator:
         return GroupCell(
             group,
             partition,
-            self._store,
-            self._timer,
-            self._clock,
-            self._limits,
-            self._memory,
-            self._lines,
+            store=self._store,
+            timer=self._timer,
+            clock=self._clock,
+            limits=self._limits,
+            memory=self._memory,
+            lines=self._lines,
         )
 
 

@@ -39,6 +39,7 @@ class Member:
         self,
         member_id: str,
         group_instance_id: str | None,
+        *,
         client_id: str,
         client_host: str,
         rebalance_timeout_ms: int,
@@ -65,11 +66,11 @@ class Member:
         return cls(
             member_id,
             request.group_instance_id,
-            request.client_id,
-            request.client_host,
-            request.rebalance_timeout_ms,
-            request.session_timeout_ms,
-            request.protocols,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=request.protocols,
         )
 
     @classmethod
@@ -77,11 +78,11 @@ class Member:
         member = cls(
             record.member_id,
             record.group_instance_id,
-            record.client_id,
-            record.client_host,
-            record.rebalance_timeout_ms,
-            record.session_timeout_ms,
-            ((protocol or "", record.subscription),),
+            client_id=record.client_id,
+            client_host=record.client_host,
+            rebalance_timeout_ms=record.rebalance_timeout_ms,
+            session_timeout_ms=record.session_timeout_ms,
+            protocols=((protocol or "", record.subscription),),
         )
         member.assignment = record.assignment
         return member

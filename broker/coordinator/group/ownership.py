@@ -34,6 +34,7 @@ class Ownership:
         registry: GroupRegistry,
         log_of: Callable[[int], ReadableLog | None],
         make_cell: Callable[[Group, int], GroupCell],
+        *,
         scheduler: KafkaScheduler,
         clock: Clock,
         limits: GroupLimits,

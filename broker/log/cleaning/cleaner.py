@@ -53,6 +53,7 @@ def clean_log(
     first_dirty_offset: int,
     first_uncleanable_offset: int,
     offsets: OffsetMap,
+    *,
     now_ms: int,
     stopped: Callable[[], bool],
 ) -> CleanerStats:
@@ -70,7 +71,9 @@ def clean_log(
     segments = [segment for segment in log.segments[:-1] if segment.base_offset < first_uncleanable_offset]
     with _undisturbed(log, generation):
         aborted = AbortedRanges([entry for segment in log.segments for entry in _aborts(log, segment)])
-        end_offset = _fill(offsets, segments, first_dirty_offset, first_uncleanable_offset, aborted, stopped)
+        end_offset = _fill(
+            offsets, segments, first_dirty_offset, first_uncleanable_offset, aborted=aborted, stopped=stopped
+        )
     segments = [segment for segment in segments if segment.base_offset < end_offset]
     with log.lock:
         producers = log.producer_state.producers.values()
@@ -160,6 +163,7 @@ def _fill(
     segments: Sequence[Segment],
     first_offset: int,
     end_offset: int,
+    *,
     aborted: AbortedRanges,
     stopped: Callable[[], bool],
 ) -> int:

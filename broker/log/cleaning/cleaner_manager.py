@@ -110,8 +110,8 @@ class LogCleaner:
                 dirty.first_dirty_offset,
                 dirty.first_uncleanable_offset,
                 OffsetMap(self._dedupe_buffer_bytes),
-                self._clock.wall_ms(),
-                self._stopped,
+                now_ms=self._clock.wall_ms(),
+                stopped=self._stopped,
             )
         except CleaningAborted:
             return False

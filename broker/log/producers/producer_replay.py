@@ -48,6 +48,7 @@ def replay(
     segments: Iterable[Segment],
     start_offset: int,
     reindex_from: int,
+    *,
     cancel: threading.Event | None = None,
     without_producers: Collection[int] = (),
 ) -> None:

@@ -50,7 +50,14 @@ def handle(request: Request, message: DescribeConfigsRequest, ctx: ApiContext) -
             if budget.full:  # what comes then is not even read
                 told = Told(_encoded(request, _result(resource, Errors.NONE, None)), 0)
             else:
-                told = _described(request, resource, names, ctx, with_synonyms, with_documentation)
+                told = _described(
+                    request,
+                    resource,
+                    names,
+                    ctx,
+                    with_synonyms=with_synonyms,
+                    with_documentation=with_documentation,
+                )
         except KafkaError as refusal:
             told = Told(_encoded(request, _result(resource, refusal.error_code, refusal.message)), 0)
         element = told.element
@@ -91,6 +98,7 @@ def _described(
     resource: Resource,
     names: Names,
     ctx: ApiContext,
+    *,
     with_synonyms: bool,
     with_documentation: bool,
 ) -> Told:

@@ -65,7 +65,8 @@ class ToldConfigs:
                 self._keep(config, (version, key), known)
         values = {**values, _LAST: ()}
         return Told(
-            codec.encode_element_with(api_key, version, self._name, values, _LAST, known.end), known.number
+            codec.encode_element_with(api_key, version, self._name, values, last=_LAST, end=known.end),
+            known.number,
         )
 
     def _keep(self, config: BrokerConfig, key: Hashable, made: _EncodedConfigs) -> None:

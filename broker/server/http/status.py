@@ -15,6 +15,7 @@ from broker.zookeeper.cluster_store import ClusterStore
 
 
 def running_status(
+    *,
     cluster_id: str,
     controller: KafkaController,
     broker_epoch: int,

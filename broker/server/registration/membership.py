@@ -64,6 +64,7 @@ class Membership:
         broker_id: int,
         endpoints: Sequence[Endpoint],
         store: ClusterStore,
+        *,
         on_registered: Callable[[int], None],
         cancel: threading.Event,
     ) -> Healthcheck:

@@ -36,7 +36,14 @@ def may_stop(options: Options, properties: Mapping[str, str], complain: Complain
         complain(f"broker {asker.own.broker_id} may not stop: {in_words(reasons)}")
         return EXIT_NOT_NOW
 
-    return _in_session(options, properties, complain, ask, "no broker is to be stopped", ZOOKEEPER_MS)
+    return _in_session(
+        options,
+        properties,
+        complain,
+        ask,
+        consequence="no broker is to be stopped",
+        within_ms=ZOOKEEPER_MS,
+    )
 
 
 def await_return(options: Options, properties: Mapping[str, str], complain: Complain) -> int:
@@ -55,7 +62,12 @@ def await_return(options: Options, properties: Mapping[str, str], complain: Comp
     # The broker was stopped already: a ZooKeeper that is away is one more thing to wait for.
     within_ms = max(ZOOKEEPER_MS, int(options.within * 1000))
     return _in_session(
-        options, properties, complain, wait, "whether the broker is back cannot be told", within_ms
+        options,
+        properties,
+        complain,
+        wait,
+        consequence="whether the broker is back cannot be told",
+        within_ms=within_ms,
     )
 
 
@@ -64,6 +76,7 @@ def _in_session(
     properties: Mapping[str, str],
     complain: Complain,
     work: Callable[[Store, Asker], int],
+    *,
     consequence: str,
     within_ms: int,
 ) -> int:

@@ -156,7 +156,7 @@ def go(scenario, model, pace=QUICK, start_s=START_S):
     world = World(model, start_s)
     watch = Watch([Question(tuple(m.name for m in world.members), world.serving, 0.002)])
     planned = Planned(1, scenario, System.LANDLINE, model, len(HOSTS), 1)
-    return run.OneRun(planned, world.members, world, WorldsLauncher(world, model), watch, pace).go()
+    return run.OneRun(planned, world.members, world, WorldsLauncher(world, model), watch, pace=pace).go()
 
 
 @pytest.mark.parametrize("scenario", list(Scenario))

@@ -20,7 +20,15 @@ DIAGRAM = """
 
 
 def member(member_id: str, *protocols: str, instance: str | None = None) -> Member:
-    return Member(member_id, instance, "client", "/host", 10, 10, tuple((p, p.encode()) for p in protocols))
+    return Member(
+        member_id,
+        instance,
+        client_id="client",
+        client_host="/host",
+        rebalance_timeout_ms=10,
+        session_timeout_ms=10,
+        protocols=tuple((p, p.encode()) for p in protocols),
+    )
 
 
 def group_of(*members: Member) -> Group:

@@ -113,7 +113,14 @@ def test_concurrent_members_are_all_answered_and_get_the_assignment_of_their_own
         {"zookeeper.connect": "z:2181", "group.initial.rebalance.delay.ms": "50"}
     )
     coordinator = GroupCoordinator(
-        config, 1, appender, appender.log, lambda: 1, timer, scheduler, SYSTEM_CLOCK
+        config,
+        1,
+        appender,
+        appender.log,
+        lambda: 1,
+        timer=timer,
+        scheduler=scheduler,
+        clock=SYSTEM_CLOCK,
     )
     try:
         coordinator.startup()

@@ -75,7 +75,7 @@ def found_batches(log, offsets) -> list[memoryview | None]:
 
 
 def clean(log) -> None:
-    clean_log(log, 0, log.segments[-1].base_offset, OffsetMap(1 << 20), 10_000, lambda: False)
+    clean_log(log, 0, log.segments[-1].base_offset, OffsetMap(1 << 20), now_ms=10_000, stopped=lambda: False)
 
 
 ORIGINAL = {n: b"v%d" % n * 20 for n in range(BATCHES)}

@@ -56,7 +56,12 @@ def clean(log, *, first_dirty=0, now_ms=10_000, offsets=None):
     log.high_watermark = log.log_end_offset
     end = log.segments[-1].base_offset
     return clean_log(
-        log, first_dirty, end, OffsetMap(BIG_MAP) if offsets is None else offsets, now_ms, lambda: False
+        log,
+        first_dirty,
+        end,
+        OffsetMap(BIG_MAP) if offsets is None else offsets,
+        now_ms=now_ms,
+        stopped=lambda: False,
     )
 
 
@@ -183,7 +188,7 @@ def test_compaction_gives_up_when_the_log_was_truncated_meanwhile(tmp_path):
         return False
 
     with pytest.raises(CleaningAborted):
-        clean_log(log, 0, log.segments[-1].base_offset, OffsetMap(BIG_MAP), 10_000, stopped)
+        clean_log(log, 0, log.segments[-1].base_offset, OffsetMap(BIG_MAP), now_ms=10_000, stopped=stopped)
     assert records_of(log) == before[:-1]
     assert not list((tmp_path / "t-0").glob("*.swap"))
     assert not list((tmp_path / "t-0").glob("*.cleaned"))
@@ -192,7 +197,9 @@ def test_compaction_gives_up_when_the_log_was_truncated_meanwhile(tmp_path):
 def test_compaction_stops_when_the_broker_does(tmp_path):
     log = filled(tmp_path)
     with pytest.raises(CleaningAborted):
-        clean_log(log, 0, log.segments[-1].base_offset, OffsetMap(BIG_MAP), 10_000, lambda: True)
+        clean_log(
+            log, 0, log.segments[-1].base_offset, OffsetMap(BIG_MAP), now_ms=10_000, stopped=lambda: True
+        )
 
 
 @pytest.mark.parametrize("crashed_after", ["cleaned", "swap", "swap_and_some_deleted"])

@@ -224,8 +224,8 @@ def test_a_cleaning_that_ends_as_its_topic_is_made_anew_says_nothing_of_the_new_
     fill(manager.get_or_create(TP, None))
     real = cleaner.clean_log
 
-    def clean_then_delete(*arguments: Any) -> cleaner.CleanerStats:
-        stats = real(*arguments)
+    def clean_then_delete(*arguments: Any, **named: Any) -> cleaner.CleanerStats:
+        stats = real(*arguments, **named)
         made_anew(manager)
         return stats
 

@@ -40,7 +40,7 @@ def test_a_quiet_second_allows_a_seconds_worth_at_once() -> None:
 def test_no_rate_and_the_brokers_own_listener_never_wait() -> None:
     clock = ManualTime(100.0)
     assert ConnectionQuotas(100, 100, {}, clock_s=clock).pause_s("CLIENT") == 0
-    quotas = ConnectionQuotas(100, 100, {}, 0, "BROKER", clock)
+    quotas = ConnectionQuotas(100, 100, {}, 0, protected_listener="BROKER", clock_s=clock)
     assert quotas.pause_s("CLIENT") == 0  # the one that is always allowed
     assert quotas.pause_s("CLIENT") == 1
     assert quotas.pause_s("BROKER") == 0

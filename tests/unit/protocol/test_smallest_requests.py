@@ -19,7 +19,7 @@ OF_CLIENTS = [pair for pair in ALL_VERSIONS if pair[0] not in FOR_BROKERS]
 def test_every_array_takes_as_many_elements_as_are_asked_for(pair, count) -> None:
     key, version = pair
     for path in array_paths(key, version):
-        data = body(key, version, path, count, {})
+        data = body(key, version, path, count, given={})
         decoded = codec.decode(key, version, "request", data)
         for name in path[:-1]:
             (decoded,) = getattr(decoded, name)
@@ -43,8 +43,8 @@ def test_fields_on_the_way_and_of_the_elements_are_as_given() -> None:
         9,
         ("topics", "partitions"),
         2,
-        given,
-        {"partition_index": 7, "name": "not here"},
+        given=given,
+        element={"partition_index": 7, "name": "not here"},
     )
     decoded = codec.decode(ApiKey.OFFSET_COMMIT, 9, "request", data)
     assert (decoded.group_id, decoded.topics[0].name) == ("g", "topic")
@@ -69,9 +69,11 @@ def test_distinct_elements_differ_and_are_otherwise_alike(pair) -> None:
         name = named_by(key, version, path)
         if name is None:
             with pytest.raises(ValueError, match="have no names"):
-                body(key, version, path, 2, {}, distinct=True)
+                body(key, version, path, 2, given={}, distinct=True)
             continue
-        decoded = codec.decode(key, version, "request", body(key, version, path, 300, {}, distinct=True))
+        decoded = codec.decode(
+            key, version, "request", body(key, version, path, 300, given={}, distinct=True)
+        )
         for step in path[:-1]:
             (decoded,) = getattr(decoded, step)
         elements = getattr(decoded, path[-1])

@@ -48,7 +48,7 @@ class Pauses:
 
 def peers(cluster, trust=Trust.REGISTERED, clock=None):
     clock = clock or ManualClock()
-    return BrokerPeers(trust, "BROKER", cluster, clock, cluster.resolve, Pauses(clock))
+    return BrokerPeers(trust, "BROKER", cluster, clock, resolve=cluster.resolve, pause=Pauses(clock))
 
 
 def connection(address, listener="CLIENT"):

@@ -61,7 +61,12 @@ class Cluster:
         self.reads = 0
         self.fails = False
         self.peers = BrokerPeers(
-            Trust.REGISTERED, "BROKER", self._registered, self.clock, lambda host: [host], lambda _s: None
+            Trust.REGISTERED,
+            "BROKER",
+            self._registered,
+            self.clock,
+            resolve=lambda host: [host],
+            pause=lambda _s: None,
         )
         self.apis = Apis(self)  # type: ignore[arg-type]
 
