@@ -18,6 +18,18 @@ from typing import NamedTuple
 from broker.cluster.replica import UNKNOWN_OFFSET, FollowerState
 from broker.protocol.errors import Errors, KafkaError
 
+# A refusal that says that this leader is behind: the change stays pending until the controller's LeaderAndIsr comes.
+WAIT_FOR_CONTROLLER = frozenset(
+    {
+        Errors.FENCED_LEADER_EPOCH,
+        Errors.INVALID_UPDATE_VERSION,
+        Errors.UNKNOWN_TOPIC_OR_PARTITION,
+        Errors.UNKNOWN_TOPIC_ID,
+        Errors.INVALID_REQUEST,
+        Errors.NEW_LEADER_ELECTED,
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class IsrState:

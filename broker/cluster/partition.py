@@ -1,23 +1,16 @@
-"""One partition on this broker: leader or follower, its ISR and high watermark. Kafka's ``Partition``.
-
-Invariant: the high watermark never passes a record that some member of the maximal ISR lacks (``isr.py``), so a
-record acknowledged with acks=all survives whichever member leads next.
-
-Every public method may be called from any thread; the partition's lock is the owner of its state, and no callback and
-no purgatory is called with it held. Methods return what has become true, and the ReplicaManager tells whoever waits.
-"""
+"""One partition on this broker: leader or follower, its ISR and high watermark."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
 
 import structlog
 
 from broker.cluster import isr as isr_rule
 from broker.cluster.isr import IsrState, NotEnoughReplicasError, Shortage
 from broker.cluster.replica import FollowerState
+from broker.cluster.results import Appended, Awaited, FollowerRead
 from broker.log.log import AppendInfo, AppendOrigin, Log, LogRead
 from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.control_messages import PartitionRole
@@ -27,39 +20,23 @@ from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
-
-
-class Awaited(NamedTuple):
-    """What must be committed for an append to be acknowledged: all below ``offset``, while this broker leads without
-    a break. After a break the records may have been truncated, though others now stand at their offsets.
-    """
-
-    offset: int
-    term: int
-
-
-class Appended(NamedTuple):
-    """An append as leader; ``hw_advanced`` tells whoever waits. ``is_committed``: nothing of it is awaited any more."""
-
-    info: AppendInfo
-    hw_advanced: bool
-    awaited: Awaited
-    is_committed: bool
-
-
-class FollowerRead(NamedTuple):
-    """What a follower's fetch gives: records, or where the logs diverge; ``hw_advanced`` tells whoever waits."""
-
-    read: LogRead | None
-    diverging: tuple[int, int] | None
-    high_watermark: int
-    log_start_offset: int
-    hw_advanced: bool
-    isr_change: IsrChange | None
+# (epoch, its first offset), the oldest first.
+LeaderEpochs = tuple[tuple[int, int], ...]
 
 
 class Partition:
-    """``alive`` says whether a broker is alive and not shutting down: such a one may not join the ISR."""
+    """One partition on this broker, leader or follower. Kafka's ``Partition``.
+
+    Invariant: the high watermark never passes a record that some member of the maximal ISR lacks (``isr.py``), so a
+    record acknowledged with acks=all survives whichever member leads next.
+
+    Owner: the lock, which is taken here alone. Nobody else writes an attribute. Each is replaced, not changed (but
+    :attr:`followers`), so that who reads one without the lock sees what was true together. Every public method may be
+    called from any thread; no callback and no purgatory is called with the lock held. Methods return what has become
+    true, and the ReplicaManager tells whoever waits.
+
+    ``alive`` says whether a broker is alive and not shutting down: no other may join the ISR.
+    """
 
     def __init__(
         self,
@@ -71,38 +48,43 @@ class Partition:
         clock: Clock,
         alive: Callable[[int], bool],
     ) -> None:
+        #: Its name.
         self.topic_partition = topic_partition
+        #: Its records here, with their high watermark; the same for as long as the partition is.
         self.log = log
+        #: Its topic's id; None until the log's files or the controller have said it.
         self.topic_id = log.topic_id
-        self.leader_id = NO_LEADER
-        self.leader_epoch = NO_EPOCH
-        self.partition_epoch = NO_EPOCH
-        self.controller_epoch = NO_EPOCH
-        self.replicas: tuple[int, ...] = ()
-        self.adding_replicas: tuple[int, ...] = ()
-        self.removing_replicas: tuple[int, ...] = ()
-        self.isr = IsrState(frozenset())
-        self.followers: dict[int, FollowerState] = {}
+        #: Its role, as the controller told it last.
+        self.state = PartitionRole(topic_partition, None, NO_EPOCH, NO_LEADER, NO_EPOCH, (), NO_EPOCH, ())
+        #: Whether this broker leads: ``state`` says so, and it was not told to stop since.
         self.is_leader = False
-        self._term = 0  # counts how often this broker began to lead
+        #: Who is in sync, and the change that is under way; of a leader alone, nobody for a follower.
+        self.isr = IsrState(frozenset())
+        #: How far each other replica has fetched, by broker id; of a leader alone.
+        self.followers: dict[int, FollowerState] = {}
+        #: Counts how often this broker began to lead.
+        self._term = 0
+        #: Where the log ended when this broker began to lead in the present epoch.
         self._leader_epoch_start = 0
         self._broker_id = broker_id
         self._max_lag_ms = max_lag_ms
         self._clock = clock
         self._alive = alive
-        self.lock = threading.RLock()  # lock order 40
+        self._lock = threading.RLock()  # lock order 40
 
     def __repr__(self) -> str:
-        role = "leader" if self.is_leader else f"follower of {self.leader_id}"
-        return f"<Partition {self.topic_partition} {role}, epoch {self.leader_epoch}, isr {sorted(self.isr.committed)}>"
+        state = self.state
+        role = "leader" if self.is_leader else f"follower of {state.leader}"
+        isr = sorted(self.isr.committed)
+        return f"<Partition {self.topic_partition} {role}, epoch {state.leader_epoch}, isr {isr}>"
 
     # -- becoming leader or follower ---------------------------------------------------------------------------------
 
     def make_leader(self, state: PartitionRole) -> bool:
         """Begins or continues a term as leader; True when it was not leader before."""
-        with self.lock:
+        with self._lock:
             was_leader = self.is_leader
-            new_epoch = not was_leader or state.leader_epoch > self.leader_epoch
+            new_epoch = not was_leader or state.leader_epoch > self.state.leader_epoch
             now_ms = self._clock.monotonic_ms()
             self._take(state)
             self.isr = IsrState(frozenset(state.isr))
@@ -129,9 +111,10 @@ class Partition:
 
     def make_follower(self, state: PartitionRole) -> bool:
         """Begins or continues to follow; True when leader or epoch changed and the fetcher must start anew."""
-        with self.lock:
+        with self._lock:
+            before = self.state
             changed = (
-                self.is_leader or state.leader != self.leader_id or state.leader_epoch > self.leader_epoch
+                self.is_leader or state.leader != before.leader or state.leader_epoch > before.leader_epoch
             )
             self._take(state)
             self.isr = IsrState(frozenset())
@@ -140,15 +123,14 @@ class Partition:
             return changed
 
     def _take(self, state: PartitionRole) -> None:
-        self.leader_id = state.leader
-        self.leader_epoch = state.leader_epoch
-        self.partition_epoch = state.partition_epoch
-        self.controller_epoch = state.controller_epoch
-        self.replicas = state.replicas
-        self.adding_replicas = state.adding_replicas
-        self.removing_replicas = state.removing_replicas
-        if self.topic_id is None and state.topic_id is not None:
+        self.state = state
+        if self.topic_id is None:
             self.topic_id = state.topic_id
+
+    def step_down(self) -> None:
+        """Leads no more, though no other role was told: the replica is stopped, or the partition given up."""
+        with self._lock:
+            self.is_leader = False
 
     # -- appending ---------------------------------------------------------------------------------------------------
 
@@ -164,12 +146,12 @@ class Partition:
         if not leads:
             raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
         checked = self.log.appender.check(records, origin)
-        with self.lock:
+        with self._lock:
             if not self.is_leader:
                 raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
             if required_acks == -1 and (shortage := self.shortage()) is not None:
                 raise NotEnoughReplicasError(self.topic_partition, shortage)
-            info = self.log.appender.append_checked(checked, self.leader_epoch)
+            info = self.log.appender.append_checked(checked, self.state.leader_epoch)
             advanced = self._advance_high_watermark(self._clock.monotonic_ms())
             end = info.last_offset + 1
             return Appended(info, advanced, Awaited(end, self._term), self.log.offsets.high_watermark >= end)
@@ -184,11 +166,11 @@ class Partition:
         records' checksums.
         """
         leads = self.is_leader  # also without the lock: see append_as_leader
-        if leads or leader_epoch != self.leader_epoch:
+        if leads or leader_epoch != self.state.leader_epoch:
             return None
         checked = self.log.appender.check_fetched(records) if records else None
-        with self.lock:
-            if self.is_leader or leader_epoch != self.leader_epoch:
+        with self._lock:
+            if self.is_leader or leader_epoch != self.state.leader_epoch:
                 return None
             info = None if checked is None else self.log.appender.append_fetched(checked, leader_epoch)
             offsets = self.log.offsets
@@ -201,24 +183,83 @@ class Partition:
             self.advance_high_watermark()  # it may lead by now, and have waited for this sync
         return info
 
+    def truncate_as_follower(
+        self, leader_epoch: int, diverging: tuple[int, int], offset_of: Callable[[Log, int, int], int]
+    ) -> None:
+        """Truncates where this log parts from the leader's, unless this broker's view of the partition has changed
+        since the fetch by ``leader_epoch`` began. ``offset_of`` finds the place, of the ``diverging`` epoch and its end
+        at the leader; it is asked with the lock held, so that nothing is appended before the cut.
+        """
+        with self._lock:
+            if self.is_leader or leader_epoch != self.state.leader_epoch:
+                return
+            log = self.log
+            before, offset = log.log_end_offset, offset_of(log, *diverging)
+            _log.info(
+                "follower_truncates",
+                partition=str(self.topic_partition),
+                before=before,
+                after=offset,
+                high_watermark=log.high_watermark,
+                leader_epoch=diverging[0],
+            )
+            log.truncate_to(offset)
+
+    def reset_as_follower(
+        self,
+        leader_epoch: int,
+        leader_start: int,
+        leader_end: int,
+        epochs: LeaderEpochs,
+        *,
+        last_unknown: bool,
+    ) -> bool:
+        """Has the log end where the leader's goes on: it ended past ``leader_end``, or before ``leader_start``. Or the
+        leader does not know the last of ``epochs``, those that stood here when it was asked: then those records go.
+
+        False when there was nothing to be done: to ask the same at once would get the same answer.
+        """
+        with self._lock:
+            if self.is_leader or leader_epoch != self.state.leader_epoch:
+                return True
+            log = self.log
+            before = log.log_end_offset
+            if leader_end < before:
+                log.truncate_to(leader_end)
+            elif leader_start > before:
+                log.truncate_fully_and_start_at(leader_start)
+            elif last_unknown and log.leader_epochs.entries == epochs:
+                log.truncate_to(epochs[-1][1])
+            _log.warning(
+                "follower_offset_reset",
+                partition=str(self.topic_partition),
+                before=before,
+                after=log.log_end_offset,
+                leader_log_start=leader_start,
+                leader_log_end=leader_end,
+                epoch_unknown_to_leader=epochs[-1][0] if last_unknown else None,
+            )
+            return (log.log_end_offset, log.leader_epochs.entries) != (before, epochs)
+
     def effective_min_isr(self) -> int:
         """min.insync.replicas, but no more than there are replicas."""
-        return min(self.log.config.min_insync_replicas, max(len(self.replicas), 1))
+        return min(self.log.config.min_insync_replicas, max(len(self.state.replicas), 1))
 
     def shortage(self) -> Shortage | None:
         """What the ISR lacks for acks=all; None when it lacks nothing."""
         required = self.effective_min_isr()
         isr = self.isr.committed
-        return Shortage(self.replicas, tuple(sorted(isr)), required) if len(isr) < required else None
+        return Shortage(self.state.replicas, tuple(sorted(isr)), required) if len(isr) < required else None
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raises NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320)."""
         if current_leader_epoch >= 0:
-            if current_leader_epoch < self.leader_epoch:
+            leader_epoch = self.state.leader_epoch
+            if current_leader_epoch < leader_epoch:
                 raise KafkaError(Errors.FENCED_LEADER_EPOCH)
-            if current_leader_epoch > self.leader_epoch:
+            if current_leader_epoch > leader_epoch:
                 raise KafkaError(Errors.UNKNOWN_LEADER_EPOCH)
         if not self.is_leader:
             raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
@@ -269,7 +310,7 @@ class Partition:
         range, or UNKNOWN_LEADER_EPOCH for a broker that is no replica here (its metadata is ahead of ours).
         """
         self.require_leader(current_leader_epoch)  # also without the lock: see append_as_leader
-        with self.lock:
+        with self._lock:
             self.require_leader(current_leader_epoch)
             follower = self.followers.get(broker_id)
             if follower is None:
@@ -296,7 +337,7 @@ class Partition:
         leads = self.is_leader  # also without the lock: see append_as_leader
         if not leads:
             return Errors.NOT_LEADER_OR_FOLLOWER
-        with self.lock:
+        with self._lock:
             if not self.is_leader or awaited.term != self._term:
                 return Errors.NOT_LEADER_OR_FOLLOWER
             if self.log.offsets.high_watermark < awaited.offset:
@@ -311,7 +352,8 @@ class Partition:
 
     @property
     def is_under_replicated(self) -> bool:
-        return self.is_leader and len(self.isr.certain) < len(self.replicas) - len(self.adding_replicas)
+        state = self.state
+        return self.is_leader and len(self.isr.certain) < len(state.replicas) - len(state.adding_replicas)
 
     @property
     def is_under_min_isr(self) -> bool:
@@ -323,7 +365,8 @@ class Partition:
 
     @property
     def is_being_reassigned(self) -> bool:
-        return self.is_leader and bool(self.adding_replicas or self.removing_replicas)
+        state = self.state
+        return self.is_leader and bool(state.adding_replicas or state.removing_replicas)
 
     def maybe_shrink_isr(self) -> IsrChange | None:
         """The change that drops members which fell behind or are no replicas any more, if there are any and no change
@@ -332,7 +375,7 @@ class Partition:
         leads = self.is_leader  # also without the lock: a truncating follower holds it long
         if not leads:
             return None
-        with self.lock:
+        with self._lock:
             if not self.is_leader or self.isr.is_pending:
                 return None
             late = isr_rule.out_of_sync_replicas(
@@ -374,21 +417,23 @@ class Partition:
         self.isr = self.isr.propose(isr)
         members = tuple(sorted(isr))
         epochs = tuple(self.followers[m].broker_epoch if m in self.followers else NO_EPOCH for m in members)
+        state = self.state
         return IsrChange(
-            self.topic_partition, self.topic_id, self.leader_epoch, self.partition_epoch, members, epochs
+            self.topic_partition, self.topic_id, state.leader_epoch, state.partition_epoch, members, epochs
         )
 
     def on_isr_changed(
         self, change: IsrChange, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
     ) -> bool:
         """The controller accepted; True when the high watermark advanced."""
-        with self.lock:
-            if not self._is_current(change) or leader_epoch != self.leader_epoch:
+        with self._lock:
+            state = self.state
+            if not self._is_current(change) or leader_epoch != state.leader_epoch:
                 return False
-            if partition_epoch < self.partition_epoch:
+            if partition_epoch < state.partition_epoch:
                 return False
             self.isr = IsrState(frozenset(isr))
-            self.partition_epoch = partition_epoch
+            self.state = state._replace(isr=isr, partition_epoch=partition_epoch)
             return self._advance_high_watermark(self._clock.monotonic_ms())
 
     def on_isr_change_refused(self, change: IsrChange, error: Errors) -> bool:
@@ -397,19 +442,20 @@ class Partition:
         INELIGIBLE_REPLICA and OPERATION_NOT_ATTEMPTED go back to the committed ISR; errors that say this leader is
         behind leave the change pending until the controller's LeaderAndIsr comes.
         """
-        with self.lock:
+        with self._lock:
             if not self._is_current(change):
                 return False
             if error in (Errors.INELIGIBLE_REPLICA, Errors.OPERATION_NOT_ATTEMPTED):
                 self.isr = self.isr.rolled_back()
                 return False
-            return error not in _WAIT_FOR_CONTROLLER
+            return error not in isr_rule.WAIT_FOR_CONTROLLER
 
     def _is_current(self, change: IsrChange) -> bool:
+        state = self.state
         return (
             self.is_leader
-            and self.leader_epoch == change.leader_epoch
-            and self.partition_epoch == change.partition_epoch
+            and state.leader_epoch == change.leader_epoch
+            and state.partition_epoch == change.partition_epoch
             and self.isr.proposed == frozenset(change.isr)
         )
 
@@ -418,7 +464,7 @@ class Partition:
         leads = self.is_leader  # also without the lock: see maybe_shrink_isr
         if not leads:
             return False
-        with self.lock:
+        with self._lock:
             return self.is_leader and self._advance_high_watermark(self._clock.monotonic_ms())
 
     def _advance_high_watermark(self, now_ms: int) -> bool:
@@ -438,15 +484,3 @@ class Partition:
             return False
         log.offsets.mark(mark)
         return True
-
-
-_WAIT_FOR_CONTROLLER = frozenset(
-    {
-        Errors.FENCED_LEADER_EPOCH,
-        Errors.INVALID_UPDATE_VERSION,
-        Errors.UNKNOWN_TOPIC_OR_PARTITION,
-        Errors.UNKNOWN_TOPIC_ID,
-        Errors.INVALID_REQUEST,
-        Errors.NEW_LEADER_ELECTED,
-    }
-)

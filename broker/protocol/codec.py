@@ -316,9 +316,10 @@ def _builder(entity_type: Any) -> Callable[[Fields], Any]:
                 built[name] = convert(values[name])
         if len(built) != len(values) and not known.issuperset(values):
             known.update(_of_other_versions(entity_type, values.keys() - known))
-        for name, zero in zeroes:
-            if name not in built:
-                built[name] = zero
+        if len(built) != len(plan):
+            for name, zero in zeroes:
+                if name not in built:
+                    built[name] = zero
         return entity_type(**built)
 
     return build

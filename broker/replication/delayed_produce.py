@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker.cluster.partition import Awaited, Partition
+from broker.cluster.partition import Partition
+from broker.cluster.results import Awaited
 from broker.protocol.errors import Errors
 from broker.protocol.produce_messages import PartitionResponse
 from broker.utils.purgatory import DelayedOperation

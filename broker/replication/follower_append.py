@@ -62,7 +62,9 @@ class FollowerAppend:
             elif received.error:
                 self._delay(followed, Errors(received.error))
             elif received.diverging is not None:
-                _truncate(followed, *received.diverging)
+                followed.partition.truncate_as_follower(
+                    followed.leader_epoch, received.diverging, _truncation_offset
+                )
             else:
                 followed.partition.append_as_follower(
                     received.records,
@@ -111,29 +113,11 @@ class FollowerAppend:
         leader_start = self._leader.log_start_offset(followed)
         partition = followed.partition
         epochs = partition.log.leader_epochs.entries
-        in_range = leader_start <= partition.log.log_end_offset <= leader_end
+        in_range = leader_start <= partition.log.offsets.end <= leader_end
         unknown = in_range and bool(epochs) and not self._leader.knows_epoch(followed, epochs[-1][0])
-        with partition.lock:
-            if partition.is_leader or partition.leader_epoch != followed.leader_epoch:
-                return
-            log = partition.log
-            before = log.log_end_offset
-            if leader_end < before:
-                log.truncate_to(leader_end)
-            elif leader_start > before:
-                log.truncate_fully_and_start_at(leader_start)
-            elif unknown and log.leader_epochs.entries == epochs:
-                log.truncate_to(epochs[-1][1])
-            changed = (log.log_end_offset, log.leader_epochs.entries) != (before, epochs)
-            _log.warning(
-                "follower_offset_reset",
-                partition=str(partition.topic_partition),
-                before=before,
-                after=log.log_end_offset,
-                leader_log_start=leader_start,
-                leader_log_end=leader_end,
-                epoch_unknown_to_leader=epochs[-1][0] if unknown else None,
-            )
+        changed = partition.reset_as_follower(
+            followed.leader_epoch, leader_start, leader_end, epochs, last_unknown=unknown
+        )
         if not changed:  # it was out of range a moment ago; to ask again at once could go on for ever
             self._delay(followed, Errors.OFFSET_OUT_OF_RANGE)
 
@@ -157,25 +141,6 @@ def foresee_truncations(response: ReceivedFetch, followed: Mapping[Key, Followed
             offsets[log] = _truncation_offset(log, *received.diverging)
     if len(offsets) > 1:
         lower_recovery_points(offsets)
-
-
-def _truncate(followed: Followed, leader_epoch: int, leader_end_offset: int) -> None:
-    partition = followed.partition
-    with partition.lock:
-        if partition.is_leader or partition.leader_epoch != followed.leader_epoch:
-            return
-        log = partition.log
-        before = log.log_end_offset
-        offset = _truncation_offset(log, leader_epoch, leader_end_offset)
-        _log.info(
-            "follower_truncates",
-            partition=str(partition.topic_partition),
-            before=before,
-            after=offset,
-            high_watermark=log.high_watermark,
-            leader_epoch=leader_epoch,
-        )
-        log.truncate_to(offset)
 
 
 def _truncation_offset(log: Log, leader_epoch: int, leader_end_offset: int) -> int:

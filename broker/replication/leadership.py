@@ -196,7 +196,7 @@ class Leadership:
             return _name_problem(state.topic_partition)
         if state.topic_id and partition.topic_id and state.topic_id != partition.topic_id:
             return Errors.INCONSISTENT_TOPIC_ID
-        if state.leader_epoch <= partition.leader_epoch:
+        if state.leader_epoch <= partition.state.leader_epoch:
             return Errors.STALE_CONTROLLER_EPOCH
         return Errors.NONE
 
@@ -222,7 +222,7 @@ class Leadership:
             partition = self._partition(state)
         except KafkaError as error:
             return self._offline_error(state.topic_partition, error)
-        before = partition.leader_id
+        before = partition.state.leader
         partition.make_leader(state)
         _log.info(
             "partition_led_here",
@@ -309,7 +309,9 @@ class Leadership:
         partition = self._replicas.partition(state.topic_partition)
         if partition is None or state.leader_epoch in (NO_EPOCH, EPOCH_DURING_DELETE):
             return Errors.NONE
-        return Errors.FENCED_LEADER_EPOCH if state.leader_epoch < partition.leader_epoch else Errors.NONE
+        return (
+            Errors.FENCED_LEADER_EPOCH if state.leader_epoch < partition.state.leader_epoch else Errors.NONE
+        )
 
     def _stop_one(self, state: StopState) -> None:
         topic_partition = state.topic_partition
@@ -317,8 +319,7 @@ class Leadership:
             # The log stays and so does what is known of it: the replica only stops to fetch, or to lead.
             partition = self._replicas.partition(topic_partition)
             if partition is not None:
-                with partition.lock:
-                    partition.is_leader = False
+                partition.step_down()
                 self._replicas.wake_all(topic_partition)
             return
         self._delete(topic_partition)

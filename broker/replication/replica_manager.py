@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from broker.cluster.partition import Awaited, Partition
+from broker.cluster.partition import Partition
+from broker.cluster.results import Awaited
 from broker.log.log import AppendOrigin, Log
 from broker.log.log_manager import LogManager
 from broker.protocol.alter_partition_messages import IsrChange
@@ -117,8 +118,7 @@ class ReplicaManager:
         """Drops the partition (not its log) and answers whoever waits on it."""
         partition = self._partitions.pop(topic_partition, None)
         if partition is not None:
-            with partition.lock:
-                partition.is_leader = False
+            partition.step_down()
             self.wake_all(topic_partition)
         return partition
 
@@ -250,8 +250,8 @@ class ReplicaManager:
         leader = None
         if error.error_code is Errors.NOT_LEADER_OR_FOLLOWER:
             partition = self._partitions.get(topic_partition)
-            if partition is not None and partition.leader_id >= 0:
-                leader = (partition.leader_id, partition.leader_epoch)
+            if partition is not None and (state := partition.state).leader >= 0:
+                leader = (state.leader, state.leader_epoch)
         else:
             log_refusal(topic_partition, error, self.traffic)
         record_errors = error.record_errors if isinstance(error, RecordRefusedError) else ()
@@ -406,7 +406,8 @@ class ReplicaManager:
             Errors.NOT_LEADER_OR_FOLLOWER,
             Errors.FENCED_LEADER_EPOCH,
         ):
-            leader = (partition.leader_id, partition.leader_epoch)
+            state = partition.state
+            leader = (state.leader, state.leader_epoch)
         if partition is not None and error.error_code is Errors.OFFSET_OUT_OF_RANGE:
             log = partition.log
             return FetchedPartition(index, error.error_code, log.high_watermark, -1, log.log_start_offset)

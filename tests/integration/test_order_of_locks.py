@@ -72,7 +72,7 @@ HELD = {
     "SharedPage._rendering",
     "RequestHandlerPool._lock",
     "DelayedOperation._lock",
-    "Partition.lock",
+    "Partition._lock",
 }
 
 

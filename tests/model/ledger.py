@@ -56,7 +56,7 @@ class Ledger:
         mark = log.high_watermark
         if mark > len(self.values):
             self.values += broker.values[len(self.values) : mark]
-        term = (broker.life, partition.leader_epoch)
+        term = (broker.life, partition.state.leader_epoch)
         life, epoch, before = self._marks.get(broker.broker_id, (0, -1, 0))
         assert (life, epoch) != term or mark >= before, (
             f"the high watermark of leader {broker.broker_id} went back from {before} to {mark}"

@@ -59,7 +59,7 @@ class Traffic:
         for value in values:
             batch = memoryview(bytearray(build_batch([Record(None, value, (), 1000)])))
             partition = broker.partition
-            epoch = -1 if partition is None else partition.leader_epoch
+            epoch = -1 if partition is None else partition.state.leader_epoch
             counts = acks == -1 and partition is not None and self.ledger.concerns(partition.topic_id)
 
             def answered(

@@ -164,7 +164,7 @@ class PairLoad:
                 mark = place.history.mark()
                 partition = self._pair.brokers[place.leader].replicas.partition(place.name)
                 assert partition is not None
-                with partition.lock:
+                with partition._lock:
                     leads, committed, isr = partition.is_leader, partition.log.high_watermark, partition.isr
                 ends = {
                     broker_id: log.log_end_offset

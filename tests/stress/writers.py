@@ -183,7 +183,7 @@ def truncate(site: Site, place: Place, records: int | None) -> None:
     """Takes the last ``records`` away, all of them when None: the log then begins where it would end."""
     partition = site.held(place)
     log = partition.log
-    with partition.lock:
+    with partition._lock:
         end = log.log_end_offset
         offset = log.log_start_offset if records is None else max(log.log_start_offset, end - records)
         place.history.begin_cut(offset - _MOST_RECORDS)  # a batch that reaches the offset goes as a whole

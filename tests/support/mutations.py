@@ -13,8 +13,9 @@ from typing import Any
 
 from broker.cluster import isr as isr_rule
 from broker.cluster.isr import IsrState
-from broker.cluster.partition import Awaited, Partition
+from broker.cluster.partition import Partition
 from broker.cluster.replica import FollowerState
+from broker.cluster.results import Awaited
 from broker.controller.rules import leader_selector
 from broker.log.log_offsets import LogOffsets
 from broker.protocol.control_messages import PartitionRole

@@ -81,17 +81,17 @@ class FollowerFetch(_Fetch):
 
     def _add_follower(self, topic_partition: TopicPartition) -> int:
         partition = await_leader(self.stage, topic_partition)
-        epoch = partition.leader_epoch
+        epoch = partition.state.leader_epoch
         replicas = (BROKER_ID, _FOLLOWER_ID)
         partition.make_leader(
             PartitionRole(
                 topic_partition,
                 self._topic_id,
-                partition.controller_epoch,
+                partition.state.controller_epoch,
                 BROKER_ID,
                 epoch,
                 replicas,
-                partition.partition_epoch,
+                partition.state.partition_epoch,
                 replicas,
             )
         )

@@ -120,7 +120,7 @@ def _find(partition: Partition, timestamp: int, *, from_replica: bool) -> tuple[
         # A new leader may know less of what is committed than the last one told.
         raise KafkaError(Errors.OFFSET_NOT_AVAILABLE)
     if timestamp == LATEST:
-        return -1, end, partition.leader_epoch
+        return -1, end, partition.state.leader_epoch
     if timestamp == LATEST_TIERED:
         return _NOTHING
     if timestamp < MAX_TIMESTAMP:

@@ -92,7 +92,7 @@ def partition_rows(replicas: ReplicaManager) -> list[Mapping[str, Any]]:
         {
             "topic": partition.topic_partition.topic,
             "partition": partition.topic_partition.partition,
-            "replicas": list(partition.replicas),
+            "replicas": list(partition.state.replicas),
             "isr": sorted(partition.isr.certain),
             "min_insync_replicas": partition.log.config.min_insync_replicas,
         }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from broker.cluster import partition as partition_module
 from broker.cluster.isr import IsrState
-from broker.cluster.partition import Awaited, Partition
+from broker.cluster.partition import Partition
+from broker.cluster.results import Awaited
 from broker.config.log_config import LogConfig
 from broker.log.log_manager import LogManager
 from broker.protocol.control_messages import PartitionRole
@@ -314,3 +317,19 @@ def test_consumers_read_only_what_is_committed(leader: Partition) -> None:
 
 def test_repr_says_role_epoch_and_isr(leader: Partition) -> None:
     assert repr(leader) == "<Partition orders-0 leader, epoch 5, isr [1, 2, 3]>"
+
+
+def test_nobody_else_writes_a_partition() -> None:
+    """Or takes its lock: what is read without it belongs together, for it is written by one class."""
+    root = Path(partition_module.__file__).parents[1]
+    written = [
+        f"{path.relative_to(root)}:{node.lineno}"
+        for path in root.rglob("*.py")
+        if path != Path(partition_module.__file__)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name | ast.Attribute)
+        and (node.value.id if isinstance(node.value, ast.Name) else node.value.attr) == "partition"
+        and (isinstance(node.ctx, ast.Store) or node.attr in {"lock", "_lock"})
+    ]
+    assert written == []

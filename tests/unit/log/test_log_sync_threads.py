@@ -50,7 +50,7 @@ def test_nobody_waits_for_the_disk_of_a_follower_that_syncs(
     partition = partition_of(open_log(tmp_path, LogConfig(flush_messages=1)))
     gate = Gate(monkeypatch, Segment, "sync")
     with gate.held_by(lambda: partition.append_as_follower(fetched(0), 0, 0, 0)):
-        for lock in (partition.lock, partition.log.lock):
+        for lock in (partition._lock, partition.log.lock):
             assert lock.acquire(timeout=0.5)
             lock.release()
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster.partition import Awaited, Partition
+from broker.cluster.partition import Partition
+from broker.cluster.results import Awaited
 from broker.config.log_config import LogConfig
 from broker.log import checkpoints, leader_epochs
 from broker.log.log import lower_recovery_points
@@ -166,7 +167,7 @@ def test_the_checkpoint_of_a_slow_directory_holds_up_no_other(
 
 def test_who_takes_a_follower_for_the_leader_is_told_so_while_it_truncates(tmp_path: Path) -> None:
     partition = partition_of(open_log(tmp_path))
-    with ThreadPoolExecutor(1) as another, partition.lock:  # as while segments are unlinked
+    with ThreadPoolExecutor(1) as another, partition._lock:  # as while segments are unlinked
         append = another.submit(
             partition.append_as_leader, batch(b"a"), required_acks=-1, origin=AppendOrigin.CLIENT
         )
@@ -191,7 +192,7 @@ def test_nobody_waits_while_records_are_compressed_anew(
     partition = partition_of(open_log(tmp_path, LogConfig(compression_type="gzip")), leads=True)
     gate = Gate(monkeypatch, validator, "recompress")
     with gate.held_by(lambda: append_to(partition)):
-        for lock in (partition.lock, partition.log.lock):
+        for lock in (partition._lock, partition.log.lock):
             assert lock.acquire(timeout=WAIT_S)
             lock.release()
     assert partition.log.log_end_offset == 1
@@ -213,7 +214,7 @@ def test_nobody_waits_while_a_followers_records_are_verified(
     partition = partition_of(open_log(tmp_path))
     gate = Gate(monkeypatch, validator, "check_fetched")
     with gate.held_by(lambda: partition.append_as_follower(fetched(0), 0, 0, 0)):
-        for lock in (partition.lock, partition.log.lock):
+        for lock in (partition._lock, partition.log.lock):
             assert lock.acquire(timeout=WAIT_S)
             lock.release()
     assert partition.log.log_end_offset == 1
@@ -244,7 +245,7 @@ def test_a_partition_is_forgotten_only_between_two_appends(tmp_path: Path) -> No
     partition = replicas.get_or_create(TP, lambda: manager.get_or_create(TP, None))
     partition.make_leader(PartitionRole(TP, None, 1, 1, 0, (1,), 0, (1,)))
     forgetting = threading.Thread(target=lambda: replicas.forget(TP), daemon=True)
-    with partition.lock:
+    with partition._lock:
         forgetting.start()
         wait_until(lambda: replicas.partition(TP) is None, WAIT_S)
         partition.append_as_leader(batch(b"a"), required_acks=1, origin=AppendOrigin.CLIENT)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import uuid
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -379,7 +381,7 @@ def test_a_replica_is_not_deleted_on_a_controllers_word_alone(
     broker.present_topic_id = present
     results = broker.leadership.apply(2, [of_new_topic(0, ME), of_new_topic(1, ME)])
     assert set(results.values()) == {Errors.INCONSISTENT_TOPIC_ID}
-    assert broker.replicas.partition(tp(0)).leader_epoch == 7
+    assert broker.replicas.partition(tp(0)).state.leader_epoch == 7
     assert broker.logs.get(tp(0)).log_end_offset == 1
     assert broker.logs.get(tp(1)).topic_id == TOPIC_ID
 
@@ -392,7 +394,7 @@ def test_an_order_that_hangs_on_an_answer_of_the_store_is_carried_out_once_it_co
     with pytest.raises(UntoldError, match="orders: no answer"):
         broker.leadership.apply(2, order)
     assert broker.replicas.partition(other).is_leader
-    assert broker.replicas.partition(tp(0)).leader_epoch == 7
+    assert broker.replicas.partition(tp(0)).state.leader_epoch == 7
     broker.store_fails = False
     assert broker.leadership.apply(2, order)[tp(0)] is Errors.NONE
     assert broker.replicas.partition(tp(0)).topic_id == NEW_TOPIC_ID
@@ -433,6 +435,32 @@ def test_a_broker_that_starts_knows_which_controllers_were_replaced_before(broke
         broker.leadership.apply(4, [state(0, ME, 7, (ME, OTHER))])
     assert broker.logs.get(tp(0)) is not None
     assert broker.leadership.stop(5, [deletion]) == {tp(0): Errors.NONE}
+
+
+def test_who_is_told_of_another_leader_is_told_the_epoch_of_that_leader(broker: Broker) -> None:
+    """Whoever asks, without the partition's lock, at whatever moment of the change."""
+    broker.leadership.apply(1, [state(0, OTHER, 7, (ME, OTHER))])
+    partition = broker.replicas.partition(tp(0))
+    told: set[tuple[int, int] | None] = set()
+
+    def ask() -> None:
+        refused = broker.replicas.append_refused(tp(0), KafkaError(Errors.NOT_LEADER_OR_FOLLOWER))
+        told.add(refused.leader)
+
+    def between_lines(frame: FrameType, _event: str, _arg: object) -> Any:
+        if frame.f_code.co_filename != partition.make_follower.__code__.co_filename:
+            return None
+        ask()
+        return between_lines
+
+    tracing = sys.gettrace()
+    sys.settrace(between_lines)
+    try:
+        partition.make_follower(state(0, THIRD, 8, (ME, THIRD)))
+    finally:
+        sys.settrace(tracing)
+    ask()
+    assert told == {(OTHER, 7), (THIRD, 8)}
 
 
 class SlowCache:
