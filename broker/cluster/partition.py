@@ -299,9 +299,9 @@ class Partition:
         fetch_offset: int,
         log_start_offset: int,
         max_bytes: int,
+        *,
         current_leader_epoch: int,
         last_fetched_epoch: int,
-        *,
         min_one: bool,
     ) -> FollowerRead:
         """Reads up to the log's end and takes the fetch offset for an acknowledgement of all before it.

@@ -356,8 +356,8 @@ class ReplicaManager:
                 entry.fetch_offset,
                 entry.log_start_offset,
                 max_bytes,
-                entry.current_leader_epoch,
-                entry.last_fetched_epoch,
+                current_leader_epoch=entry.current_leader_epoch,
+                last_fetched_epoch=entry.last_fetched_epoch,
                 min_one=min_one,
             )
             if result.isr_change is not None:

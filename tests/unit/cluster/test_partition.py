@@ -76,7 +76,16 @@ def append(partition: Partition, count: int = 1, acks: int = -1) -> Awaited:
 
 
 def fetch(partition: Partition, broker_id: int, offset: int, last_epoch: int = -1, epoch: int = -1):
-    return partition.fetch_as_follower(broker_id, 77, offset, 0, 1 << 20, epoch, last_epoch, min_one=True)
+    return partition.fetch_as_follower(
+        broker_id,
+        77,
+        offset,
+        0,
+        1 << 20,
+        current_leader_epoch=epoch,
+        last_fetched_epoch=last_epoch,
+        min_one=True,
+    )
 
 
 @pytest.fixture
@@ -286,7 +295,9 @@ def test_former_leader_finds_where_its_log_parted(brokers: Brokers) -> None:
     new.make_leader(state(2, 1, (1, 2)))
     append(new, 1, acks=1)
     old.make_follower(state(2, 1, (1, 2)))
-    result = new.fetch_as_follower(1, 77, 7, 0, 1 << 20, 1, 0, min_one=True)
+    result = new.fetch_as_follower(
+        1, 77, 7, 0, 1 << 20, current_leader_epoch=1, last_fetched_epoch=0, min_one=True
+    )
     assert result.diverging == (0, 2)
 
 
