@@ -1,6 +1,6 @@
 """Reading a log that others append to, and cut, meanwhile.
 
-What is found where in a list of segments is :mod:`.reader`'s.
+What is found where in a list of segments is :mod:`.look_ups`'s.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import struct
 
 import structlog
 
-from broker.log import reader
+from broker.log import look_ups
 from broker.log.log_context import LogContext
 from broker.log.log_offsets import LogOffsets
 from broker.log.log_segments import FRESH_MS, Segments
@@ -89,8 +89,8 @@ class LogReader:
         segment, recent = segments.tail
         position, end = recent.get(offset), recent.get(end_offset)
         if position is not None and end is not None:
-            return reader.slice_of(segment, offset, position, end, max_bytes, min_one_batch)
-        return reader.read_scanning(segments.all, offset, end_offset, max_bytes, min_one_batch)
+            return look_ups.slice_of(segment, offset, position, end, max_bytes, min_one_batch)
+        return look_ups.read_scanning(segments.all, offset, end_offset, max_bytes, min_one_batch)
 
     def read_bytes(self, offset: int, max_bytes: int, end_offset: int) -> memoryview:
         """Whole batches from ``offset`` on (at least one when there is any), up to ``end_offset``.
@@ -101,7 +101,7 @@ class LogReader:
         if result.region is None:
             return memoryview(b"")
         with self._context.failing("read"):
-            view = memoryview(reader.read_region(result.region))
+            view = memoryview(look_ups.read_region(result.region))
         whole = sum(header.size_bytes for header in iter_batches(view))
         if not whole:
             raise KafkaError(
@@ -120,7 +120,7 @@ class LogReader:
         if position is not None:
             return segment.base_offset, position
         try:
-            return reader.place_of(self._segments.all, offset)
+            return look_ups.place_of(self._segments.all, offset)
         except (OSError, struct.error, IndexError, DamagedError):
             return None  # a read says what is wrong
 
@@ -134,12 +134,12 @@ class LogReader:
             region.position >= position
             and region.file is segments.active.file
             and 0 <= self._context.clock.wall_ms() - since_ms < 2 * FRESH_MS
-        ) or reader.is_cached(region)
+        ) or look_ups.is_cached(region)
 
     def bring_in(self, region: FileRegion) -> None:
         """Waits until ``region`` is in the page cache. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
         with self._context.failing("read"):
-            reader.bring_in(region)
+            look_ups.bring_in(region)
 
     # -- searches ----------------------------------------------------------------------------------
 
@@ -168,9 +168,9 @@ class LogReader:
         """Takes the lock for looks into the indexes alone: records are searched without it."""
         segments = self._segments.all
         if timestamp == MAX_TIMESTAMP:
-            return reader.offset_of_max_timestamp(segments, self._context.lock)
-        return reader.offset_for_timestamp(segments, timestamp, self._offsets.start, self._context.lock)
+            return look_ups.offset_of_max_timestamp(segments, self._context.lock)
+        return look_ups.offset_for_timestamp(segments, timestamp, self._offsets.start, self._context.lock)
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in the range, by first offset."""
-        return reader.aborted_transactions(self._segments.all, first_offset, end_offset)
+        return look_ups.aborted_transactions(self._segments.all, first_offset, end_offset)

@@ -1,7 +1,7 @@
 """The segments of a log as one thing: which they are, which is written to, how they come, change places and go.
 
 Knows nothing of epochs, producers or the high watermark. What of them is durable is :mod:`.durability`'s; look-ups in
-a list of segments are :mod:`.reader`'s.
+a list of segments are :mod:`.look_ups`'s.
 """
 
 from __future__ import annotations

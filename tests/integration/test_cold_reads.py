@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from broker.log.reader import is_cached
+from broker.log.look_ups import is_cached
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch
 from rig.brokers import HOST

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 
 from broker.log.log import Log
-from broker.log.reader import read_region
+from broker.log.look_ups import read_region
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.produce_messages import PartitionResponse
 from broker.record.batch import Record, read_records

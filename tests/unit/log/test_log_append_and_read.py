@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from broker.config.log_config import LogConfig
-from broker.log import reader as log_reader
+from broker.log import look_ups
 from broker.log.free_space import FreeSpaceFloor, check_free_space
 from broker.log.segments.index_file import IndexFile
 from broker.log.segments.segment import Segment
@@ -239,11 +239,11 @@ def test_what_left_the_page_cache_can_be_brought_in(tmp_path):
     fd = region.file.fileno()
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    if log_reader.is_cached(region):
+    if look_ups.is_cached(region):
         pytest.skip("this file system keeps its pages")
     log.reader.bring_in(region)
     pages = range(region.position, region.position + region.size, 4096)
-    assert all(log_reader.is_cached(FileRegion(region.file, page, 1)) for page in pages)
+    assert all(look_ups.is_cached(FileRegion(region.file, page, 1)) for page in pages)
 
 
 def test_a_region_that_was_cut_off_meanwhile_is_brought_in_as_far_as_it_goes(tmp_path):
@@ -264,7 +264,7 @@ def test_the_kernel_is_not_asked_whether_it_still_has_what_was_just_written(tmp_
     log.append_as_leader(batch(b"old"), 0)
     clock.now_ms += 1_500
     log.append_as_leader(batch(b"new"), 0)
-    monkeypatch.setattr(log_reader, "is_cached", lambda _region: False)
+    monkeypatch.setattr(look_ups, "is_cached", lambda _region: False)
     assert [log.reader.is_cached(read_at(offset)) for offset in (0, 1)] == [False, True]
     clock.now_ms += 2_500
     assert not log.reader.is_cached(read_at(1))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from broker.config.log_config import LogConfig
-from broker.log import reader
+from broker.log import look_ups
 from broker.log.log import Log
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.delayed_fetch import DelayedFetch, FetchEntry, FetchParams
@@ -109,11 +109,11 @@ def test_waiting_costs_no_look_into_the_files(led: Led, monkeypatch) -> None:
     waiters = [Waiter(led, led.log.log_end_offset, WHOLE) for _ in range(50)]
     looks: list[int] = []
 
-    def counted(segments: reader.Segments, offset: int, *_: object) -> None:
+    def counted(segments: look_ups.SegmentList, offset: int, *_: object) -> None:
         looks.append(offset)
 
-    monkeypatch.setattr(reader, "place_of", counted)
-    monkeypatch.setattr(reader, "read_scanning", counted)
+    monkeypatch.setattr(look_ups, "place_of", counted)
+    monkeypatch.setattr(look_ups, "read_scanning", counted)
     for _ in range(20):
         size_of_one(led)
         assert not any(waiter.is_answered() for waiter in waiters)
@@ -136,7 +136,7 @@ def test_records_are_searched_for_a_time_without_the_logs_lock(led: Led, monkeyp
     """A batch may take seconds; whoever appends must not wait for it."""
     led.log.append_as_leader(batch(b"a", b"b", timestamp=5), 0)
     held: list[bool] = []
-    real = reader.records_body
+    real = look_ups.records_body
 
     def counted(*args: object) -> object:
         def try_it() -> None:
@@ -149,7 +149,7 @@ def test_records_are_searched_for_a_time_without_the_logs_lock(led: Led, monkeyp
         thread.join()
         return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(reader, "records_body", counted)
+    monkeypatch.setattr(look_ups, "records_body", counted)
     found = led.log.offset_for_timestamp(5)
     assert found is not None
     assert found.offset == 0
@@ -159,7 +159,7 @@ def test_records_are_searched_for_a_time_without_the_logs_lock(led: Led, monkeyp
 def test_search_for_a_time_ends_with_the_record_that_is_found(led: Led, monkeypatch) -> None:
     led.log.append_as_leader(batch(*[b"v"] * 300, timestamp=5), 0)
     seen = 0
-    real = reader.decode_records
+    real = look_ups.decode_records
 
     def counted(*args: object):
         nonlocal seen
@@ -167,6 +167,6 @@ def test_search_for_a_time_ends_with_the_record_that_is_found(led: Led, monkeypa
             seen += 1
             yield record
 
-    monkeypatch.setattr(reader, "decode_records", counted)
+    monkeypatch.setattr(look_ups, "decode_records", counted)
     assert led.log.offset_for_timestamp(5) is not None
     assert seen == 1
