@@ -71,7 +71,11 @@ def entities_of(api: Api, kind: str) -> dict[str, Entity]:
     for version in range(api.min_version, api.max_version + 1):
         module = importlib.import_module(f"kio.schema.{api.name}.v{version}.{kind}")
         for value in vars(module).values():
-            if dataclasses.is_dataclass(value) and getattr(value, "__module__", "") == module.__name__:
+            if (
+                isinstance(value, type)
+                and dataclasses.is_dataclass(value)
+                and getattr(value, "__module__", "") == module.__name__
+            ):
                 entity = found.setdefault(value.__name__, Entity(value.__name__))
                 entity.of.append(version)
                 for name, hint in typing.get_type_hints(value).items():

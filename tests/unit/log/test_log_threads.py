@@ -172,7 +172,8 @@ def test_who_takes_a_follower_for_the_leader_is_told_so_while_it_truncates(tmp_p
             partition.append_as_leader, batch(b"a"), required_acks=-1, origin=AppendOrigin.CLIENT
         )
         assert refusal_of(append) is Errors.NOT_LEADER_OR_FOLLOWER
-        fetch = another.submit(partition.fetch_as_follower, 2, 1, 0, 0, 1000, 0, -1, min_one=True)
+        epochs = {"current_leader_epoch": 0, "last_fetched_epoch": -1}
+        fetch = another.submit(partition.fetch_as_follower, 2, 1, 0, 0, 1000, **epochs, min_one=True)
         assert refusal_of(fetch) is Errors.NOT_LEADER_OR_FOLLOWER
         reached = another.submit(partition.has_reached, Awaited(1, 0))
         assert reached.result(WAIT_S) is Errors.NOT_LEADER_OR_FOLLOWER
