@@ -37,14 +37,10 @@ OWN = {
 # What the broker itself asks others.
 ASKED = {
     ApiKey.ALLOCATE_PRODUCER_IDS,
-    ApiKey.ALTER_PARTITION,
     ApiKey.CONTROLLED_SHUTDOWN,
     ApiKey.CREATE_TOPICS,
-    ApiKey.LEADER_AND_ISR,
     ApiKey.LIST_OFFSETS,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    ApiKey.STOP_REPLICA,
-    ApiKey.UPDATE_METADATA,
 }
 HEAD = """# {what} by Kafka's field names, all versions in one; of older ones some fields are missing.
 # Written by `make docs` (tools/message_types.py) from kio's schemas. Read by mypy alone.

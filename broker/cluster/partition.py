@@ -78,7 +78,7 @@ class Partition:
         isr = sorted(self.isr.committed)
         return f"<Partition {self.topic_partition} {role}, epoch {state.leader_epoch}, isr {isr}>"
 
-    # -- becoming leader or follower ---------------------------------------------------------------------------------
+    # -- becoming leader or follower
 
     def make_leader(self, state: PartitionRole) -> bool:
         """Begins or continues a term as leader; True when it was not leader before."""
@@ -132,7 +132,7 @@ class Partition:
         with self._lock:
             self.is_leader = False
 
-    # -- appending ---------------------------------------------------------------------------------------------------
+    # -- appending
 
     def append_as_leader(self, records: memoryview, *, required_acks: int, origin: AppendOrigin) -> Appended:
         """Appends; the high watermark advances at once where this is the only replica.
@@ -251,7 +251,7 @@ class Partition:
         isr = self.isr.committed
         return Shortage(self.state.replicas, tuple(sorted(isr)), required) if len(isr) < required else None
 
-    # -- reading -----------------------------------------------------------------------------------------------------
+    # -- reading
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raises NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320)."""
@@ -346,7 +346,7 @@ class Partition:
                 return Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             return Errors.NONE
 
-    # -- the ISR -----------------------------------------------------------------------------------------------------
+    # -- the ISR
 
     # Who asks these, may stop a broker next: a member whose removal is on its way to the controller counts no more.
 

@@ -10,14 +10,14 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
 from broker.config.endpoint import host_port
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import ProtocolError
-from broker.protocol.fields import Fields
+from broker.protocol.fields import Entity, Fields
 from broker.protocol.one_body import OneBody
 from broker.replication.broker_channel import ChannelError
 from broker.replication.cluster_view import BrokerAddress
@@ -31,7 +31,7 @@ CLIENT_ID = "controller"
 class Channel(Protocol):
     """What is used of a :class:`~broker.replication.broker_channel.BrokerChannel`."""
 
-    def request(self, api_key: int, version: int, fields: Fields) -> Any: ...
+    def request(self, api_key: int, version: int, fields: Fields) -> Entity: ...
 
     def close(self) -> None: ...
 
@@ -44,7 +44,7 @@ class _Outgoing:
     api: ApiKey
     version: int
     fields: OneBody
-    on_response: Callable[[Any], None]
+    on_response: Callable[[Entity], None]
 
 
 class ChannelManager:
@@ -84,7 +84,7 @@ class ChannelManager:
         api: ApiKey,
         version: int,
         fields: OneBody,
-        on_response: Callable[[Any], None],
+        on_response: Callable[[Entity], None],
     ) -> None:
         """Enqueues; ``on_response`` gets the decoded response on the sender's thread.
 
@@ -148,7 +148,7 @@ class _Sender:
                 self._wake.wait()
             return None if self._stopped else self._queue.popleft()
 
-    def _send_until_answered(self, outgoing: _Outgoing) -> Any:
+    def _send_until_answered(self, outgoing: _Outgoing) -> Entity | None:
         fields = outgoing.fields.to(self._broker_epoch)
         while not self._stopped:
             try:

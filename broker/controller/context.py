@@ -34,7 +34,7 @@ class ControllerContext:
         self.topics_to_delete: set[str] = set()
         self.deletion_ineligible: set[str] = set()
 
-    # -- brokers --------------------------------------------------------------------------------------------
+    # -- brokers
 
     @property
     def live_ids(self) -> set[int]:
@@ -60,7 +60,7 @@ class ControllerContext:
             if self.is_online(Replica(partition, broker_id), even_shutting_down=even_shutting_down)
         ]
 
-    # -- topics ---------------------------------------------------------------------------------------------
+    # -- topics
 
     def put_topic(self, topic: str, assignment: TopicAssignment) -> list[TopicPartition]:
         """Takes a topic's assignment; returns the partitions that are new."""
@@ -148,7 +148,7 @@ class ControllerContext:
     def is_being_deleted(self, topic: str) -> bool:
         return topic in self.topics_to_delete
 
-    # -- states ---------------------------------------------------------------------------------------------
+    # -- states
 
     def state(self, partition: TopicPartition) -> PartitionState:
         return self.partition_states.get(partition, PartitionState.NON_EXISTENT)
@@ -182,7 +182,7 @@ class ControllerContext:
             if self.replica_state(replica) in states
         ]
 
-    # -- for the metrics: called on any thread, so they look at copies ---------------------------------------
+    # -- for the metrics: called on any thread, so they look at copies
 
     def offline_partitions_count(self) -> int:
         return sum(

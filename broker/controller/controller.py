@@ -89,7 +89,7 @@ class KafkaController:
         self._events = make_events(f"controller-{broker_id}", clock, self._on_event_error)
         self._metrics = ControllerMetrics(metrics, lambda: self._term, lambda: len(self._events))
 
-    # -- any thread -----------------------------------------------------------------------------------------
+    # -- any thread
 
     @property
     def is_active(self) -> bool:
@@ -269,7 +269,7 @@ class KafkaController:
         else:
             put(begin)
 
-    # -- the controller's thread -----------------------------------------------------------------------------
+    # -- the controller's thread
 
     def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:

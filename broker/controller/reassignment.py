@@ -110,7 +110,7 @@ class Reassignments:
             self._partitions.to_online(leaderless, Election.OFFLINE)
         self._finish([p for p in partitions if self._is_complete(p)])
 
-    # -- phase A --------------------------------------------------------------------------------------------
+    # -- phase A
 
     def _bring_in(self, partitions: list[TopicPartition]) -> None:
         """A2 before A1, for it is memory only: so the new replicas are told once, and that they are new."""
@@ -154,7 +154,7 @@ class Reassignments:
                 action="start another of the in-sync replicas",
             )
 
-    # -- phase B --------------------------------------------------------------------------------------------
+    # -- phase B
 
     def _finish(self, partitions: list[TopicPartition]) -> None:
         if not partitions:
@@ -194,7 +194,7 @@ class Reassignments:
             action="it goes on when one is back",
         )
 
-    # -- the topics' znodes ---------------------------------------------------------------------------------
+    # -- the topics' znodes
 
     def _write_znodes(self, changes: Moves) -> set[TopicPartition]:
         """U1 and U2, and B6; returns the partitions whose topic is gone."""

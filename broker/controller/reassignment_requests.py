@@ -150,7 +150,7 @@ class ReassignmentRequests:
         check_move(after, context.leaders.get(partition), context.online_replicas(partition))
         return after
 
-    # -- the znode of old tools -----------------------------------------------------------------------------
+    # -- the znode of old tools
 
     def take_up_znode(self) -> None:
         """Begins what the znode asks for. It stays there until the moves are done, for the tools that look at it."""

@@ -119,7 +119,7 @@ class Term:
     def epoch(self) -> int:
         return self.store.epoch.epoch
 
-    # -- begin and end --------------------------------------------------------------------------------------
+    # -- begin and end
 
     def begin(self) -> None:
         """Watches are set before anything is read; brokers hear the metadata before they hear of their
@@ -168,7 +168,7 @@ class Term:
             partitions=len(context.leaders),
         )
 
-    # -- brokers --------------------------------------------------------------------------------------------
+    # -- brokers
 
     def on_brokers_changed(self) -> None:
         """Brokers that came, went, came back between two looks, or changed their addresses."""
@@ -307,7 +307,7 @@ class Term:
             )
         self.store.delete_log_dir_events(list(events))
 
-    # -- leaders --------------------------------------------------------------------------------------------
+    # -- leaders
 
     def _unclean_topics(self, topics: list[str]) -> set[str]:
         default = "true" if self.settings.unclean_leader_election_enable else "false"
@@ -336,7 +336,7 @@ class Term:
     ) -> None:
         self._responses.receive(broker_id, api, request, response)
 
-    # -- within ---------------------------------------------------------------------------------------------
+    # -- within
 
     def _enqueue(self, key: Hashable, action: Callable[[], None], *, coalesce: bool = False) -> None:
         self._events.put(key, partial(self._unless_ended, action), coalesce=coalesce)

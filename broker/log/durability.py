@@ -85,7 +85,7 @@ class Durability:
     def __repr__(self) -> str:
         return f"<Durability recovery_point={self.recovery_point} sync_wanted={self.sync_wanted}>"
 
-    # -- what is known -----------------------------------------------------------------------------
+    # -- what is known
 
     def note_appended(self, end_offset: int, flush_messages: int) -> None:
         """Notes the sync that ``flush.messages`` asks for by an append that ended at ``end_offset``. Under the log's
@@ -104,7 +104,7 @@ class Durability:
         self._names_changed = True
         self.sync_wanted = min(self.sync_wanted, self._offsets.end)
 
-    # -- flushing ----------------------------------------------------------------------------------
+    # -- flushing
 
     def flush(self, up_to: int | None = None) -> None:
         """Makes all below ``up_to`` (the log's end when None) durable and moves the recovery point there.
@@ -199,7 +199,7 @@ class Durability:
             sync_dir(directory.parent)
             self._dir_is_new = False
 
-    # -- after a roll ------------------------------------------------------------------------------
+    # -- after a roll
 
     def flush_later(self, scheduler: KafkaScheduler, up_to: int) -> None:
         """Has the scheduler sync what a roll has finished: one task for a log however many rolls ask, or those of one

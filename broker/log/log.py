@@ -147,7 +147,7 @@ class Log:
             f"end={offsets.end} segments={self.num_segments}>"
         )
 
-    # -- what it is --------------------------------------------------------------------------------
+    # -- what it is
 
     @property
     def log_start_offset(self) -> int:
@@ -220,7 +220,7 @@ class Log:
                     f"{self.topic_partition} has topic id {self.topic_id} in {self.dir}, not {topic_id}",
                 )
 
-    # -- what is durable ---------------------------------------------------------------------------
+    # -- what is durable
 
     @property
     def recovery_point(self) -> int:
@@ -264,7 +264,7 @@ class Log:
             if self.on_recovery_points_lowered is not None:
                 self.on_recovery_points_lowered({self: offset})
 
-    # -- appending ---------------------------------------------------------------------------------
+    # -- appending
 
     def append_as_leader(
         self, records: memoryview, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
@@ -280,7 +280,7 @@ class Log:
         """As :meth:`LogAppender.roll`."""
         return self.appender.roll()
 
-    # -- reading -----------------------------------------------------------------------------------
+    # -- reading
 
     def read_bytes(self, offset: int, max_bytes: int, *, end_offset: int | None = None) -> memoryview:
         """As :meth:`LogReader.read_bytes`, up to the log's end where no ``end_offset`` is given."""
@@ -314,7 +314,7 @@ class Log:
             unstable = state.first_unstable_offset(offsets.high_watermark)
             return offsets.high_watermark if unstable is None else min(unstable, offsets.high_watermark)
 
-    # -- losing ------------------------------------------------------------------------------------
+    # -- losing
 
     def truncate_to(self, offset: int) -> bool:
         """As :meth:`LogTrimmer.truncate_to`."""
@@ -340,7 +340,7 @@ class Log:
         """As :meth:`LogContext.own_directory`."""
         return self._context.own_directory()
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- the end
 
     def note_as_closed(self) -> None:
         """The files were closed cleanly and have just been opened: closing them again has nothing to do."""

@@ -85,7 +85,7 @@ class LogAppender:
         #: What it asks of appended batches.
         self.rules = rules_of(config)
 
-    # -- as leader ---------------------------------------------------------------------------------
+    # -- as leader
 
     def needs_recompression(self, records: memoryview) -> bool:
         """Whether appending ``records`` means work on the records themselves: for a handler thread, not
@@ -187,7 +187,7 @@ class LogAppender:
             self._epochs.epoch_for_offset(known.last_offset),
         )
 
-    # -- as follower -------------------------------------------------------------------------------
+    # -- as follower
 
     def append_as_follower(self, records: memoryview, leader_epoch: int = INT32_MAX) -> AppendInfo:
         """Appends what a leader of ``leader_epoch`` sent, as it is, up to the first batch that is incomplete or wrong.
@@ -257,7 +257,7 @@ class LogAppender:
         if any_has_producer(headers):
             self._producers.note(data, headers, batches)
 
-    # -- both --------------------------------------------------------------------------------------
+    # -- both
 
     def _write(self, data: memoryview, batches: Sequence[AppendedBatch], now_ms: int) -> None:
         context, segments = self._context, self._segments

@@ -91,7 +91,7 @@ class LogManager(LogMaker):
             stopped=lambda: not self.dirs.locked or (scheduler is not None and not scheduler.is_started),
         )
 
-    # -- directories -------------------------------------------------------------------------------
+    # -- directories
 
     def lock_and_check(self) -> None:
         """Locks the directories and checks whose they are; raises as :meth:`LogDirs.lock_and_check`."""
@@ -111,7 +111,7 @@ class LogManager(LogMaker):
         """Looks at the disks; the periodic task."""
         check_free_space(self._settings.free_space_floor, [log_dir.health for log_dir in self.dirs])
 
-    # -- loading -----------------------------------------------------------------------------------
+    # -- loading
 
     def startup(
         self, cancel: threading.Event | None = None, progress: Callable[[LoadProgress], None] | None = None
@@ -224,7 +224,7 @@ class LogManager(LogMaker):
             ),
         )
 
-    # -- logs --------------------------------------------------------------------------------------
+    # -- logs
 
     def delete_async(self, topic_partition: TopicPartition) -> bool:
         """Takes the log away at once and its files after ``file.delete.delay.ms``; False when there is none.
@@ -256,7 +256,7 @@ class LogManager(LogMaker):
             if log.topic_partition.topic == topic:
                 log.update_config(config)
 
-    # -- tasks -------------------------------------------------------------------------------------
+    # -- tasks
 
     def _schedule_tasks(self) -> None:
         scheduler, settings = self._scheduler, self._settings
@@ -342,7 +342,7 @@ class LogManager(LogMaker):
             _log.warning("log_task_failed", error=str(error))
             return 0
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- the end
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Syncs and closes all logs, writes the checkpoints and the clean markers, unlocks.

@@ -53,7 +53,7 @@ class LogProducers:
     def __repr__(self) -> str:
         return f"<LogProducers {len(self.state.producers)} in {self._context.directory}>"
 
-    # -- snapshots ---------------------------------------------------------------------------------
+    # -- snapshots
 
     @property
     def are_few(self) -> bool:
@@ -110,7 +110,7 @@ class LogProducers:
         directory = self._context.directory
         producer_replay.remove_snapshots(directory, snapshot_offsets(directory), after=after, before=before)
 
-    # -- the state ---------------------------------------------------------------------------------
+    # -- the state
 
     def rebuild(
         self,

@@ -40,7 +40,7 @@ class LogReader:
         self._segments = segments
         self._offsets = offsets
 
-    # -- records -----------------------------------------------------------------------------------
+    # -- records
 
     def read(self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool) -> LogRead:
         """A stretch of whole or cut batches from ``offset`` on, none of them at or above ``end_offset``.
@@ -141,7 +141,7 @@ class LogReader:
         with self._context.failing("read"):
             look_ups.bring_in(region)
 
-    # -- searches ----------------------------------------------------------------------------------
+    # -- searches
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record as late as ``timestamp`` (ms), or for -3 that with the highest timestamp. None: no such.

@@ -60,7 +60,7 @@ class LogRegistry:
         log_dir.unlock()
         return gone
 
-    # -- checkpoints -------------------------------------------------------------------------------
+    # -- checkpoints
 
     def checkpoint_recovery_points(self) -> None:
         """Writes how far each log is durable."""

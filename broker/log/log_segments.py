@@ -88,7 +88,7 @@ class Segments:
     def __repr__(self) -> str:
         return f"<Segments {[segment.base_offset for segment in self.all]} generation={self.generation}>"
 
-    # -- what they are -----------------------------------------------------------------------------
+    # -- what they are
 
     @property
     def size_bytes(self) -> int:
@@ -133,7 +133,7 @@ class Segments:
             if segment.path(LOG_SUFFIX) == damage.path:
                 segment.tell_damage(damage)
 
-    # -- appending ---------------------------------------------------------------------------------
+    # -- appending
 
     def must_roll(self, size: int, batches: Sequence[AppendedBatch], now_ms: int) -> bool:
         """Whether a new segment has to begin before ``batches`` of ``size`` bytes are appended: the active one is full,
@@ -214,7 +214,7 @@ class Segments:
             )
         return failure
 
-    # -- coming ------------------------------------------------------------------------------------
+    # -- coming
 
     def roll(self, end_offset: int) -> Segment:
         """Has the active segment, which is not empty, followed by a new one; what was the active one.
@@ -257,7 +257,7 @@ class Segments:
             return False
         return True
 
-    # -- going -------------------------------------------------------------------------------------
+    # -- going
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -354,7 +354,7 @@ class Segments:
         finally:
             self.renaming.release()
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- the end
 
     def finish(self) -> None:
         """Leaves the files as a start wants them: no torn end, indexes complete and trimmed. Raises OSError."""

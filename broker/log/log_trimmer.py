@@ -65,7 +65,7 @@ class LogTrimmer:
     def __repr__(self) -> str:
         return f"<LogTrimmer {self._context.topic_partition} {self._offsets}>"
 
-    # -- truncating --------------------------------------------------------------------------------
+    # -- truncating
 
     def truncate_to(self, offset: int) -> bool:
         """Removes every batch that reaches ``offset`` or further; False when there is none.
@@ -131,7 +131,7 @@ class LogTrimmer:
         self._offsets.mark(self._offsets.high_watermark)
         self._lower_recovery_point(self._offsets.end)
 
-    # -- retention and compaction ------------------------------------------------------------------
+    # -- retention and compaction
 
     def increment_log_start_offset(self, offset: int) -> bool:
         """Lets the log begin at ``offset``; what lies before is deleted by retention. False when it is no

@@ -20,32 +20,6 @@ class ListOffsetsResponse:
     topics: Sequence[ListOffsetsTopicResponse]
     throttle_time: dt.timedelta  # from 2
 
-class LeaderAndIsrPartitionError:
-    topic_name: str  # 0 to 4
-    partition_index: int
-    error_code: int
-
-class LeaderAndIsrResponse:
-    error_code: int
-    partition_errors: Sequence[LeaderAndIsrPartitionError]  # 0 to 4
-    topics: Sequence[LeaderAndIsrTopicError]  # from 5
-
-class LeaderAndIsrTopicError:
-    topic_id: uuid.UUID | None
-    partition_errors: Sequence[LeaderAndIsrPartitionError]
-
-class StopReplicaPartitionError:
-    topic_name: str
-    partition_index: int
-    error_code: int
-
-class StopReplicaResponse:
-    error_code: int
-    partition_errors: Sequence[StopReplicaPartitionError]
-
-class UpdateMetadataResponse:
-    error_code: int
-
 class RemainingPartition:
     topic_name: str
     partition_index: int
@@ -88,25 +62,6 @@ class OffsetForLeaderTopicResult:
 class OffsetForLeaderEpochResponse:
     topics: Sequence[OffsetForLeaderTopicResult]
     throttle_time: dt.timedelta  # from 2
-
-class PartitionData:
-    partition_index: int
-    error_code: int
-    leader_id: int
-    leader_epoch: int
-    isr: Sequence[int]
-    partition_epoch: int
-    leader_recovery_state: int  # from 1
-
-class TopicData:
-    topic_name: str  # 0 to 1
-    partitions: Sequence[PartitionData]
-    topic_id: uuid.UUID | None  # from 2
-
-class AlterPartitionResponse:
-    throttle_time: dt.timedelta
-    error_code: int
-    topics: Sequence[TopicData]
 
 class AllocateProducerIdsResponse:
     throttle_time: dt.timedelta

@@ -108,7 +108,7 @@ class ReplicaFetcher:
         elif instruction is Instruction.RECONNECT:
             self._channel.disconnect()
 
-    # -- the thread ------------------------------------------------------------------------------------------------
+    # -- the thread
 
     def _run(self) -> None:
         while not self._machine.is_stopped:
@@ -182,7 +182,7 @@ class ReplicaFetcher:
         """What waits out an error is not held up by the others' fetch: a topic's first acks=all waits for it."""
         return self._wait_max_ms if plan.delay_ms is None else min(self._wait_max_ms, plan.delay_ms)
 
-    # -- on a Processor's loop, while all goes well ----------------------------------------------------------------
+    # -- on a Processor's loop, while all goes well
 
     def _may_be_guest(self, ready: Sequence[Followed]) -> bool:
         """Not where an append waits for the disk, nor where the leader is elsewhere by now."""
@@ -239,7 +239,7 @@ class ReplicaFetcher:
         body = self._encoded(fetch, self._wait_max_ms)
         return channel.frame_request(ApiKey.FETCH, FETCH_VERSION, (body,))
 
-    # -- requests and answers --------------------------------------------------------------------------------------
+    # -- requests and answers
 
     def _encoded(self, fetch: NextFetch, wait_ms: int) -> bytes:
         settings = self._parts.settings

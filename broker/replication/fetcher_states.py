@@ -145,7 +145,7 @@ class FetcherMachine:
         self.state, instruction = TRANSITIONS.get((self.state, event), (self.state, Instruction.NOTHING))
         return instruction
 
-    # -- what is followed ------------------------------------------------------------------------------------------
+    # -- what is followed
 
     def add(self, followed: Iterable[Followed]) -> Instruction:
         """Follows them too, or in another role than before."""
@@ -167,7 +167,7 @@ class FetcherMachine:
         if self._followed.get(followed.key) is followed:
             self._followed[followed.key] = followed.put_off(until_ms)
 
-    # -- what is done next -----------------------------------------------------------------------------------------
+    # -- what is done next
 
     def plan(self, now_ms: int) -> Plan:
         """What the thread does now, all over."""

@@ -11,6 +11,8 @@ from typing import Any
 from broker.log.log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fields import Fields
+from broker.protocol.responses import EpochEndOffset, ListOffsetsPartitionResponse
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.follower_fetch import Followed
 
@@ -38,7 +40,7 @@ class LeaderEndPoint:
     def knows_epoch(self, followed: Followed, epoch: int) -> bool:
         """Whether the leader's log has, or had, records of a leader epoch that is no later."""
         asked = {"current_leader_epoch": followed.leader_epoch, "leader_epoch": epoch}
-        answer = self._ask(
+        answer: EpochEndOffset = self._ask(
             ApiKey.OFFSET_FOR_LEADER_EPOCH,
             OFFSET_FOR_LEADER_EPOCH_VERSION,
             {"topic": followed.topic, "partitions": [{"partition": followed.index, **asked}]},
@@ -49,7 +51,7 @@ class LeaderEndPoint:
 
     def _offset(self, followed: Followed, timestamp: int) -> int:
         asked = {"current_leader_epoch": followed.leader_epoch, "timestamp": timestamp}
-        answer = self._ask(
+        answer: ListOffsetsPartitionResponse = self._ask(
             ApiKey.LIST_OFFSETS,
             LIST_OFFSETS_VERSION,
             {"name": followed.topic, "partitions": [{"partition_index": followed.index, **asked}]},
@@ -59,6 +61,6 @@ class LeaderEndPoint:
             raise KafkaError(Errors(int(answer.error_code)), "the leader's offsets cannot be had")
         return int(answer.offset)
 
-    def _ask(self, api_key: ApiKey, version: int, topic: dict[str, Any], **more: int) -> Any:
+    def _ask(self, api_key: ApiKey, version: int, topic: Fields, **more: int) -> Any:
         fields = {"replica_id": self._broker_id, **more, "topics": [topic]}
         return self._channel().request(api_key, version, fields).topics[0].partitions[0]

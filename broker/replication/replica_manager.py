@@ -77,7 +77,7 @@ class ReplicaManager:
         self.settle = self._actions.settle
         self.putting_off = self._actions.putting_off
 
-    # -- partitions --------------------------------------------------------------------------------------------------
+    # -- partitions
 
     def partition(self, topic_partition: TopicPartition) -> Partition | None:
         return self._partitions.get(topic_partition)
@@ -147,7 +147,7 @@ class ReplicaManager:
             )
         return KafkaError(Errors.NOT_LEADER_OR_FOLLOWER, f"this broker has no replica of {topic_partition}")
 
-    # -- appending ---------------------------------------------------------------------------------------------------
+    # -- appending
 
     def append_records(
         self,
@@ -259,7 +259,7 @@ class ReplicaManager:
             error.error_code, message=error.message or None, leader=leader, record_errors=record_errors
         )
 
-    # -- fetching ----------------------------------------------------------------------------------------------------
+    # -- fetching
 
     def fetch(
         self,
@@ -413,7 +413,7 @@ class ReplicaManager:
             return FetchedPartition(index, error.error_code, log.high_watermark, -1, log.log_start_offset)
         return FetchedPartition(index, error.error_code, leader=leader)
 
-    # -- waking who waits --------------------------------------------------------------------------------------------
+    # -- waking who waits
 
     def wake(self, topic_partition: TopicPartition) -> None:
         """The high watermark moved. Who holds a lock calls this within :attr:`putting_off`, begun before the lock."""
@@ -435,7 +435,7 @@ class ReplicaManager:
         """The leader changed, or the partition is gone: whoever waits is told."""
         self.wake(topic_partition)
 
-    # -- the ISR -----------------------------------------------------------------------------------------------------
+    # -- the ISR
 
     def shrink_isrs(self) -> None:
         """Drops members that fell behind; a periodic task, every half ``replica.lag.time.max.ms``."""

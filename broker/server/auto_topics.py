@@ -16,6 +16,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fields import Fields
+from broker.protocol.responses import CreateTopicsResponse
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.cluster_view import BrokerAddress
 from broker.server.metadata_cache import MetadataCache
@@ -142,7 +143,7 @@ class AutoTopicCreation:
             channel = self._make_channel(address, "auto-topic-creation")
             try:
                 fields = {"topics": list(topics.values()), "timeout": _TIMEOUT_MS, "validate_only": False}
-                response = channel.request(ApiKey.CREATE_TOPICS, _VERSION, fields)
+                response: CreateTopicsResponse = channel.request(ApiKey.CREATE_TOPICS, _VERSION, fields)
             finally:
                 channel.close()
             for topic in response.topics:

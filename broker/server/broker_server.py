@@ -99,7 +99,7 @@ class BrokerServer:
         self._started = False
         self._may_hand_over = True
 
-    # -- the start -------------------------------------------------------------------------------------------------
+    # -- the start
 
     def startup(self, cancel: threading.Event) -> None:
         """Starts everything and returns when the broker serves and is registered."""
@@ -407,7 +407,7 @@ class BrokerServer:
         self.controller.broker_epoch = broker_epoch
         _log.info("broker_registered", broker_id=self.broker_id, broker_epoch=broker_epoch)
 
-    # -- the end ---------------------------------------------------------------------------------------------------
+    # -- the end
 
     def _on_last_log_dir_failed(self) -> None:
         if not self._started:
@@ -459,7 +459,7 @@ class BrokerServer:
         """Blocks until the broker has stopped."""
         self._stopped.wait()
 
-    # -- what it tells -----------------------------------------------------------------------------------------------
+    # -- what it tells
 
     @property
     def bound_port(self) -> int:

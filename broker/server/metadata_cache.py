@@ -50,7 +50,7 @@ class MetadataCache:
     def remove_listener(self, listener: Callable[[], None]) -> None:
         self._listeners.remove(listener)
 
-    # -- questions ---------------------------------------------------------------------------------------------------
+    # -- questions
 
     def contains(self, topic: str) -> bool:
         return topic in self.snapshot.topics
@@ -98,7 +98,7 @@ class MetadataCache:
     def controller_address(self) -> BrokerAddress | None:
         return self.broker_address(self.snapshot.controller_id)
 
-    # -- updates -----------------------------------------------------------------------------------------------------
+    # -- updates
 
     def update(self, update: MetadataUpdate) -> list[TopicPartition]:
         """Takes an UpdateMetadata; returns the partitions that it says are being deleted."""

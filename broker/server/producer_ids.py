@@ -9,6 +9,7 @@ import structlog
 
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
+from broker.protocol.responses import AllocateProducerIdsResponse
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.cluster_view import BrokerAddress, ClusterView
 
@@ -91,7 +92,7 @@ class ProducerIdManager:
         channel = self._make_channel(address, f"broker-{self._broker_id}-producer-ids")
         fields = {"broker_id": self._broker_id, "broker_epoch": self._broker_epoch()}
         try:
-            response = channel.request(ApiKey.ALLOCATE_PRODUCER_IDS, 0, fields)
+            response: AllocateProducerIdsResponse = channel.request(ApiKey.ALLOCATE_PRODUCER_IDS, 0, fields)
         except (ChannelError, ProtocolError) as error:
             raise KafkaError(Errors.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
         finally:

@@ -119,7 +119,7 @@ class ZooKeeperStore:
     def state_name(self) -> str:
         return "CLOSED" if self._closed else self._state_name
 
-    # -- the session ------------------------------------------------------------------------------------
+    # -- the session
 
     def connect(
         self,
@@ -165,7 +165,7 @@ class ZooKeeperStore:
     def add_session_listener(self, callback: Callable[[SessionEvent], None]) -> None:
         self._listeners.append(callback)
 
-    # -- operations -------------------------------------------------------------------------------------
+    # -- operations
     # A node without data has none at all (null), as with Kafka: its controller takes an empty
     # /latest_producer_id_block for a damaged one, and gives out no producer ids.
 
@@ -275,7 +275,7 @@ class ZooKeeperStore:
         entries = [to_kazoo_acl(acl) for acl in acls]
         self._call(path, lambda: self._client.create_async(self._absolute(path), data or None, acl=entries))
 
-    # -- watches ----------------------------------------------------------------------------------------
+    # -- watches
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
         return self._add_watch(ChildrenWatch(self, self._absolute(path), callback))
@@ -303,7 +303,7 @@ class ZooKeeperStore:
         """Runs ``event`` on the events thread. For its watches."""
         self._events.put(event)
 
-    # -- within -----------------------------------------------------------------------------------------
+    # -- within
 
     def _make_client(self) -> KazooClient:
         logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - kept out of the tree of loggers

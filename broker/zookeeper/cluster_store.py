@@ -66,7 +66,7 @@ class ClusterStore:
     def add_session_listener(self, callback: Callable[[SessionEvent], None]) -> None:
         self.store.add_session_listener(callback)
 
-    # -- the cluster ------------------------------------------------------------------------------------
+    # -- the cluster
 
     def create_top_level_paths(self) -> None:
         """Creates Kafka's persistent paths where they are missing: one round trip when none is."""
@@ -96,7 +96,7 @@ class ClusterStore:
             return znodes.decode_cluster_id(self.store.get(znodes.CLUSTER_ID)[0])
         return cluster_id
 
-    # -- brokers ----------------------------------------------------------------------------------------
+    # -- brokers
 
     def register_broker(self, registration: BrokerRegistration) -> int:
         """Creates the ephemeral ``/brokers/ids/N`` and returns the broker epoch.
@@ -154,7 +154,7 @@ class ClusterStore:
     def watch_broker(self, broker_id: int, callback: Callable[[], None]) -> Watch:
         return self.store.watch_data(znodes.broker_path(broker_id), callback)
 
-    # -- topics and partitions --------------------------------------------------------------------------
+    # -- topics and partitions
 
     def topics(self) -> list[str]:
         return sorted(self._children(znodes.TOPICS))
@@ -258,7 +258,7 @@ class ClusterStore:
     def watch_topic_deletions(self, callback: Callable[[], None]) -> Watch:
         return self.store.watch_children(znodes.DELETE_TOPICS, callback)
 
-    # -- wishes of old tools ----------------------------------------------------------------------------
+    # -- wishes of old tools
 
     def reassignment_request(self) -> dict[TopicPartition, tuple[int, ...]] | None:
         """``/admin/reassign_partitions``, None when there is none. Raises BadZnodeError."""
@@ -276,7 +276,7 @@ class ClusterStore:
     def watch_preferred_election_request(self, callback: Callable[[], None]) -> Watch:
         return self.store.watch_data(admin_requests.PREFERRED_ELECTION, callback)
 
-    # -- configs ----------------------------------------------------------------------------------------
+    # -- configs
 
     def topic_configs(self, topic: str) -> dict[str, str]:
         return self.entity_config("topics", topic)
@@ -375,7 +375,7 @@ class ClusterStore:
     def watch_config_changes(self, callback: Callable[[], None]) -> Watch:
         return self.store.watch_children(znodes.CONFIG_CHANGES, callback)
 
-    # -- failed log directories ---------------------------------------------------------------------------
+    # -- failed log directories
 
     def create_log_dir_event(self, broker_id: int) -> None:
         """Tells the controller that a log directory of the broker failed: it asks which partitions are gone."""
@@ -394,7 +394,7 @@ class ClusterStore:
     def watch_log_dir_events(self, callback: Callable[[], None]) -> Watch:
         return self.store.watch_children(znodes.LOG_DIR_EVENTS, callback)
 
-    # -- controller and producer ids --------------------------------------------------------------------
+    # -- controller and producer ids
 
     def controller_id(self) -> int:
         """The active controller's broker id, -1 when there is none."""

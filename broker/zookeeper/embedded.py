@@ -100,7 +100,7 @@ class EmbeddedStore:
     def state_name(self) -> str:
         return "CONNECTED" if self._session_id else "CLOSED"
 
-    # -- the session ------------------------------------------------------------------------------------
+    # -- the session
 
     def connect(
         self,
@@ -142,7 +142,7 @@ class EmbeddedStore:
     def add_session_listener(self, callback: Callable[[SessionEvent], None]) -> None:
         """Kept for nothing: this session lasts as long as the process."""
 
-    # -- operations -------------------------------------------------------------------------------------
+    # -- operations
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
@@ -204,7 +204,7 @@ class EmbeddedStore:
         with self._lock:
             return [self.children(path) if path in self._nodes else None for path in paths]
 
-    # -- watches ----------------------------------------------------------------------------------------
+    # -- watches
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
         return self._add_watch(("children", path), callback)
@@ -227,7 +227,7 @@ class EmbeddedStore:
             if not watches:
                 self._watches.pop(key, None)
 
-    # -- within: the tree -------------------------------------------------------------------------------
+    # -- within: the tree
 
     def _apply(self, ops: Sequence[Op]) -> list[OpResult]:
         results: list[OpResult] = []
@@ -339,7 +339,7 @@ class EmbeddedStore:
         owner = self._session_id if node.ephemeral else 0
         return Stat(node.czxid, node.version, owner, node.ctime_ms, node.mtime_ms, len(node.children))
 
-    # -- within: transactions ---------------------------------------------------------------------------
+    # -- within: transactions
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

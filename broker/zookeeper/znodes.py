@@ -163,7 +163,7 @@ class ControllerClaim:
     session_id: int
 
 
-# -- paths ----------------------------------------------------------------------------------------------
+# -- paths
 
 
 def broker_path(broker_id: int) -> str:
@@ -208,7 +208,7 @@ def desanitize(name: str) -> str:
     return unquote(name)
 
 
-# -- JSON -----------------------------------------------------------------------------------------------
+# -- JSON
 
 
 def dump(value: Mapping[str, Any]) -> bytes:

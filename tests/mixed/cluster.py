@@ -96,7 +96,7 @@ class MixedCluster(Cluster):
         """librdkafka's admin client over all brokers. It must outlive its futures."""
         return AdminClient({"bootstrap.servers": self.bootstrap})
 
-    # -- changing who runs -------------------------------------------------------------------------
+    # -- changing who runs
 
     def replace(self, broker_id: int, kind: PeerKind, *, kill: bool = False) -> None:
         """Ends the broker, orderly or by SIGKILL, and starts one of ``kind`` on its id, port and data."""
@@ -149,7 +149,7 @@ class MixedCluster(Cluster):
             if broker.process.running:
                 broker.stop()
 
-    # -- topics ------------------------------------------------------------------------------------
+    # -- topics
 
     def create_topic(self, topic: str, config: Mapping[str, str] | None = None) -> None:
         """One partition for each broker to prefer, every one replicated on all; returns when all lead."""
@@ -214,7 +214,7 @@ class MixedCluster(Cluster):
 
         wait_until(in_sync, RECOVERY_TIMEOUT_S, 0.2, lambda: f"all replicas in sync: {self.states(names)}")
 
-    # -- who controls ------------------------------------------------------------------------------
+    # -- who controls
 
     def controller_id(self) -> int:
         """The broker in ``/controller``, -1 while there is none."""

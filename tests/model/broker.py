@@ -269,7 +269,7 @@ class ModelBroker:
         self.fetchers[leader] = fetcher
         return fetcher
 
-    # -- what it is --------------------------------------------------------------------------------------------------
+    # -- what it is
 
     @property
     def partition(self) -> Partition | None:
@@ -304,7 +304,7 @@ class ModelBroker:
                 self._values = [] if log is None else [value or b"" for _, value in contents(log)]
         return self._values
 
-    # -- what happens to it ------------------------------------------------------------------------------------------
+    # -- what happens to it
 
     def kill(self) -> None:
         """SIGKILL: what was written stays."""
@@ -336,7 +336,7 @@ class ModelBroker:
         if self.up:
             self.kill()
 
-    # -- requests ----------------------------------------------------------------------------------------------------
+    # -- requests
 
     def obey(self, outgoing: Outgoing) -> Any:
         """A controller's request; the decoded response."""

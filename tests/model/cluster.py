@@ -67,7 +67,7 @@ class ModelCluster(Traffic):
         for broker in self.brokers.values():
             broker.close()
 
-    # -- what the store says -----------------------------------------------------------------------------------------
+    # -- what the store says
 
     @property
     def state(self) -> LeaderAndIsr | None:
@@ -100,7 +100,7 @@ class ModelCluster(Traffic):
         live = self.store.broker(broker.broker_id)
         return live is not None and broker.up and live.epoch == broker.epoch
 
-    # -- the topic ---------------------------------------------------------------------------------------------------
+    # -- the topic
 
     def create_topic(self) -> None:
         """Makes it, and lets everybody hear of it."""
@@ -117,7 +117,7 @@ class ModelCluster(Traffic):
     def is_deleting(self) -> bool:
         return self.store.is_marked_for_deletion(TP.topic) or not self.store.topic_exists(TP.topic)
 
-    # -- ISR changes -------------------------------------------------------------------------------------------------
+    # -- ISR changes
 
     def send_alter(self, broker: ModelBroker) -> None:
         asked = broker.alter.ask()
@@ -164,7 +164,7 @@ class ModelCluster(Traffic):
         if agreed:
             self.change_isr(leader)
 
-    # -- the controller ----------------------------------------------------------------------------------------------
+    # -- the controller
 
     def elect_controller(self, host: int) -> None:
         """Another broker, or the same again, becomes controller; who was it before may not know yet."""
@@ -262,7 +262,7 @@ class ModelCluster(Traffic):
             broker.obey(outgoing)
             self.ledger.note(broker)
 
-    # -- brokers -----------------------------------------------------------------------------------------------------
+    # -- brokers
 
     def register(self, broker: ModelBroker) -> None:
         """A new session: a new broker epoch."""
@@ -339,7 +339,7 @@ class ModelCluster(Traffic):
         if self.office is not None:
             self.deliver_all(self.office)
 
-    # -- peace -------------------------------------------------------------------------------------------------------
+    # -- peace
 
     def settle(self) -> None:
         """Everybody is up and everything is delivered, until nothing changes any more. Stale controllers stay away.

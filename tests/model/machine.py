@@ -59,7 +59,7 @@ class ReplicationMachine(RuleBasedStateMachine):
         leader = 1 if state is None or state.leader < 0 else state.leader
         return self.cluster.brokers[(leader, *(b for b in BROKERS if b != leader))[role]]
 
-    # -- clients -----------------------------------------------------------------------------------------------------
+    # -- clients
 
     @rule(acks=st.sampled_from([-1, -1, 1]), count=st.integers(1, 3))
     def produce(self, acks: int, count: int) -> None:
@@ -77,7 +77,7 @@ class ReplicationMachine(RuleBasedStateMachine):
         if self._broker(role).leads:
             self.cluster.consume(self._broker(role), max(len(self.cluster.ledger.values) - back, 0))
 
-    # -- following ---------------------------------------------------------------------------------------------------
+    # -- following
 
     @rule(role=ROLES)
     def replicate(self, role: int) -> None:
@@ -119,7 +119,7 @@ class ReplicationMachine(RuleBasedStateMachine):
         flight, frame = messages.fetched.pop(number % len(messages.fetched))
         self.cluster.take_fetched(flight, frame)
 
-    # -- the ISR -----------------------------------------------------------------------------------------------------
+    # -- the ISR
 
     @rule(role=ROLES, agreed=st.booleans())
     def fall_behind(self, role: int, agreed: bool) -> None:
@@ -155,7 +155,7 @@ class ReplicationMachine(RuleBasedStateMachine):
         broker_id, life, batch, fields = messages.altered.pop(number % len(messages.altered))
         self.cluster.take_altered(broker_id, life, batch, None if lost else fields)
 
-    # -- the controller's word ---------------------------------------------------------------------------------------
+    # -- the controller's word
 
     @precondition(lambda self: self.cluster.office is not None)
     @rule(count=st.integers(1, 3))
@@ -205,7 +205,7 @@ class ReplicationMachine(RuleBasedStateMachine):
     def reassign(self, replicas: tuple[int, ...] | None) -> None:
         self.cluster.reassign(replicas)
 
-    # -- brokers -----------------------------------------------------------------------------------------------------
+    # -- brokers
 
     @rule(role=ROLES)
     def kill(self, role: int) -> None:
@@ -276,7 +276,7 @@ class ReplicationMachine(RuleBasedStateMachine):
         else:
             self.cluster.check_rest()
 
-    # -- the topic ---------------------------------------------------------------------------------------------------
+    # -- the topic
 
     @precondition(lambda self: not self.cluster.is_deleting)
     @rule()
@@ -292,7 +292,7 @@ class ReplicationMachine(RuleBasedStateMachine):
         self.cluster.settle()
         self.cluster.create_topic()
 
-    # -- what must always hold ---------------------------------------------------------------------------------------
+    # -- what must always hold
 
     @invariant()
     def nothing_committed_is_lost(self) -> None:

@@ -48,7 +48,7 @@ class Traffic:
     def _broker(self, broker_id: int) -> ModelBroker:
         return self.brokers[broker_id]
 
-    # -- clients -----------------------------------------------------------------------------------------------------
+    # -- clients
 
     def produce(self, broker: ModelBroker, acks: int, count: int = 1) -> None:
         """A producer's request, to whomever it takes for the leader; acknowledged now or later, or never."""
@@ -83,7 +83,7 @@ class Traffic:
             records = [r for r in read_records(view) if r.offset >= offset]
             self.ledger.read(offset, [r.value or b"" for r in records])
 
-    # -- following ---------------------------------------------------------------------------------------------------
+    # -- following
 
     def send_fetch(self, broker: ModelBroker) -> FetchInFlight | None:
         """The next request of a follower; what it asked before, it no longer waits for."""

@@ -170,7 +170,7 @@ class ControllersWorld:
         assert found.keys() == set(wanted), f"without a state: {set(wanted) - found.keys()}"
         return found
 
-    # -- what brokers and tools ask for, as they do: again until it is done --------------------------------------
+    # -- what brokers and tools ask for, as they do: again until it is done
 
     def alter_isr(self, partition: TopicPartition, isr: tuple[int, ...]) -> None:
         def change() -> bool:

@@ -133,7 +133,7 @@ class Workload:
             self._restart: 1,
         }
 
-    # -- steps ---------------------------------------------------------------------------------------------------
+    # -- steps
 
     def _records(self, count: int, size: int) -> list[Record]:
         return [

@@ -70,7 +70,7 @@ class Recorder:
 
         return call
 
-    # -- names ---------------------------------------------------------------------------------------------------
+    # -- names
 
     def _find(self, path: Any) -> tuple[int, str, int | None] | None:
         """(directory, name, node or None) of a path; None outside of the root."""
@@ -118,7 +118,7 @@ class Recorder:
             del self._names[found[0]][found[1]]
             self.ops.append(Op("unlink", found[0], name=found[1]))
 
-    # -- contents ------------------------------------------------------------------------------------------------
+    # -- contents
 
     def _open(self, fd: int, path: Any, flags: int, *_: Any, **__: Any) -> None:
         self._fds.pop(fd, None)

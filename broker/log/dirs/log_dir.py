@@ -83,7 +83,7 @@ class LogDir:
         """Whose data it holds. Raises LogDirError."""
         return read_meta_properties(self.path)
 
-    # -- the clean-shutdown marker -------------------------------------------------------------------
+    # -- the clean-shutdown marker
 
     @property
     def has_clean_marker(self) -> bool:
@@ -99,7 +99,7 @@ class LogDir:
         content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         replace_file(self.path / CLEAN_SHUTDOWN_FILE, content.encode())
 
-    # -- partitions --------------------------------------------------------------------------------
+    # -- partitions
 
     def partition_path(self, topic_partition: TopicPartition) -> Path:
         return self.path / str(topic_partition)
@@ -125,7 +125,7 @@ class LogDir:
                 if entry.is_dir() and not entry.name.startswith(".") and entry.name not in _NOT_OURS:
                     yield entry.name
 
-    # -- checkpoints -------------------------------------------------------------------------------
+    # -- checkpoints
 
     def read_checkpoint(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
         """What the checkpoint says; {} with one warning when it is unreadable, which only costs time, and when the

@@ -135,7 +135,7 @@ class ProducerStateManager:
         self._ongoing: dict[int, int] = {}
         self._unreplicated: list[AbortedTransaction] = []
 
-    # -- a leader's checks -------------------------------------------------------------------------
+    # -- a leader's checks
 
     def check(self, headers: list[BatchHeader], origin: AppendOrigin) -> BatchMetadata | None:
         """Checks epochs and sequences of batches about to be appended, in this order.
@@ -198,7 +198,7 @@ class ProducerStateManager:
             return 0
         return increment_sequence(last_sequence, 1)
 
-    # -- what was appended -------------------------------------------------------------------------
+    # -- what was appended
 
     def update(self, header: BatchHeader, base_offset: int) -> None:
         """Notes a data batch of a producer that now stands at ``base_offset``."""
@@ -254,7 +254,7 @@ class ProducerStateManager:
         starts = [*self._ongoing, *(ended.first_offset for ended in self._unreplicated)]
         return min(starts, default=None)
 
-    # -- forgetting --------------------------------------------------------------------------------
+    # -- forgetting
 
     def remove_expired(self, now_ms: int) -> int:
         """Forgets producers that wrote nothing for ``expiration_ms`` and have no open transaction; how

@@ -123,7 +123,7 @@ class Segment(BatchFile):
     def __repr__(self) -> str:
         return f"<Segment {self.path(LOG_SUFFIX).name} {self.size} bytes>"
 
-    # -- appending ---------------------------------------------------------------------------------
+    # -- appending
 
     def append(self, data: memoryview, batches: Sequence[AppendedBatch], index_interval_bytes: int) -> None:
         """Writes ``data``, which holds exactly ``batches``, at the end. Raises OSError and is then as
@@ -172,7 +172,7 @@ class Segment(BatchFile):
         file = self.file
         os.ftruncate(file.fileno(), self.size)
 
-    # -- what the segment knows --------------------------------------------------------------------
+    # -- what the segment knows
 
     @property
     def largest_noted_timestamp(self) -> int:
@@ -227,7 +227,7 @@ class Segment(BatchFile):
             self.first_timestamp = self.header_at(0).max_timestamp
         return self.first_timestamp
 
-    # -- reading -----------------------------------------------------------------------------------
+    # -- reading
 
     def next_offset(self) -> int:
         """The offset after the last batch, found from the last index entry on.
@@ -256,7 +256,7 @@ class Segment(BatchFile):
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = header.last_offset
 
-    # -- changing ----------------------------------------------------------------------------------
+    # -- changing
 
     def truncate_to(self, offset: int) -> int:
         """Removes the batch that holds ``offset`` and all after it; the offset after what stays.

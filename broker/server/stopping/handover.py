@@ -11,6 +11,7 @@ import structlog
 from broker.config.broker_config import BrokerConfig
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.responses import ControlledShutdownResponse
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.cluster_view import BrokerAddress, ClusterView
 
@@ -68,7 +69,7 @@ def _ask(
     channel = make_channel(address, f"broker-{broker_id}-controlled-shutdown")
     try:
         fields = {"broker_id": broker_id, "broker_epoch": broker_epoch}
-        response = channel.request(ApiKey.CONTROLLED_SHUTDOWN, _VERSION, fields)
+        response: ControlledShutdownResponse = channel.request(ApiKey.CONTROLLED_SHUTDOWN, _VERSION, fields)
     except (ChannelError, ProtocolError) as error:
         _log.warning("controlled_shutdown_not_sent", controller=address.broker_id, reason=str(error))
         return None

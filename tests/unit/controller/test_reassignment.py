@@ -346,7 +346,7 @@ def test_a_wish_by_the_api_takes_the_place_of_the_old_tools(world):
     assert world.assignment("t").partitions == {0: (4, 2)}
 
 
-# -- the controller replaced at every step ------------------------------------------------------------------
+# -- the controller replaced at every step
 
 
 def _story_of_a_move(world: TermWorld) -> None:

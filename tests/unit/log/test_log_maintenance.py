@@ -244,7 +244,7 @@ def test_an_unreadable_epoch_file_is_made_again_from_the_batches(tmp_path, conte
     assert open_log(tmp_path, SMALL).leader_epochs.entries == ((1, 0), (4, 3))
 
 
-# -- recovery ------------------------------------------------------------------------------------------------
+# -- recovery
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def made_anew(manager: LogManager) -> Log:
     return log
 
 
-# -- retention ---------------------------------------------------------------------------------------------------------
+# -- retention
 
 
 def test_nobody_waits_while_retention_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_rolls_that_come_faster_than_syncs_ask_for_one_sync(tmp_path: Path) -> N
     scheduler.shutdown()
 
 
-# -- compaction --------------------------------------------------------------------------------------------------------
+# -- compaction
 
 
 def test_compaction_of_a_topic_that_is_made_anew_meanwhile_leaves_the_new_one_alone(

@@ -20,7 +20,7 @@ from broker.utils.scheduler import KafkaScheduler
 from tests.support.gate import WAIT_S, Gate
 from tests.support.logs import TP, batch, fetched, managed, open_log, partition_of
 
-# -- a follower that syncs ---------------------------------------------------------------------------------------------
+# -- a follower that syncs
 
 
 def test_a_follower_has_synced_what_it_acknowledges(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_follower_made_leader_during_its_sync_commits_what_was_synced(
     assert partition.log.high_watermark == 1
 
 
-# -- a sync and what takes segments away -------------------------------------------------------------------------------
+# -- a sync and what takes segments away
 
 
 def test_a_sync_that_a_truncation_disturbs_is_made_again(
@@ -218,7 +218,7 @@ def test_a_log_that_is_closed_says_so_and_leaves_its_directory_in_good_health(tm
     assert log.health.failure is None
 
 
-# -- what waits for a sync ---------------------------------------------------------------------------------------------
+# -- what waits for a sync
 
 
 def test_records_after_a_truncation_wait_for_no_sync_that_nobody_makes(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from rig.wait import wait_until
 from tests.support.gate import WAIT_S, Gate
 from tests.support.logs import TP, batch, fetched, managed, open_log, partition_of
 
-# -- a name that two logs have had -------------------------------------------------------------------------------------
+# -- a name that two logs have had
 
 
 def test_a_deleted_log_leaves_the_epochs_of_the_next_one_alone(
@@ -66,7 +66,7 @@ def test_epochs_that_are_being_written_go_with_their_directory(
     assert renamed.wait(WAIT_S)
 
 
-# -- checkpoints -------------------------------------------------------------------------------------------------------
+# -- checkpoints
 
 
 def test_a_recovery_point_seen_before_a_truncation_does_not_outlive_it(
@@ -162,7 +162,7 @@ def test_the_checkpoint_of_a_slow_directory_holds_up_no_other(
         assert logs[1].log_end_offset == 1
 
 
-# -- who need not wait for a partition ---------------------------------------------------------------------------------
+# -- who need not wait for a partition
 
 
 def test_who_takes_a_follower_for_the_leader_is_told_so_while_it_truncates(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def append_to(partition: Partition) -> None:
     partition.append_as_leader(batch(b"a"), required_acks=1, origin=AppendOrigin.CLIENT)
 
 
-# -- a partition that goes ---------------------------------------------------------------------------------------------
+# -- a partition that goes
 
 
 def test_a_partition_is_forgotten_only_between_two_appends(tmp_path: Path) -> None:

@@ -15,13 +15,10 @@ import pytest
 from broker.cluster.isr import IsrState
 from broker.config.log_config import LogConfig
 from broker.log.log_manager import LogManager
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
 from broker.protocol.control_messages import MetadataUpdate, PartitionRole, StopState
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.produce_messages import PartitionResponse
 from broker.record.batch import Record, build_batch
-from broker.replication.broker_channel import ChannelError
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.fetcher import ReplicaFetcher
@@ -39,6 +36,7 @@ from tests.stress.lock_graph import LockGraph
 from tests.stress.lock_sites import lock_sites
 from tests.stress.lock_table import written_order
 from tests.stress.traced import held_here, traced_locks
+from tests.support.silent_leader import SilentLeader
 
 TOPIC_ID = uuid.UUID(int=9)
 ME, OTHER, THIRD = 1, 2, 3
@@ -70,32 +68,6 @@ class Cluster:
 
     def topic_name(self, topic_id: uuid.UUID) -> str:
         return "orders"
-
-
-class SilentLeader:
-    """A channel with BrokerChannel's interface to a leader that has no records: each fetch waits until interrupted."""
-
-    def __init__(self, asked: queue.Queue[list[int]]) -> None:
-        self._asked = asked
-        self._interrupted: queue.Queue[None] = queue.Queue()
-
-    def connect(self) -> None:
-        return
-
-    def request_raw(self, api_key: int, version: int, body) -> memoryview:
-        message = codec.decode(api_key, version, "request", memoryview(b"".join(body)))
-        assert api_key == ApiKey.FETCH
-        self._asked.put(sorted(p.partition for topic in message.topics for p in topic.partitions))
-        self._interrupted.get()
-        raise ChannelError("interrupted")
-
-    def interrupt(self) -> None:
-        self._interrupted.put(None)
-
-    close = interrupt
-
-    def disconnect(self) -> None:
-        return
 
 
 class Broker:
