@@ -17,7 +17,7 @@ GOAL_COLOURS = {GoalState.MET: "green", GoalState.LEVEL: "yellow", GoalState.MIS
 NOTES = """\
 Figures are median (least to greatest) over the rounds. *Ahead of* a target is how many times better Landline is,
 round by round, whichever way is better for the figure; between 0.8 and 1.25 it is a tie. All run one at a time with
-their default settings; how they are kept alike is in [README.md](README.md).
+their default settings; how they are kept alike is in `docs/benchmarks/README.md`.
 """
 
 

@@ -26,8 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def figures_of(page: Path) -> Path:
-    """Where the figures behind a page are kept."""
-    return ROOT / "chaos" / "results" / f"{page.stem}.json"
+    """Where the figures behind a page are kept: beside it, but of a published one in `chaos/results`."""
+    is_published = page.resolve().is_relative_to(ROOT / "docs")
+    return ROOT / "chaos" / "results" / f"{page.stem}.json" if is_published else page.with_suffix(".json")
 
 
 class ProgressBar:

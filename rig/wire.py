@@ -1,7 +1,7 @@
-"""The few Kafka requests that tests send byte by byte, so that no client library stands between.
+"""The few Kafka requests that are sent byte by byte, so that no client library stands between.
 
 Only what readiness probes and raw-protocol tests share: framing, ApiVersions v0, Metadata v1. The client
-libraries' drivers are in ``workloads``, the benchmark's prepared requests in ``bench``.
+libraries' drivers are in ``tests/support/clients``, the benchmark's prepared requests in ``bench``.
 """
 
 from __future__ import annotations

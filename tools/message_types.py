@@ -1,4 +1,4 @@
-"""Writes broker/protocol/requests.pyi and responses.pyi: the types of messages, for mypy alone.
+"""Writes broker/protocol/requests.pyi and responses.pyi, the types of messages for mypy, and field_names.py.
 
 python tools/message_types.py [--check]     --check only says whether they are up to date
 
@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import pkgutil
 import re
 import sys
+import textwrap
 import types
 import typing
 from collections import Counter
@@ -49,6 +51,23 @@ import datetime as dt
 import uuid
 from collections.abc import Sequence
 """
+
+NAMES_HEAD = '''"""The names of all fields that any version of a message has, by its API, kind and structure.
+
+Written by `make docs` (tools/message_types.py) from kio's schemas. Loaded when a message is given a field that its
+version lacks: all versions' classes would take a hundred times as long.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_ROWS: Final = """
+'''
+NAMES_TAIL = '''
+"""
+FIELD_NAMES: Final = dict(row.split(": ", 1) for row in _ROWS.replace("\\n    ", " ").strip().splitlines())
+'''
 
 
 @dataclasses.dataclass
@@ -120,6 +139,23 @@ def name_of(hint: object) -> str:
     raise SystemExit(f"message_types: what is {name}?")
 
 
+def field_names() -> str:
+    """The names of the fields that any version has, of every message and structure."""
+    rows = []
+    for api in APIS.values():
+        package = importlib.import_module(f"kio.schema.{api.name}")
+        for kind in ("request", "response"):
+            found: dict[str, set[str]] = {}
+            for version in pkgutil.iter_modules(package.__path__):
+                module = importlib.import_module(f"kio.schema.{api.name}.{version.name}.{kind}")
+                for value in vars(module).values():
+                    if isinstance(value, type) and value.__module__ == module.__name__:
+                        found.setdefault(value.__name__, set()).update(vars(value)["__slots__"])
+            rows += [f"{api.name} {kind} {name}: {' '.join(sorted(found[name]))}" for name in sorted(found)]
+    lines = [textwrap.wrap(row, 108, subsequent_indent="        ") for row in sorted(rows)]
+    return NAMES_HEAD + "\n".join(line for row in lines for line in row) + NAMES_TAIL
+
+
 def written(kind: str, keys: Iterator[ApiKey]) -> str:
     """The stub of all messages of a kind."""
     found = {key: entities_of(APIS[key], kind) for key in keys}
@@ -155,9 +191,13 @@ def one(entity: Entity, names: dict[str, str]) -> str:
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if a file is not as it would be written.")
 def main(check: bool) -> None:
     """Writes the types of messages."""
-    for kind, keys in (("request", APIS.keys() - OWN), ("response", ASKED)):
-        path = ROOT / "broker" / "protocol" / f"{kind}s.pyi"
-        text = written(kind, (ApiKey(key) for key in sorted(keys)))
+    protocol = ROOT / "broker" / "protocol"
+    texts = {
+        protocol / "requests.pyi": written("request", map(ApiKey, sorted(APIS.keys() - OWN))),
+        protocol / "responses.pyi": written("response", map(ApiKey, sorted(ASKED))),
+        protocol / "field_names.py": field_names(),
+    }
+    for path, text in texts.items():
         if check and (not path.exists() or path.read_text() != text):
             sys.exit(f"{path.relative_to(ROOT)} is not up to date: run `make docs`")
         if not check:

@@ -1,8 +1,8 @@
 """One partition's log: its parts, what they tell of it together, and its end.
 
 Appends take one lock; reads take none. The end moves after the write, and a read goes by offsets that were there
-before it began, so no one sees half an append. Loading and recovery are :mod:`.loader`'s, compaction
-:mod:`.cleaner`'s. Knows nothing of replicas: the high watermark is told.
+before it began, so no one sees half an append. Loading and recovery are :mod:`broker.log.loading.loader`'s, compaction
+:mod:`broker.log.cleaning.cleaner`'s. Knows nothing of replicas: the high watermark is told.
 """
 
 from __future__ import annotations

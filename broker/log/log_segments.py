@@ -192,7 +192,7 @@ class Segments:
 
     def _write_failure(self, segment: Segment, size: int, error: OSError) -> KafkaError:
         """Takes back what was written. Where that fails the directory does: batches of the torn end could be taken
-        for sound ones behind a shorter write to the same context.
+        for sound ones behind a shorter write to the same place.
         """
         context = self._context
         torn = False

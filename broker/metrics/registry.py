@@ -2,7 +2,7 @@
 
 Names are Kafka's JMX names in Prometheus style, lower case: ``kafka.server:type=ReplicaManager,
 name=UnderReplicatedPartitions`` is ``kafka_server_replicamanager_underreplicatedpartitions``; meters lose
-their ``PerSec`` and end in ``_total``. `catalogue` lists them. Writing them out is `exposition`'s part.
+their ``PerSec`` and end in ``_total``. `docs/metrics.md` lists them. Writing them out is `exposition`'s part.
 """
 
 from __future__ import annotations

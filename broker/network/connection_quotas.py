@@ -47,7 +47,7 @@ class ConnectionQuotas:
         self.limits = ConnectionLimits(max_connections, max_per_ip, overrides, creation_rate)
         self._protected_listener = protected_listener
         self._clock_s = clock_s
-        self._allowed = 1.0  # connections that may be accepted at once, at ``_allowed_at``
+        self._allowed = 1.0  # connections that may be accepted at once, at ``_allowed_at_s``
         self._allowed_at_s = clock_s()
         self._counts: Counter[str] = Counter()
         self._total = 0

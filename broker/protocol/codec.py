@@ -19,7 +19,6 @@ from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any, Literal, NamedTuple, get_args
 
 from broker.protocol.api_keys import APIS, ApiKey
@@ -326,22 +325,13 @@ def _builder(entity_type: Any) -> Callable[[Fields], Any]:
 
 
 def _of_other_versions(entity_type: Any, names: AbstractSet[str]) -> AbstractSet[str]:
-    """The names, which this version of the entity lacks. Raises ValueError where all other versions lack one, too.
+    """The names, which this version of the entity lacks. Raises ValueError where all versions lack one."""
+    from broker.protocol.field_names import FIELD_NAMES
 
-    Loads other versions from the newest down, and no more of them than it takes: a handler writes the newest one's
-    fields for all.
-    """
-    package, version, kind = entity_type.__module__.rsplit(".", 2)
-    left = set(names)
-    versions = [module.name for module in iter_modules(import_module(package).__path__)]
-    for other in sorted(versions, key=lambda name: int(name[1:]), reverse=True):
-        if not left:
-            break
-        if other != version:
-            same = getattr(import_module(f"{package}.{other}.{kind}"), entity_type.__name__, None)
-            left -= {field.name for field in fields(same)} if same is not None else set()
-    if left:
-        raise ValueError(f"no version of {entity_type.__name__} has a field {', '.join(sorted(left))}")
+    _, _, api, _, kind = entity_type.__module__.split(".")
+    all_ = FIELD_NAMES[f"{api} {kind} {entity_type.__name__}"].split()
+    if unknown := names - set(all_):
+        raise ValueError(f"no version of {entity_type.__name__} has a field {', '.join(sorted(unknown))}")
     return names
 
 

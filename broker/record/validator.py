@@ -2,7 +2,7 @@
 
 The records inside are all looked at where a config demands it: keys on a compacted topic, a lower bound of
 timestamps, another codec than the producer's. How far else is :mod:`.inspection`'s. Knows no files and no producers'
-sequences (see ``log.producer_state``).
+sequences (see ``log.producers.producer_state``).
 """
 
 from __future__ import annotations

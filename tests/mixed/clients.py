@@ -60,7 +60,7 @@ def partitions_led(broker: BrokerProcess, topic: str) -> int:
 
 def new_producer_id(client: RawClient) -> tuple[int] | None:
     """A producer id; None when the broker has none in hand just now and asks the controller for more."""
-    fields = {"transactional_id": None, "transaction_timeout_ms": 60_000}
+    fields = {"transactional_id": None, "transaction_timeout": 60_000}
     answer = client.ask(ApiKey.INIT_PRODUCER_ID, 1, fields)
     if answer.error_code == Errors.COORDINATOR_LOAD_IN_PROGRESS:
         return None

@@ -1,9 +1,9 @@
 """Compacting one log: an offset map of its dirty part, then segment by segment what is still the last word.
 
 Each group of segments is written anew as ``.cleaned``, synced, renamed to ``.swap`` and put in the place of
-the old ones: a crash leaves either the old or the complete new ones (see :mod:`.loader`). When anything but
-the cleaner takes segments away meanwhile, by truncation or retention, the work is given up and begun again
-another time.
+the old ones: a crash leaves either the old or the complete new ones (see
+:mod:`broker.log.loading.loader`). When anything but the cleaner takes segments away meanwhile, by truncation
+or retention, the work is given up and begun again another time.
 """
 
 from __future__ import annotations

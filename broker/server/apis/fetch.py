@@ -23,7 +23,7 @@ from broker.replication.replica_manager import Fetched
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, refuse_too_many, why_absent
 from broker.server.apis.strangers import introduce
-from broker.server.fetch_sessions import Asked, FetchContext, Outcome, Results
+from broker.server.fetch_sessions import Asked, FetchContext, Key, Outcome, Results
 from broker.utils.file_region import FileRegion
 from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import TopicPartition
@@ -106,7 +106,7 @@ def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchConte
             asked.session_id,
             asked.session_epoch,
             _wanted(asked, ctx),
-            [(key, partition) for key, partitions in asked.forgotten for partition in partitions],
+            list(forgotten_keys(asked)),
             asked.replica_id >= 0,
             request.api_version >= _TOPIC_IDS_FROM,
             asked.min_bytes <= 1,
@@ -116,6 +116,14 @@ def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchConte
         return fetch
     request.respond(_frame(request, Outcome(NO_SESSION, fetch.error, [])))
     return None
+
+
+def forgotten_keys(asked: FetchRequest) -> Iterator[Key]:
+    """By the keys of what was asked for: no id is no name."""
+    for topic, partitions in asked.forgotten:
+        key = topic if isinstance(topic, str) or topic.int else ""
+        for partition in partitions:
+            yield key, partition
 
 
 def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiContext) -> None:

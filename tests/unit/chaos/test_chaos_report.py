@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 
+from chaos.__main__ import ROOT, figures_of
 from chaos.faults import Role
 from chaos.gaps import Sample, rows
 from chaos.report import fault_rows, gaps_markdown, publish, walk_json, walk_markdown
@@ -95,3 +96,10 @@ def test_the_comparison_has_medians_by_product_and_judges_ours_by_the_goal():
     assert "| SIGKILL | 1.10 (0.90 to 3.50) | 16.00 (15.00 to 17.00) | met (under 3) |" in text
     assert "| SIGTERM | 0.75 (0.75 to 0.75) |  | missed (under 0.5) |" in text
     assert "anomalies: 1" in text
+
+
+def test_only_a_published_page_has_its_figures_among_the_committed_ones(tmp_path):
+    assert figures_of(tmp_path / "reliability.md") == tmp_path / "reliability.json"
+    published = figures_of(ROOT / "docs" / "reliability.md")
+    assert published == ROOT / "chaos" / "results" / "reliability.json"
+    assert published.exists()

@@ -29,7 +29,7 @@ from broker.record.batch import read_records
 from broker.utils.topic_partition import TopicPartition
 
 TP = TopicPartition("topic", 3)
-KAFKA_LOG_DIRS = Path(__file__).parents[3].parent / "shared" / "data" / "kafka-3.9.1-log-dirs.tgz"
+KAFKA_LOG_DIRS = Path(__file__).parents[2] / "data" / "kafka-3.9.1-log-dirs.tgz"
 
 
 def text(value: str) -> bytes:
@@ -197,8 +197,6 @@ def test_topics_of_a_consumers_subscription_are_found_in_every_version():
 
 @pytest.fixture(scope="module")
 def kafka_logs(tmp_path_factory) -> list[Path]:
-    if not KAFKA_LOG_DIRS.exists():
-        pytest.skip(f"{KAFKA_LOG_DIRS.name} with Kafka's own log dirs is not beside this checkout")
     target = tmp_path_factory.mktemp("kafka")
     with tarfile.open(KAFKA_LOG_DIRS) as archive:
         members = [

@@ -73,7 +73,7 @@ def test_every_exception_is_still_documented() -> None:
 
 
 def test_commands_in_the_text_do_not_need_an_activated_environment() -> None:
-    bare = re.compile(r"(?<![\w./])python3? -m (?:lab|pipeline|compare|tests|broker|bench)\b")
+    bare = re.compile(r"(?<![\w./])python3? -m (?:lab|pipeline|compare|tests|broker|bench|chaos|rig|tools)\b")
     for path in documents(ROOT):
         if "adr" in path.parts:
             continue

@@ -23,10 +23,8 @@ from broker.log.segments.txn_index import TransactionIndex
 from broker.record.batch import iter_batches, read_records
 from broker.utils.topic_partition import TopicPartition
 
-ARCHIVE = Path(__file__).parents[4] / "shared" / "data" / "kafka-3.9.1-log-dirs.tgz"
+ARCHIVE = Path(__file__).parents[2] / "data" / "kafka-3.9.1-log-dirs.tgz"
 BROKERS = ("k1", "k2")
-
-pytestmark = pytest.mark.skipif(not ARCHIVE.exists(), reason=f"no Kafka log directories at {ARCHIVE}")
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ import pytest
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
-from broker.protocol.fetch_requests import FINAL_EPOCH
+from broker.protocol.fetch_requests import FINAL_EPOCH, FetchRequest
 from broker.replication.delayed_fetch import FetchEntry
+from broker.server.apis.fetch import forgotten_keys
 from broker.server.fetch_sessions import Asked, FetchSessionCache, Outcome, next_epoch
 from broker.utils.file_region import FileRegion
 from broker.utils.topic_partition import TopicPartition
@@ -202,3 +203,9 @@ def test_session_that_asks_for_what_it_has_goes_on_where_there_is_no_room() -> N
     site = Site(most_partitions=4)
     session = site.full(partitions=4)
     assert site.ask(session, 1, wanted=[want(0, offset=5)]).error is Errors.NONE
+
+
+def test_a_topic_of_no_id_is_forgotten_as_it_was_asked_for() -> None:
+    entry = FetchEntry(TopicPartition("", 3), NO_ID, 0, 1)
+    asked = FetchRequest(-1, -1, 0, 1, 1, 0, 7, 1, [], [(NO_ID, [3]), ("t", [4])])
+    assert list(forgotten_keys(asked)) == [entry.key, ("t", 4)]
