@@ -88,7 +88,7 @@ class Partition:
             now_ms = self._clock.monotonic_ms()
             self._take(state)
             self.isr = IsrState(frozenset(state.isr))
-            end_offset = self.log.log_end_offset
+            end_offset = self.log.offsets.end
             if new_epoch:
                 self._leader_epoch_start = end_offset
                 # Also with no data: a follower that asks for this epoch must find where it began (KIP-101).
@@ -178,7 +178,7 @@ class Partition:
             offsets.mark(max(offsets.high_watermark, mark))
             if leader_log_start > offsets.start:
                 self.log.increment_log_start_offset(leader_log_start)
-        if self.log.flush_due:
+        if self.log.durability.flush_due:
             self.log.flush()
             self.advance_high_watermark()  # it may lead by now, and have waited for this sync
         return info
@@ -194,13 +194,13 @@ class Partition:
             if self.is_leader or leader_epoch != self.state.leader_epoch:
                 return
             log = self.log
-            before, offset = log.log_end_offset, offset_of(log, *diverging)
+            before, offset = log.offsets.end, offset_of(log, *diverging)
             _log.info(
                 "follower_truncates",
                 partition=str(self.topic_partition),
                 before=before,
                 after=offset,
-                high_watermark=log.high_watermark,
+                high_watermark=log.offsets.high_watermark,
                 leader_epoch=diverging[0],
             )
             log.truncate_to(offset)
@@ -223,7 +223,7 @@ class Partition:
             if self.is_leader or leader_epoch != self.state.leader_epoch:
                 return True
             log = self.log
-            before = log.log_end_offset
+            before = log.offsets.end
             if leader_end < before:
                 log.truncate_to(leader_end)
             elif leader_start > before:
@@ -234,12 +234,12 @@ class Partition:
                 "follower_offset_reset",
                 partition=str(self.topic_partition),
                 before=before,
-                after=log.log_end_offset,
+                after=log.offsets.end,
                 leader_log_start=leader_start,
                 leader_log_end=leader_end,
                 epoch_unknown_to_leader=epochs[-1][0] if last_unknown else None,
             )
-            return (log.log_end_offset, log.leader_epochs.entries) != (before, epochs)
+            return (log.offsets.end, log.leader_epochs.entries) != (before, epochs)
 
     def effective_min_isr(self) -> int:
         """min.insync.replicas, but no more than there are replicas."""
@@ -267,7 +267,7 @@ class Partition:
     @property
     def high_watermark_is_behind_term(self) -> bool:
         """Whether this leader has yet to learn that all from before its term is committed."""
-        return self.is_leader and self.log.high_watermark < self._leader_epoch_start
+        return self.is_leader and self.log.offsets.high_watermark < self._leader_epoch_start
 
     def read_as_consumer(
         self, offset: int, max_bytes: int, current_leader_epoch: int, *, min_one: bool
@@ -381,7 +381,7 @@ class Partition:
             late = isr_rule.out_of_sync_replicas(
                 self.isr.committed,
                 self.followers,
-                self.log.log_end_offset,
+                self.log.offsets.end,
                 self._clock.monotonic_ms(),
                 self._max_lag_ms,
             )
@@ -401,7 +401,7 @@ class Partition:
         if self.isr.is_pending or broker_id in self.isr.committed or not self._alive(broker_id):
             return None
         if not isr_rule.may_join(
-            self.followers[broker_id], self.log.high_watermark, self._leader_epoch_start
+            self.followers[broker_id], self.log.offsets.high_watermark, self._leader_epoch_start
         ):
             return None
         after = self.isr.committed | {broker_id}
@@ -472,7 +472,7 @@ class Partition:
         before = log.offsets.high_watermark
         mark = isr_rule.next_high_watermark(
             before,
-            log.committable_end,
+            log.durability.committable_end,
             self.isr,
             self.followers,
             min_isr=log.config.min_insync_replicas,

@@ -87,6 +87,17 @@ class Durability:
 
     # -- what is known
 
+    @property
+    def flush_due(self) -> bool:
+        """Whether an append has asked for a sync (``flush.messages``) that is still to come."""
+        return self.sync_wanted > self.recovery_point
+
+    @property
+    def committable_end(self) -> int:
+        """How far this replica's records may count as committed: not past a sync that an append waits for."""
+        recovery_point = self.recovery_point
+        return recovery_point if self.sync_wanted > recovery_point else self._offsets.end
+
     def note_appended(self, end_offset: int, flush_messages: int) -> None:
         """Notes the sync that ``flush.messages`` asks for by an append that ended at ``end_offset``. Under the log's
         lock.

@@ -108,7 +108,8 @@ class Log:
         # End, generation and errors when its files were as a close leaves them.
         self._closed_at: tuple[int, int, int] | None = None
         self._segments = parts = Segments(context, segments, log_end_offset, config, roll_pace)
-        self._durability = Durability(
+        #: How far it is durable.
+        self.durability = durability = Durability(
             context, offsets, parts, leader_epochs, recovery_point, dir_is_new=is_new
         )
         #: The producers with what the directory keeps of them.
@@ -118,7 +119,7 @@ class Log:
             context=context,
             offsets=offsets,
             segments=parts,
-            durability=self._durability,
+            durability=durability,
             epochs=leader_epochs,
             producers=self.producers,
             config=config,
@@ -127,7 +128,7 @@ class Log:
             context=context,
             offsets=offsets,
             segments=parts,
-            durability=self._durability,
+            durability=durability,
             epochs=leader_epochs,
             producers=self.producers,
             appender=appender,
@@ -225,38 +226,24 @@ class Log:
     @property
     def recovery_point(self) -> int:
         """Below it all is durable. Taken back by who has written that down (see LogRegistry)."""
-        return self._durability.recovery_point
+        return self.durability.recovery_point
 
     @recovery_point.setter
     def recovery_point(self, offset: int) -> None:
-        self._durability.recovery_point = offset
+        self.durability.recovery_point = offset
 
     @property
     def last_flush_ms(self) -> int:
         """When the last sync ended (wall clock)."""
-        return self._durability.last_flush_ms
-
-    @property
-    def flush_due(self) -> bool:
-        """Whether an append has asked for a sync (``flush.messages``) that is still to come."""
-        durability = self._durability
-        return durability.sync_wanted > durability.recovery_point
-
-    @property
-    def committable_end(self) -> int:
-        """How far this replica's records may count as committed: not past a sync that an append waits for."""
-        durability = self._durability
-        if durability.sync_wanted > durability.recovery_point:
-            return durability.recovery_point
-        return self.offsets.end
+        return self.durability.last_flush_ms
 
     def flush(self, up_to: int | None = None) -> None:
         """As :meth:`Durability.flush`; not to be called with the log's lock held."""
-        self._durability.flush(up_to)
+        self.durability.flush(up_to)
 
     def note_synced(self) -> None:
         """Everything was made durable by other means while nothing was appended."""
-        self._durability.note_synced()
+        self.durability.note_synced()
 
     def _lower_recovery_point(self, offset: int) -> None:
         if self.recovery_point > offset:

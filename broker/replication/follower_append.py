@@ -54,7 +54,7 @@ class FollowerAppend:
             if received.error == Errors.OFFSET_OUT_OF_RANGE:
                 self._reset_offset(followed)
             elif received.error == Errors.CORRUPT_MESSAGE:
-                at = followed.partition.log.log_end_offset
+                at = followed.partition.log.offsets.end
                 raise KafkaError(
                     Errors.CORRUPT_MESSAGE,
                     f"the leader's log is damaged at offset {at}: it tells where in its own log",

@@ -212,7 +212,7 @@ class Leadership:
             if self._marks is None:
                 self._marks = dict(self._logs.read_high_watermarks())
             mark = self._marks.get(topic_partition, 0)
-            log.high_watermark = max(log.log_start_offset, min(mark, log.log_end_offset))
+            log.offsets.mark(mark)
             return log
 
         return self._replicas.get_or_create(topic_partition, make_log)
@@ -230,8 +230,8 @@ class Leadership:
             epoch=state.leader_epoch,
             leader_before=before,
             isr=list(state.isr),
-            end_offset=partition.log.log_end_offset,
-            high_watermark=partition.log.high_watermark,
+            end_offset=partition.log.offsets.end,
+            high_watermark=partition.log.offsets.high_watermark,
         )
         return Errors.NONE
 
@@ -256,7 +256,7 @@ class Leadership:
                 partition=str(state.topic_partition),
                 leader=state.leader,
                 epoch=state.leader_epoch,
-                end_offset=partition.log.log_end_offset,
+                end_offset=partition.log.offsets.end,
             )
         self._fetchers.add(by_leader)
         return results

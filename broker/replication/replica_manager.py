@@ -236,7 +236,7 @@ class ReplicaManager:
         self._happened(topic_partition, advanced)
         if not is_committed:
             pending[topic_partition] = awaited
-        if partition.log.flush_due:
+        if partition.log.durability.flush_due:
             unsynced.append(partition)
         return PartitionResponse(Errors.NONE, info.first_offset, info.log_append_time, info.log_start_offset)
 
@@ -478,5 +478,8 @@ class ReplicaManager:
     def checkpoint_high_watermarks(self) -> None:
         """Writes replication-offset-checkpoint; periodic, and at the end."""
         self.log_manager.checkpoint_high_watermarks(
-            {partition.topic_partition: partition.log.high_watermark for partition in self.partitions()}
+            {
+                partition.topic_partition: partition.log.offsets.high_watermark
+                for partition in self.partitions()
+            }
         )

@@ -131,7 +131,7 @@ class Segment(BatchFile):
         """
         position = self.size
         end = position + len(data)
-        file = self.file
+        file = self._file or self._open_file()
         fd = file.fileno()
         written = os.pwrite(fd, data, position)
         if position + written < end:

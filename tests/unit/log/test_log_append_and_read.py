@@ -379,11 +379,11 @@ def test_max_timestamp_is_the_first_record_that_bears_it(tmp_path):
 def test_flush_messages_asks_for_a_sync_and_nothing_counts_as_committed_before_it(tmp_path):
     log = open_log(tmp_path, LogConfig(flush_messages=3))
     log.append_as_leader(batch(b"a", b"b"), 0)
-    assert (log.recovery_point, log.flush_due, log.committable_end) == (0, False, 2)
+    assert (log.recovery_point, log.durability.flush_due, log.durability.committable_end) == (0, False, 2)
     log.append_as_leader(batch(b"c"), 0)
-    assert (log.recovery_point, log.flush_due, log.committable_end) == (0, True, 0)
+    assert (log.recovery_point, log.durability.flush_due, log.durability.committable_end) == (0, True, 0)
     log.flush()
-    assert (log.recovery_point, log.flush_due, log.committable_end) == (3, False, 3)
+    assert (log.recovery_point, log.durability.flush_due, log.durability.committable_end) == (3, False, 3)
 
 
 def test_a_log_that_lost_what_waited_for_a_sync_waits_no_more(tmp_path):
@@ -392,7 +392,7 @@ def test_a_log_that_lost_what_waited_for_a_sync_waits_no_more(tmp_path):
     log.flush()
     log.append_as_leader(batch(b"b"), 0)
     log.truncate_to(1)
-    assert log.committable_end == 1
+    assert log.durability.committable_end == 1
 
 
 def test_a_failed_sync_is_an_error_and_does_not_move_the_recovery_point(tmp_path, monkeypatch):

@@ -157,7 +157,7 @@ def test_no_thread_of_the_scheduler_waits_for_who_syncs_a_log(tmp_path: Path) ->
     scheduler.startup()
     log = managed(tmp_path, LogConfig(segment_bytes=1000), scheduler).get_or_create(TP, None)
     ran = threading.Event()
-    with log._durability.flushing:
+    with log.durability.flushing:
         fill(log)  # each of its rolls has the scheduler sync
         scheduler.schedule("another", ran.set, delay_ms=50)
         assert ran.wait(WAIT_S)

@@ -137,7 +137,7 @@ def test_who_waits_to_flush_is_content_with_what_another_has_synced(tmp_path: Pa
     """A follower that syncs each batch has the lock again before anybody who waits for it."""
     log = open_log(tmp_path)
     log.append_as_leader(batch(b"x"), 0)
-    with ThreadPoolExecutor(1) as pool, log._durability.flushing:
+    with ThreadPoolExecutor(1) as pool, log.durability.flushing:
         waiting = pool.submit(log.flush)
         with pytest.raises(TimeoutError):
             waiting.result(0.2)
@@ -229,7 +229,7 @@ def test_records_after_a_truncation_wait_for_no_sync_that_nobody_makes(tmp_path:
     log.truncate_to(6)
     for _ in range(3):
         log.append_as_leader(batch(b"b"), 1)
-    assert (log.flush_due, log.committable_end) == (False, 9)
+    assert (log.durability.flush_due, log.durability.committable_end) == (False, 9)
 
 
 def test_a_sync_that_ends_between_an_append_and_its_request_leaves_nobody_waiting(tmp_path: Path) -> None:
@@ -237,4 +237,4 @@ def test_a_sync_that_ends_between_an_append_and_its_request_leaves_nobody_waitin
     for _ in range(10):
         log.append_as_leader(batch(b"a"), 0)
     log.flush(5)
-    assert log.flush_due == (log.committable_end < log.log_end_offset)
+    assert log.durability.flush_due == (log.durability.committable_end < log.log_end_offset)
