@@ -17,7 +17,6 @@ from collections import OrderedDict
 from typing import Final, Generic, Protocol, TypeVar
 
 from broker.network.request_channel import ConnectionInfo
-from broker.network.shares import DEAR_NS
 
 # What a turn may use for who comes first without looking at what each asks for, and in a crowd for each of both orders.
 TURN_NS: Final = 2_000_000
@@ -47,13 +46,6 @@ def rank(asked_ns: int, rested_ns: int) -> int:
     rested_ns = max(0, min(rested_ns, _LONGEST_REST_NS))
     share = (asked_ns << _WHOLE) // (asked_ns + rested_ns)
     return (share * share).bit_length()
-
-
-def asked_after(asked_ns: int, spent_ns: int) -> int:
-    """The average of the last visits, by processor time, after one more. A dear one counts as little as it can: that
-    is for ``shares`` to see.
-    """
-    return asked_ns + ((min(spent_ns, DEAR_NS) - asked_ns) >> 2)
 
 
 class Crowd(Generic[M]):

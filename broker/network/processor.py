@@ -24,12 +24,19 @@ import structlog
 
 from broker.network.connection import PIPELINED, Connection
 from broker.network.connection_quotas import ConnectionQuotas
-from broker.network.crowd import CROWD_NS, TURN_NS, Crowd, asked_after
+from broker.network.crowd import CROWD_NS, TURN_NS, Crowd
 from broker.network.guests import Guest, Guests
 from broker.network.request_channel import ConnectionInfo, Request
 from broker.network.request_memory import Rations, RequestMemory
 from broker.network.request_times import RequestTimes
-from broker.network.shares import DEAR_NS, DEAR_TURN_NS, VISIT_NS, DearAddresses, cost_after
+from broker.network.shares import (
+    DEAR_NS,
+    DEAR_TURN_NS,
+    VISIT_NS,
+    DearAddresses,
+    asked_after,
+    cost_after,
+)
 from broker.network.slow_readers import DELETED_FILE_MS
 from broker.network.sweep import Sweep, in_the_way
 from broker.protocol.errors import ProtocolError
@@ -258,7 +265,7 @@ class Processor:
     def _serve_waiting(self, connection: Connection, mask: int, now_ms: int) -> None:
         if connection.fd >= 0 and mask:
             self._serve(connection, mask, now_ms)
-        waits_again = connection in self._dear or connection in self._crowd
+        waits_again = connection in self._dear or connection in self._waiting
         if connection.fd >= 0 and connection.put_off and not waits_again:
             self._go_on(connection)
 

@@ -14,11 +14,15 @@ from typing import NamedTuple
 
 from broker.network.fair_rounds import FairRounds
 from broker.network.request_memory import RequestMemory
+from broker.protocol import codec
+from broker.protocol.fields import Fields
+from broker.protocol.framing import response_prefix
 from broker.utils.file_region import FileRegion
 from broker.utils.purgatory import DelayedOperation
 
 Payload = Sequence[bytes | FileRegion]
 _UNCOUNTED = RequestMemory()
+_JOIN_BYTES = 2048
 
 
 @dataclass(slots=True)
@@ -95,6 +99,16 @@ class Request:
     def respond(self, payload: Payload) -> None:
         """Answers with a complete frame: length, response header and body."""
         self._finish(payload)
+
+    def respond_body(self, body: bytes) -> None:
+        """Answers with an encoded body."""
+        prefix = response_prefix(self.api_key, self.api_version, self.correlation_id, len(body))
+        # A small answer is one piece; a large one may be shared with others (Metadata) and is not copied.
+        self._finish((prefix + body,) if len(body) < _JOIN_BYTES else (prefix, body))
+
+    def respond_fields(self, fields: Fields) -> None:
+        """Answers with ``fields``, encoded as a response of the request's version."""
+        self.respond_body(codec.encode(self.api_key, self.api_version, "response", fields))
 
     def respond_nothing(self) -> None:
         """The API has no answer (Produce with acks=0)."""

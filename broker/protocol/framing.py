@@ -49,7 +49,8 @@ def parse_request_header(frame: memoryview) -> RequestHeader:
         if api is None:
             raise ProtocolError(f"unknown API key {api_key} (version {api_version})")
         if api_version >= api.flexible_from and api_version <= api.max_version:
-            position = skip_tags(frame, position)
+            # No client sends a tag in its header so far.
+            position = skip_tags(frame, position) if frame[position] else position + 1
     except ProtocolError:
         raise
     except Exception as error:

@@ -19,7 +19,6 @@ from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fields import Fields
-from broker.protocol.framing import response_prefix
 from broker.record.inspection import Depth
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership
@@ -37,7 +36,6 @@ from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 
-_JOIN_BYTES = 2048
 _log = structlog.get_logger(__name__)
 
 
@@ -135,7 +133,7 @@ class ApiContext:
 
     def respond(self, request: Request, fields: Fields) -> None:
         """Encodes a response for the request's version and sends it. Any thread, once."""
-        respond(request, fields)
+        request.respond_fields(fields)
 
 
 def why_absent(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
@@ -172,16 +170,4 @@ def _respond_or_close(request: Request, body: bytes | None) -> None:
     if body is None:
         request.close_connection()
     else:
-        respond_body(request, body)
-
-
-def respond(request: Request, fields: Fields) -> None:
-    """Encodes ``fields`` as the response to ``request`` and hands it to the Processor."""
-    respond_body(request, codec.encode(request.api_key, request.api_version, "response", fields))
-
-
-def respond_body(request: Request, body: bytes) -> None:
-    """Sends an encoded body."""
-    prefix = response_prefix(request.api_key, request.api_version, request.correlation_id, len(body))
-    # A small answer is one piece; a large one may be shared with others (Metadata) and is not copied.
-    request.respond((prefix + body,) if len(body) < _JOIN_BYTES else (prefix, body))
+        request.respond_body(body)

@@ -10,7 +10,7 @@ from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import ListOffsetsPartition, ListOffsetsRequest
-from broker.server.apis.context import ApiContext, respond
+from broker.server.apis.context import ApiContext
 from broker.server.apis.strangers import introduce
 from broker.utils.topic_partition import TopicPartition
 
@@ -39,7 +39,7 @@ def handle(request: Request, message: ListOffsetsRequest, ctx: ApiContext) -> Fi
 
     def answer(*, refused: bool) -> None:
         def work() -> None:
-            respond(request, _answers(request, message, ctx, refused=refused))
+            request.respond_fields(_answers(request, message, ctx, refused=refused))
 
         if not ctx.submit_for(request, work, dear=True):
             request.close_connection()

@@ -13,7 +13,7 @@ from broker.protocol.control_messages import PartitionInfo
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import MetadataRequest
-from broker.server.apis.context import ApiContext, respond_body
+from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_bodies import MetadataBodies, MetadataTopics, Wanted
 from broker.server.apis.metadata_wait import MetadataWait
 from broker.server.metadata_cache import Snapshot
@@ -72,7 +72,7 @@ def _answer(request: Request, message: MetadataRequest, ctx: ApiContext) -> None
         )
         if complete:
             _bodies.put(snapshot, key, body)
-    respond_body(request, body)
+    request.respond_body(body)
 
 
 def _wanted(message: MetadataRequest, version: int) -> Wanted | None:

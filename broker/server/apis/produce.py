@@ -18,7 +18,7 @@ from broker.protocol.produce_messages import (
 from broker.record.header import CODEC_MASK, HEADER_BYTES, batch_size_at, read_header
 from broker.record.inspection import INLINE_PACKED_BYTES, inspect
 from broker.server.admission import RULES
-from broker.server.apis.context import ApiContext, respond_body, why_absent
+from broker.server.apis.context import ApiContext, why_absent
 from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.PRODUCE]
@@ -179,4 +179,4 @@ def _answer(request: Request, message: ProduceRequest, responses: Responses) -> 
             (topic, [(index, responses[TopicPartition(topic, index)]) for index, _ in partitions])
             for topic, partitions in message.topics
         ]
-    respond_body(request, encode_produce_response(request.api_version, topics))
+    request.respond_body(encode_produce_response(request.api_version, topics))

@@ -25,7 +25,7 @@ from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
 from broker.protocol.fields import Fields
 from broker.server.admission import RULES, Place, Rule
-from broker.server.apis.context import ApiContext, Submit, refuse, refuse_too_many, respond
+from broker.server.apis.context import ApiContext, Submit, refuse, refuse_too_many
 from broker.server.apis.strangers import introduce
 from broker.utils.refusal_log import log_refusal
 
@@ -209,7 +209,7 @@ class Apis:
                 raise
             fields = error_response(message, self._known(request, error))
         if fields is not None:
-            respond(request, fields)
+            request.respond_fields(fields)
 
     def _known(self, request: Request, error: Exception) -> KafkaError:
         if isinstance(error, KafkaError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from broker.network.crowd import Crowd, asked_after, rank
+from broker.network.crowd import Crowd, rank
 from broker.network.request_channel import ConnectionInfo
+from broker.network.shares import asked_after
 
 MS = 1_000_000
 NOW_NS = 1_000 * MS
