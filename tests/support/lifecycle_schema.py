@@ -59,7 +59,7 @@ def table(of: Mapping[str, Any]) -> str:
     """The table of its fields in docs/lifecycle.md."""
     needed = of["required"]
     rows = [
-        f"| `{name}` | {_type(field)}{'' if name in needed else ', not always there'} | {field['description']} |"
+        f"| `{name}` | {_type(field)}{'' if name in needed else ', optional'} | {field['description']} |"
         for name, field in of["properties"].items()
     ]
     return "\n".join(["| field | type | meaning |", "|---|---|---|", *rows]) + "\n"
