@@ -117,7 +117,7 @@ class BrokerConfig(ConfigValues):
             raise ConfigError(problems)
         return changed
 
-    # --- values that several keys make
+    # --- values derived from several keys
 
     @property
     def broker_id(self) -> int:

@@ -17,8 +17,8 @@ from broker.config.types import Value
 
 # Keys that Kafka leaves to plugins, by name or prefix. There are no such plugins here.
 PLUGIN_KEYS: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found", "config.providers"})
-# Accepted values of keys without a row: these deny access to nobody. Any other value would promise a
-# protection that is missing here.
+# Accepted values of keys without a row: these restrict nothing. Any other value would promise a protection
+# that is missing here.
 _NO_PROMISE: Final[Mapping[str, tuple[str, ...]]] = {
     "super.users": ("",),
     "allow.everyone.if.no.acl.found": ("", "true"),

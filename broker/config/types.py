@@ -73,7 +73,7 @@ def _parse_double(text: str) -> float:
         number = float(text)
     except ValueError:
         raise ValueError("a number is expected") from None
-    if number != number:  # noqa: PLR0124 - not a number is the only value unlike itself
+    if number != number:  # noqa: PLR0124 - only NaN differs from itself
         raise ValueError("a number is expected")
     return number
 

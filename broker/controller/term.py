@@ -345,7 +345,7 @@ class Term:
     ) -> None:
         self._responses.receive(broker_id, api, request, response)
 
-    # -- within
+    # -- internal
 
     def _enqueue(self, key: Hashable, action: Callable[[], None], *, coalesce: bool = False) -> None:
         self._events.put(key, partial(self._unless_ended, action), coalesce=coalesce)

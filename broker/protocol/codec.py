@@ -269,7 +269,7 @@ def _field_names(api_key: int, version: int, name: str) -> frozenset[str]:
 
 @cache
 def _behind(api_key: int, version: int, name: str) -> tuple[int, bool]:
-    """The number of bytes after a response's array ``name``, without tagged fields, and whether the version
+    """The number of bytes after the array ``name`` in a response without tagged fields, and whether it
     is flexible.
     """
     entity_type = _entity_type(api_key, version, "response")

@@ -306,10 +306,10 @@ class ZooKeeperStore:
         """Runs ``event`` on the events thread. Called by the watches."""
         self._events.put(event)
 
-    # -- within
+    # -- internal
 
     def _make_client(self) -> KazooClient:
-        logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - kept out of the tree of loggers
+        logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - kept out of the logger hierarchy
         logger.addHandler(self._last_warning)
         session_s = self._session_timeout_ms / 1000
         self._handler = Handler(session_s / (self._hosts.count(",") + 1))

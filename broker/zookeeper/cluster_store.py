@@ -259,7 +259,7 @@ class ClusterStore:
     def watch_topic_deletions(self, callback: Callable[[], None]) -> Watch:
         return self.store.watch_children(znodes.DELETE_TOPICS, callback)
 
-    # -- wishes of old tools
+    # -- requests of old tools
 
     def reassignment_request(self) -> dict[TopicPartition, tuple[int, ...]] | None:
         """The content of ``/admin/reassign_partitions``; None if it does not exist. Raises BadZnodeError."""

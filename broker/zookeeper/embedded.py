@@ -107,7 +107,7 @@ class EmbeddedStore:
 
     def connect(
         self,
-        timeout_ms: int = 0,  # noqa: ARG002 - nobody is waited for
+        timeout_ms: int = 0,  # noqa: ARG002 - there is no server to wait for
         cancel: Event | None = None,  # noqa: ARG002
         on_waiting: Callable[[str], None] | None = None,  # noqa: ARG002
     ) -> None:
@@ -230,7 +230,7 @@ class EmbeddedStore:
             if not watches:
                 self._watches.pop(key, None)
 
-    # -- within: the tree
+    # -- internal: the tree
 
     def _apply(self, ops: Sequence[Op]) -> list[OpResult]:
         results: list[OpResult] = []
@@ -342,7 +342,7 @@ class EmbeddedStore:
         owner = self._session_id if node.ephemeral else 0
         return Stat(node.czxid, node.version, owner, node.ctime_ms, node.mtime_ms, len(node.children))
 
-    # -- within: transactions
+    # -- internal: transactions
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

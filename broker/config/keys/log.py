@@ -72,7 +72,7 @@ KEYS: Final = (
     Key("log.flush.start.offset.checkpoint.interval.ms", INT, 60000, HIGH, valid=at_least(0), use=USED,
         doc="How often log start offsets are checkpointed."),
     Key("log.preallocate", BOOLEAN, False, MEDIUM, mode=CLUSTER_WIDE, use=REFUSED,
-        doc="Whether the full file of a new segment is allocated at once. Landline's segment files grow as "
+        doc="Whether a new segment's file is allocated in full at once. Landline's segment files grow as "
             "records are written."),
     Key("log.initial.task.delay.ms", LONG, 30000, LOW, valid=at_least(0), use=USED,
         doc="How long after start the periodic log tasks begin."),

@@ -85,7 +85,7 @@ KEYS: Final = (
     Key("min.insync.replicas", INT, 1, MEDIUM, valid=at_least(1), use=USED,
         doc="How many replicas must be in sync for acks=all to succeed."),
     Key("preallocate", BOOLEAN, False, MEDIUM, use=REFUSED,
-        doc="Whether the full file of a new segment is allocated at once. Landline's segment files grow as "
+        doc="Whether a new segment's file is allocated in full at once. Landline's segment files grow as "
             "records are written."),
     Key("remote.log.copy.disable", BOOLEAN, False, MEDIUM,
         doc="Tiered storage: stop copying segments to remote storage."),

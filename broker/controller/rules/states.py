@@ -8,8 +8,7 @@ Replicas (Kafka's ReplicaStateMachine)::
 
     NON_EXISTENT -> NEW -> ONLINE <-> OFFLINE -> DELETION_STARTED -> DELETION_SUCCESSFUL -> NON_EXISTENT
                                          ^             |
-                                         +-- DELETION_INELIGIBLE (a broker is down; tried again when it is
-                                         back)
+                                         +-- DELETION_INELIGIBLE (a broker is down; retried when it is back)
 """
 
 from __future__ import annotations

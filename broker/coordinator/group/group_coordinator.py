@@ -94,7 +94,7 @@ class GroupCoordinator:
         if metrics is not None:
             register_metrics(metrics, self._registry, self._memory)
 
-    # -- life
+    # -- start and stop
 
     def startup(self) -> None:
         """Starts to serve requests. Elections may have been reported before."""
@@ -253,7 +253,7 @@ class GroupCoordinator:
         forget = self._forgetting(cell)
         cell.run(lambda group, now: commits.delete_group(group, now, respond, forget))
 
-    # -- inside
+    # -- internal
 
     def _refusal(self, group_id: str, *, allow_empty: bool = False) -> Errors | None:
         if (not group_id and not allow_empty) or not _fits(group_id):

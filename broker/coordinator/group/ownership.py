@@ -109,7 +109,7 @@ class Ownership:
         )
 
     def _start(self, group: Group, now: Moment) -> Effects:
-        """Starts all sessions now. A group that is larger than ``group.max.size`` allows rebalances."""
+        """Starts all sessions now. A group with more members than ``group.max.size`` rebalances."""
         if len(group.members) > self._limits.max_size:
             return prepare_rebalance(group, now, self._limits)
         return []
