@@ -1,8 +1,8 @@
-"""Changes to dynamic configs (KIP-339), decided without IO: from the configs there are to those there will
-be.
+"""Changes of dynamic configs (KIP-339): computes the new configs from the current ones and the changes,
+without IO.
 
-What is wrong raises :class:`AlterError`, with whether the request or a config is to blame. Writing the
-outcome is `server.apis.incremental_alter_configs`' part.
+An invalid change raises :class:`AlterError`, which says whether the request or a config is to blame.
+`server.apis.incremental_alter_configs` writes the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.config.types import Type, render
 
 
 class Operation(IntEnum):
-    """The wire's ``config_operation``."""
+    """The ``config_operation`` on the wire."""
 
     SET = 0
     DELETE = 1
@@ -31,7 +31,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """One config to be changed; ``value`` is None only where the operation is DELETE."""
+    """A change of one config. ``value`` is None only if the operation is DELETE."""
 
     name: str
     operation: int
@@ -39,8 +39,8 @@ class Change(NamedTuple):
 
 
 class AlterError(Exception):
-    """A change of configs that is refused, with a reason for who asked. ``invalid_request`` tells a malformed
-    request (INVALID_REQUEST) from a refused config (INVALID_CONFIG).
+    """A refused change of configs, with a reason for the client. ``invalid_request`` distinguishes a
+    malformed request (INVALID_REQUEST) from a refused config (INVALID_CONFIG).
     """
 
     def __init__(self, message: str, *, invalid_request: bool = False) -> None:
@@ -59,7 +59,7 @@ def alter_topic(
     changed = _apply(current, changes, TOPIC_KEYS.get, default_of)
     values, problems = check_topic_configs(_touched(changed, changes))
     _raise_for([*problems, *below_floors(config.static_values, values)])
-    # Old configs that are wrong must not stand in the way of new ones that are right.
+    # Existing configs that are invalid must not prevent valid changes.
     good, _ = check_topic_configs(changed)
     try:
         config.topic_log_config({name: changed[name] for name in good})
@@ -71,7 +71,7 @@ def alter_topic(
 def alter_broker(
     config: BrokerConfig, current: Mapping[str, str], changes: Sequence[Change], *, cluster_wide: bool
 ) -> dict[str, str]:
-    """The dynamic configs of this broker, or the cluster's defaults, after ``changes``."""
+    """The dynamic configs of this broker, or the cluster-wide defaults, after ``changes``."""
 
     def key_of(name: str) -> Key | None:
         return BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS.get(name)

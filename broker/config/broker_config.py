@@ -1,8 +1,9 @@
 """BrokerConfig: a broker's checked settings, in the layers of Kafka's KIP-226.
 
-Static ones come from the properties file and `--override`; dynamic ones from `/config/brokers`, laid over
-them by ``with_dynamic``. A key's value is its first in: this broker's dynamic configs, the cluster-wide
-dynamic defaults, the static ones, the table's default. Following changes is `server.dynamic_config`'s part.
+Static settings come from the properties file and `--override`. Dynamic ones come from `/config/brokers`, and
+``with_dynamic`` adds them. A key has the value of the first layer that sets it: this broker's dynamic
+configs, the cluster-wide dynamic defaults, the static settings, the table's default. `server.dynamic_config`
+follows changes.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from broker.config.values import ConfigValues
 
 
 class BrokerConfig(ConfigValues):
-    """Never changes once made: a dynamic change makes a new one. Keys are Kafka's names.
+    """A broker's settings; Kafka's KafkaConfig. It is immutable: a dynamic change creates a new one. Keys
+    have Kafka's names.
 
-    ``static_values``, ``dynamic_default_values`` and ``dynamic_broker_values`` are the layers; ``unused``
-    names the keys set that Landline does not follow; ``warnings`` has a line for each thing worth telling at
-    start.
+    ``static_values``, ``dynamic_default_values`` and ``dynamic_broker_values`` are the layers. ``unused`` has
+    the names of set keys that Landline ignores. ``warnings`` has the lines to log at start.
     """
 
     def __init__(
@@ -55,9 +56,9 @@ class BrokerConfig(ConfigValues):
     def from_properties(
         cls, props: Mapping[str, str], overrides: Sequence[tuple[str, str]] = ()
     ) -> BrokerConfig:
-        """Checks ``props`` (with line numbers when they are :class:`Properties`) with ``overrides`` on top.
+        """Checks ``props`` (with line numbers if they are :class:`Properties`) with ``overrides`` on top.
 
-        Raises :class:`ConfigError` with every problem there is.
+        Raises :class:`ConfigError` with all problems.
         """
         texts, lines = dict(props), dict(getattr(props, "lines", {}))
         for name, text in overrides:
@@ -68,7 +69,7 @@ class BrokerConfig(ConfigValues):
         bad = {problem.key for problem in problems}
 
         def complain(key: str, message: str) -> None:
-            if key not in bad:  # an ill-typed key has its default here: one complaint is enough
+            if key not in bad:  # an invalid key has its default here: one message is enough
                 problems.append(Problem(key, lines.get(key), message))
 
         def get(key: str) -> Any:
@@ -93,7 +94,8 @@ class BrokerConfig(ConfigValues):
     ) -> BrokerConfig:
         """This config with other dynamic layers: ``overrides`` are this broker's, ``defaults`` the cluster's.
 
-        Raises :class:`ConfigError` when a key is unknown, ill-typed, or not to be changed at run time.
+        Raises :class:`ConfigError` if a key is unknown, has an invalid value, or cannot be changed at
+        run time.
         """
         broker_values, problems = check_dynamic(overrides)
         default_values, more = check_dynamic(defaults or {})
@@ -115,11 +117,11 @@ class BrokerConfig(ConfigValues):
             raise ConfigError(problems)
         return changed
 
-    # --- values that several keys make
+    # --- values derived from several keys
 
     @property
     def broker_id(self) -> int:
-        """-1 when one is to be generated."""
+        """The broker id, or -1 if it is to be generated."""
         return self.int("broker.id")
 
     @property
@@ -136,7 +138,7 @@ class BrokerConfig(ConfigValues):
 
     @cached_property
     def advertised_listeners(self) -> list[Endpoint]:
-        """Empty hosts are this host's canonical name; a port of 0 stands for the bound one."""
+        """The advertised endpoints. An empty host means this host's canonical name, port 0 the bound port."""
         return with_local_name(self._listeners.advertised, _local_name)
 
     @property
@@ -145,7 +147,7 @@ class BrokerConfig(ConfigValues):
 
     @property
     def log_retention_ms(self) -> int:
-        """-1 for no limit."""
+        """The retention time, or -1 for no limit."""
         return self._topic_default_int("retention.ms")
 
     @property
@@ -169,7 +171,7 @@ class BrokerConfig(ConfigValues):
     # --- topics
 
     def topic_default(self, name: str) -> Value:
-        """What a topic config is when the topic does not set it; None where the broker has no key for it."""
+        """The value of a topic config that the topic does not set; None if the broker has no key for it."""
         for synonym in SYNONYMS.get(name, ()):
             value = self.value(synonym.key)
             if value is not None:
@@ -181,11 +183,11 @@ class BrokerConfig(ConfigValues):
         return {name: self.topic_default(name) for name in SYNONYMS}
 
     def log_config(self) -> LogConfig:
-        """What a topic without configs of its own gets."""
+        """The settings of a topic without configs of its own."""
         return self.topic_log_config({})
 
     def topic_log_config(self, overrides: Mapping[str, str]) -> LogConfig:
-        """A topic's settings; raises :class:`ConfigError` for a name or value that is none."""
+        """A topic's settings. Raises :class:`ConfigError` for an invalid name or value."""
         return build_log_config(self._topic_defaults, overrides) if overrides else self._default_log_config
 
     @cached_property
@@ -194,7 +196,7 @@ class BrokerConfig(ConfigValues):
 
 
 def check_dynamic(overrides: Mapping[str, str]) -> tuple[dict[str, Value], list[Problem]]:
-    """Dynamic broker configs parsed, and what is wrong with the others."""
+    """The valid dynamic broker configs, parsed, and the problems of the others."""
     values: dict[str, Value] = {}
     problems = []
     for name, text in overrides.items():
@@ -217,7 +219,7 @@ def check_dynamic(overrides: Mapping[str, str]) -> tuple[dict[str, Value], list[
 
 def _scaled(name: str, value: Value, factor: int) -> Value:
     if factor == 1 or not isinstance(value, int):
-        # Kafka reads any negative retention as no limit.
+        # Kafka treats any negative retention as no limit.
         return -1 if name == "retention.ms" and isinstance(value, int) and value < 0 else value
     return -1 if value < 0 else min(value * factor, LONG_MAX)
 
@@ -235,6 +237,6 @@ def _warnings(props: Mapping[str, str], texts: Mapping[str, str], unused: Sequen
 
 
 def _local_name() -> str:
-    import socket  # late: a host named in the configuration needs none of it
+    import socket  # imported late: not needed if the configuration names a host
 
     return socket.getfqdn()

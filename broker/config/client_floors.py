@@ -1,8 +1,8 @@
-"""How small clients may make a segment. Each is files, a roll of a millisecond and a look-up more: a client that could
-make one of each of its appends would have all of the broker.
+"""Minimum segment and index sizes that clients may set. Each segment costs files, a roll of a millisecond and
+a look-up: a client with a segment per append would use up the broker.
 
-The operator's own properties file may say less, for all topics: clients may then go as low as that. What is in
-ZooKeeper already is used as it is.
+If the operator's properties file has less, for all topics, clients may go as low as that. Values that are
+already in ZooKeeper are used as they are.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from broker.config.problems import Problem
 from broker.config.types import Value
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC
 
-# Kafka 4's floor (KIP-1030).
+# Kafka 4's minimum (KIP-1030).
 SEGMENT_BYTES: Final = 1 << 20
-# Its entries, one of each append at most, are more than a thousand: what a roll costs is then little to each.
+# Room for more than a thousand entries, of which an append adds at most one. So the cost of a roll is spread
+# over many appends.
 INDEX_BYTES: Final = 16 << 10
 
 _FLOORS: Final[Mapping[str, tuple[str, int]]] = {
@@ -28,8 +29,8 @@ _FLOORS: Final[Mapping[str, tuple[str, int]]] = {
 
 
 def floor_of(static_values: Mapping[str, Value], name: str) -> int | None:
-    """The least that a client may set the topic's or broker's config ``name`` to, where the properties file has
-    ``static_values``; None: there is no such bound.
+    """The minimum that a client may set for the topic's or broker's config ``name``, if the properties file
+    has ``static_values``. None if there is no minimum.
     """
     if name not in _FLOORS:
         return None
@@ -41,7 +42,7 @@ def floor_of(static_values: Mapping[str, Value], name: str) -> int | None:
 def below_floors(
     static_values: Mapping[str, Value], values: Mapping[str, Value], topic: str = ""
 ) -> list[Problem]:
-    """What is wrong with parsed ``values`` that a client sets, for ``topic`` where that one is being made."""
+    """The problems of parsed ``values`` that a client sets; ``topic`` is the topic if it is being created."""
     problems = []
     for name, value in values.items():
         floor = floor_of(static_values, name)

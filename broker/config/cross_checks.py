@@ -1,4 +1,4 @@
-"""What several broker keys must be together: Kafka 3.9's rules and a few of Landline's own."""
+"""Checks broker keys against each other: Kafka 3.9's rules and a few of Landline's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ORDERED: Final = (
     ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
     ("message.max.bytes", "socket.request.max.bytes"),
 )
-# At least 1, though Kafka's table has no range for them.
+# At least 1, although Kafka's table has no range for them.
 _POSITIVE: Final = (
     "num.replica.fetchers",
     "replica.lag.time.max.ms",
@@ -50,8 +50,8 @@ _NEWEST_PROTOCOL: Final = (3, 9)
 
 
 def check_together(get: Get, given: Mapping[str, Value], complain: Complain) -> None:
-    """Complains as ``complain(key, message)``. ``get`` gives a key's value, ``given`` has those that were
-    set.
+    """Reports problems by ``complain(key, message)``. ``get`` returns a key's value; ``given`` has the keys
+    that were set.
     """
     _check_identity(get, complain)
     _check_log_dirs(get, given, complain)

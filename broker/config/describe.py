@@ -1,8 +1,7 @@
-"""Configs as DescribeConfigs tells them: value, source, synonyms, type. Pure; which configs there are is
-given.
+"""Configs as DescribeConfigs returns them: value, source, synonyms, type. Pure.
 
-Sources and the order of synonyms are KIP-226's: this broker's dynamic config, the cluster's dynamic default,
-the properties file, the built-in default. Passwords are never told.
+Sources and the order of synonyms are those of KIP-226: this broker's dynamic config, the cluster's dynamic
+default, the properties file, the built-in default. Passwords are never returned.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from broker.config.types import Value, render
 
 
 class Source(IntEnum):
-    """The wire's ``config_source``."""
+    """The ``config_source`` on the wire."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -31,7 +30,7 @@ class Source(IntEnum):
 
 
 class SynonymEntry(NamedTuple):
-    """One place a value may come from; the first of a list is in force."""
+    """A place where a value may be set. The first one of a list is in force."""
 
     name: str
     value: str | None
@@ -48,7 +47,7 @@ class Entry(NamedTuple):
     synonyms: tuple[SynonymEntry, ...]
 
 
-# Several broker keys for one value, the one that counts first: each also tells of those behind it.
+# Groups of broker keys for one value, in order of precedence. Each also lists those after it as synonyms.
 _KEY_GROUPS: Final = {
     group[0].key: tuple(synonym.key for synonym in group) for group in SYNONYMS.values() if len(group) > 1
 }
@@ -57,7 +56,7 @@ _KEY_GROUPS: Final = {
 def topic_entries(
     config: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None
 ) -> list[Entry]:
-    """A topic's configs; ``names`` None is all of them."""
+    """A topic's configs; all of them if ``names`` is None."""
     own, _ = check_topic_configs(overrides)
     return [
         _topic_entry(config, key, own) for key in TOPIC_KEYS.values() if names is None or key.name in names
@@ -65,7 +64,7 @@ def topic_entries(
 
 
 def broker_entries(config: BrokerConfig, names: Collection[str] | None) -> list[Entry]:
-    """A broker's configs; dynamic-only ones when they are set."""
+    """A broker's configs. Dynamic-only ones are included if they are set."""
     keys = [
         *BROKER_KEYS.values(),
         *(key for key in DYNAMIC_ONLY_KEYS.values() if key.name in config.set_values),
@@ -104,8 +103,8 @@ def _broker_entry(config: BrokerConfig, key: Key) -> Entry:
 
 
 def _broker_synonyms(config: BrokerConfig, keys: Sequence[Key]) -> list[SynonymEntry]:
-    """Layer by layer. What stands before the first key's own is left out, as Kafka does: where that key is
-    set nowhere, nothing is told.
+    """The synonyms, layer by layer. As in Kafka, those before the first key's own are left out, so the list
+    is empty if that key is set nowhere.
     """
     layers = (
         (config.dynamic_broker_values, Source.DYNAMIC_BROKER),

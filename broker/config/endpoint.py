@@ -1,4 +1,4 @@
-"""A listener's address, as Kafka's EndPoint, and addresses in words."""
+"""A listener's address, Kafka's EndPoint, and addresses as text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a listener is; Kafka's EndPoint. An empty ``host`` is every interface (never so when advertised),
-    ``port`` is 0 until it is bound.
+    """A listener's address; Kafka's EndPoint. An empty ``host`` means every interface (never when
+    advertised). ``port`` is 0 until it is bound.
     """
 
     host: str
@@ -21,5 +21,5 @@ class Endpoint:
 
 
 def host_port(host: str, port: int | str) -> str:
-    """``host:port`` as URLs have it, and Kafka's properties: an IPv6 address in brackets."""
+    """``host:port`` as in URLs and in Kafka's properties: an IPv6 address is in brackets."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""One row of the table of config keys, and the short names the tables are written with."""
+"""A row of the table of config keys, and the short names that the tables use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.config.validators import Validator
 
 
 class Importance(Enum):
-    """Kafka's own ranking."""
+    """Kafka's ranking of config keys."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -26,9 +26,7 @@ class Mode(Enum):
 
 
 class Use(Enum):
-    """What Landline does with the key: follow it, take note of it with a warning, or refuse it when it is
-    set.
-    """
+    """What Landline does with a key: use it, accept it with a warning, or refuse it when it is set."""
 
     USED = "used"
     ACCEPTED = "accepted"
@@ -36,8 +34,8 @@ class Use(Enum):
 
 
 class Key:
-    """One row of the table of configs; Kafka's ConfigKey. ``default`` is parsed; None means unset. The tables
-    own their rows: those are made once and never changed.
+    """A row of the table of configs; Kafka's ConfigKey. ``default`` is parsed; None means unset. The tables
+    own their rows, which never change.
     """
 
     __slots__ = ("default", "doc", "importance", "mode", "name", "type", "use", "valid")
@@ -68,18 +66,18 @@ class Key:
 
     @property
     def sensitive(self) -> bool:
-        """A password: never shown, neither by DescribeConfigs nor in a log."""
+        """Whether it is a password, which neither DescribeConfigs nor a log shows."""
         return self.type is Type.PASSWORD
 
     @property
     def alterable(self) -> bool:
-        """Whether Landline changes it at run time: Kafka's cluster-wide keys. Kafka's per-broker ones are
-        listeners and security, which take a restart here.
+        """Whether Landline can change it at run time, as it can Kafka's cluster-wide keys. Kafka's per-broker
+        keys are listeners and security, and need a restart here.
         """
         return self.mode is Mode.CLUSTER_WIDE
 
     def parse(self, text: str) -> Value:
-        """The checked value of ``text``; raises ValueError whose message says what was expected."""
+        """The checked value of ``text``. Raises ValueError with a message that says what was expected."""
         value = parse(self.type, text)
         complaint = self.valid.complaint(value) if self.valid else None
         if complaint:

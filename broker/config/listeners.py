@@ -1,4 +1,4 @@
-"""Listener settings to endpoints, and what may be wrong with them. Pure but for the host's own name."""
+"""Parses and checks the listener settings. Pure, except for the host's own name."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Complain = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The listeners of a broker: bound, advertised, and the one that brokers use among themselves. Hosts that
-    are advertised may be empty and their ports 0: these stand for this host's name and the bound port.
+    """A broker's listeners: the bound ones, the advertised ones, and the inter-broker listener. Advertised
+    hosts may be empty and ports 0: they mean this host's name and the bound port.
     """
 
     bound: tuple[Endpoint, ...]
@@ -34,8 +34,8 @@ class Listeners:
 def resolve_listeners(
     get: Callable[[str], str | None], given: Mapping[str, str], complain: Complain
 ) -> Listeners:
-    """Reads the listener keys (``get`` gives a key's text, ``given`` what was set) and complains of what is
-    wrong as ``complain(key, message)``.
+    """Reads the listener keys and reports problems by ``complain(key, message)``. ``get`` returns a key's
+    text; ``given`` has the keys that were set.
     """
     protocols = _protocol_map(get("listener.security.protocol.map") or "", complain)
     bound = _endpoints("listeners", get("listeners") or "", protocols, complain)
@@ -53,7 +53,7 @@ def resolve_listeners(
 
 
 def with_local_name(endpoints: Sequence[Endpoint], local_name: Callable[[], str]) -> list[Endpoint]:
-    """Empty hosts replaced by this host's name."""
+    """The endpoints, with empty hosts replaced by this host's name."""
     return [endpoint if endpoint.host else replace(endpoint, host=local_name()) for endpoint in endpoints]
 
 

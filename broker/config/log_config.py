@@ -9,8 +9,8 @@ LONG_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Kafka 3.9's topic-level configs. ``*_ms`` milliseconds, ``*_bytes`` bytes; -1 for retention means no
-    limit.
+    """A topic's settings; Kafka's LogConfig, with Kafka 3.9's topic-level configs. ``*_ms`` are milliseconds,
+    ``*_bytes`` bytes. -1 for retention means no limit.
     """
 
     segment_bytes: int = 1 << 30

@@ -1,4 +1,6 @@
-"""Which directories `log.dirs`, or else `log.dir`, names. Apart from BrokerConfig for who needs nothing else of it."""
+"""The directories that `log.dirs`, or else `log.dir`, names. Separate from BrokerConfig for callers that need
+nothing else of it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,6 @@ DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"  # noqa: S108 - Kafka's default
 
 
 def log_dir_paths(log_dirs: str | None, log_dir: str | None) -> list[str]:
-    """The values of the two configs; an empty one counts as not set."""
+    """The directories, from the values of the two configs. An empty value counts as not set."""
     text = log_dirs or log_dir or DEFAULT_LOG_DIR
     return [entry.strip() for entry in text.split(",") if entry.strip()]

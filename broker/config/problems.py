@@ -1,5 +1,5 @@
-"""What is wrong with a configuration, said in full: every problem at once, each with its key, line and
-nearest name.
+"""The problems of a configuration, reported all at once, each with its key, line and the nearest
+known name.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong with a configuration. ``line`` counts from 1 in the properties file; None for
-    an override or a default.
+    """A problem of a configuration. ``line`` counts from 1 in the properties file; None for an override or
+    a default.
     """
 
     key: str
@@ -19,7 +19,7 @@ class Problem(NamedTuple):
 
 
 class ConfigError(Exception):
-    """A configuration that must not be used. ``problems`` has them all; ``str()`` is one line for each.
+    """An invalid configuration. ``problems`` has all problems; ``str()`` has one line for each.
 
     ``source`` names the file, or is empty.
     """
@@ -37,14 +37,14 @@ class ConfigError(Exception):
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like ``name``, if any is alike."""
-    import difflib  # late: only a wrong name pays for it
+    """The known name that is most similar to ``name``, if any is similar."""
+    import difflib  # imported late: needed only for a wrong name
 
     matches = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence to put behind a complaint about ``name``; empty when nothing is alike."""
+    """A sentence to append to a message about ``name``; empty if no known name is similar."""
     other = nearest(name, known)
     return f" Did you mean {other}?" if other else ""

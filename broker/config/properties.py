@@ -1,8 +1,8 @@
-r"""Reads Java's `.properties` format, remembering the line of every key.
+r"""Reads Java's `.properties` format, and keeps the line number of every key.
 
-Comments start with `#` or `!`; key and value are parted by `=`, `:` or blanks; a backslash at a line's end
-continues it; `\t \n \r \f \uXXXX` are escapes and any other escaped character stands for itself. Files are
-UTF-8. What a key means is `broker_config`'s part.
+Comments start with `#` or `!`. Key and value are separated by `=`, `:` or blanks. A backslash at the end of a
+line continues it. `\t \n \r \f \uXXXX` are escapes, and any other escaped character stands for itself. Files
+are UTF-8. `broker_config` interprets the keys.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _CONTROL: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Properties(dict[str, str]):
-    """Keys and values; ``lines`` has each key's line, ``duplicates`` the keys given more than once with all
-    their lines (the last one counts), ``source`` the file's name.
+    """Keys and values. ``lines`` has each key's line. ``duplicates`` has the keys that occur more than once,
+    with all their lines (the last one counts). ``source`` is the file's name.
     """
 
     def __init__(self, source: str = "") -> None:
@@ -41,7 +41,7 @@ class Properties(dict[str, str]):
 
 
 def read_properties(path: str | Path) -> Properties:
-    """The file's properties; raises ConfigError when it cannot be read or is no such file."""
+    """Reads a file. Raises ConfigError if it cannot be read or is not a properties file."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -63,7 +63,7 @@ def read_properties(path: str | Path) -> Properties:
 
 
 def parse_properties(text: str, source: str = "") -> Properties:
-    """The properties of a file's text; raises ConfigError for a malformed escape."""
+    """Parses a file's text. Raises ConfigError for a malformed escape."""
     properties = Properties(source)
     problems = []
     for line, content in _logical_lines(text):
@@ -78,7 +78,7 @@ def parse_properties(text: str, source: str = "") -> Properties:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with content and the number each starts at, continuations joined."""
+    """The lines with content, with the number of their first line; continuation lines are joined."""
     start, joined = 0, ""
     for number, raw in enumerate(_NEWLINE.split(text), 1):
         content = raw.lstrip(_BLANKS)
@@ -88,7 +88,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             start = number
         joined += content
         if _continues(content):
-            # A lone backslash still is a line under way.
+            # A lone backslash also starts a continued line.
             joined = joined[:-1] or " "
             continue
         yield start, joined.lstrip(_BLANKS)

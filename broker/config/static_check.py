@@ -1,6 +1,7 @@
-"""Reads the keys and values of a broker's properties against the table: what is known, well typed and usable.
+"""Checks each key and value of a broker's properties against the table: known, of the right type,
+and supported.
 
-What several keys mean together is `cross_checks`' part.
+`cross_checks` checks keys against each other.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from broker.config.problems import Problem, did_you_mean
 from broker.config.topic_config import NO_PREALLOCATION, SYNONYMS
 from broker.config.types import Value
 
-# Keys that Kafka leaves to plugins, by name or prefix; we have no such plugins.
+# Keys that Kafka leaves to plugins, by name or prefix. There are no such plugins here.
 PLUGIN_KEYS: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found", "config.providers"})
-# Values of keys without a row by which nobody is kept out; any other promises what is not done here.
+# Accepted values of keys without a row: these restrict nothing. Any other value would promise a protection
+# that is missing here.
 _NO_PROMISE: Final[Mapping[str, tuple[str, ...]]] = {
     "super.users": ("",),
     "allow.everyone.if.no.acl.found": ("", "true"),
@@ -61,8 +63,8 @@ _WHY_REFUSED: Final[Mapping[str, str]] = {
 
 
 class StaticCheck(NamedTuple):
-    """What a look at each key by itself found: the good ones, parsed; the names that Kafka knows and Landline
-    does not follow; what is wrong.
+    """The result of checking each key separately: the valid values, parsed; the names of Kafka's keys that
+    Landline ignores; the problems.
     """
 
     values: dict[str, Value]
@@ -71,12 +73,12 @@ class StaticCheck(NamedTuple):
 
 
 def why_refused(name: str) -> str:
-    """What to do about a key whose use is REFUSED."""
+    """What to do about a key that is REFUSED."""
     return _WHY_REFUSED.get(name, _ZOOKEEPER_ONLY)
 
 
 def check_static(texts: Mapping[str, str], lines: Mapping[str, int]) -> StaticCheck:
-    """Checks every key of ``texts``; ``lines`` says where each stands."""
+    """Checks every key of ``texts``; ``lines`` has their line numbers."""
     result = StaticCheck({}, [], [])
     for name, text in texts.items():
         key = BROKER_KEYS.get(name)
@@ -116,7 +118,7 @@ def _take_unlisted(name: str, text: str, result: StaticCheck) -> str | None:
 
 
 def _listeners_key(name: str) -> Key | None:
-    """The key of listener.name.<listener>.[<mechanism>.]<key>; listener names have no dots of their own in practice."""
+    """The key in listener.name.<listener>.[<mechanism>.]<key>. In practice listener names contain no dots."""
     parts = name.removeprefix(LISTENER_PREFIX).split(".")
     found = (BROKER_KEYS.get(".".join(parts[start:])) for start in (1, 2))
     return next((key for key in found if key is not None), None)

@@ -1,5 +1,5 @@
-"""Topic configs: Kafka's 36 names checked and turned into a :class:`LogConfig`, and the broker keys behind
-them.
+"""Topic configs: checks Kafka's 36 names, turns them into a :class:`LogConfig`, and maps them to their
+broker keys.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ _MINUTE_MS: Final = 60_000
 
 
 class Synonym(NamedTuple):
-    """A broker key that gives a topic config its default; its value times ``factor`` is the topic's."""
+    """A broker key that is the default of a topic config. Its value times ``factor`` is the topic's value."""
 
     key: str
     factor: int = 1
 
 
-# The broker keys behind each topic config, the one that counts first. What is absent has no broker key.
+# The broker keys of each topic config, in order of precedence. Topic configs that are missing here have no
+# broker key.
 SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
     "cleanup.policy": (Synonym("log.cleanup.policy"),),
     "compression.gzip.level": (Synonym("compression.gzip.level"),),
@@ -69,7 +70,7 @@ _LOG_CONFIG_FIELDS: Final = frozenset(field.name for field in fields(LogConfig))
 
 
 def check_topic_configs(overrides: Mapping[str, str]) -> tuple[dict[str, Value], list[Problem]]:
-    """The good overrides parsed, and what is wrong with the others."""
+    """The valid overrides, parsed, and the problems of the others."""
     values: dict[str, Value] = {}
     problems = []
     for name, text in overrides.items():
@@ -91,8 +92,8 @@ def check_topic_configs(overrides: Mapping[str, str]) -> tuple[dict[str, Value],
 
 
 def build_log_config(defaults: Mapping[str, Value], overrides: Mapping[str, str]) -> LogConfig:
-    """The broker's ``defaults`` (by topic config name) with a topic's ``overrides``; raises ConfigError with
-    all that is wrong.
+    """The broker's ``defaults`` (by topic config name) with a topic's ``overrides``. Raises ConfigError with
+    all problems.
     """
     values, problems = check_topic_configs(overrides)
     merged = {**defaults, **values}
@@ -130,7 +131,7 @@ def _log_config(values: Mapping[str, Value]) -> LogConfig:
 
 
 def _apply_older_difference(values: Mapping[str, Value], given: dict[str, Any]) -> None:
-    """message.timestamp.difference.max.ms counts where its two successors are unset (KIP-937)."""
+    """Applies message.timestamp.difference.max.ms where its two successors are unset (KIP-937)."""
     difference = values.get("message.timestamp.difference.max.ms")
     if difference is None or difference == LONG_MAX:
         return

@@ -1,4 +1,4 @@
-"""What may be a topic's name (Kafka's Topic.validate)."""
+"""Checks a topic's name (Kafka's Topic.validate)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def topic_name_problem(name: str) -> str | None:
-    """What is wrong with a topic's name, None when nothing is."""
+    """The problem of a topic's name; None if it is valid."""
     if not name:
         return "the name is empty"
     if name in (".", ".."):

@@ -1,7 +1,7 @@
-"""The types of config values: from the text of a file to a Python value, and back to Kafka's text.
+"""The types of config values: parses a file's text into a Python value, and formats it as Kafka does.
 
-A value is parsed as Kafka 3.9's ConfigDef does: surrounding blanks are dropped, booleans in any case, lists
-split at commas, numbers within their width.
+Values are parsed as in Kafka 3.9's ConfigDef: surrounding blanks are dropped, booleans may be in any case,
+lists are split at commas, and numbers must fit their width.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 
 class Type(IntEnum):
-    """The numbers are DescribeConfigs' ``config_type`` (KIP-569)."""
+    """The type of a config. The numbers are the ``config_type`` of DescribeConfigs (KIP-569)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -30,7 +30,7 @@ _BITS: Final = {Type.SHORT: 15, Type.INT: 31, Type.LONG: 63}
 
 
 def parse(kind: Type, text: str) -> Value:
-    """The value of ``text``; raises ValueError whose message says what was expected."""
+    """The value of ``text``. Raises ValueError with a message that says what was expected."""
     text = text.strip()
     if kind in _BITS:
         return _parse_integer(text, _BITS[kind])
@@ -45,7 +45,7 @@ def parse(kind: Type, text: str) -> Value:
 
 def _parse_integer(text: str, bits: int) -> int:
     try:
-        # Python's own int() would take "1_000" and blanks inside; Java's does not.
+        # Python's int() accepts "1_000" and blanks inside; Java's parser does not.
         number = int(text) if text.lstrip("+-").isdecimal() and text.isascii() else None
     except ValueError:
         number = None
@@ -73,13 +73,13 @@ def _parse_double(text: str) -> float:
         number = float(text)
     except ValueError:
         raise ValueError("a number is expected") from None
-    if number != number:  # noqa: PLR0124 - not a number is the only value unlike itself
+    if number != number:  # noqa: PLR0124 - only NaN differs from itself
         raise ValueError("a number is expected")
     return number
 
 
 def render(value: Value) -> str | None:
-    """The text that Kafka's DescribeConfigs gives for a value; None for an unset one."""
+    """The text that Kafka's DescribeConfigs returns for a value; None if unset."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -90,7 +90,9 @@ def render(value: Value) -> str | None:
 
 
 def _java_double(number: float) -> str:
-    """``Double.toString``: plain between 1e-3 and 1e7, else one digit, a fraction and an exponent."""
+    """Java's ``Double.toString``: plain between 1e-3 and 1e7, otherwise one digit, a fraction and
+    an exponent.
+    """
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return repr(number)
     mantissa, _, exponent = f"{number!r}".partition("e")

@@ -1,6 +1,6 @@
-"""What a parsed config value must satisfy beyond its type.
+"""Validators: what a parsed config value must satisfy beyond its type.
 
-A validator is asked for its complaint and has a text for the documentation; the ranges are Kafka 3.9.1's.
+A validator returns a complaint about a value, and a text for the documentation. The ranges are Kafka 3.9.1's.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from broker.config.types import Value
 
 
 class Validator(Protocol):
-    """What a config's value must satisfy beyond its type; Kafka's ConfigDef.Validator. A complaint is None
-    for a good value, else what was expected. ``describe`` is for the documentation.
+    """What a config's value must satisfy beyond its type; Kafka's ConfigDef.Validator. ``complaint`` is None
+    for a valid value, otherwise it says what was expected. ``describe`` is for the documentation.
     """
 
     def complaint(self, value: Value) -> str | None: ...
@@ -45,7 +45,7 @@ class Range:
 
 
 class OneOf:
-    """One of a few words."""
+    """One of the given words."""
 
     __slots__ = ("ignore_case", "words")
 
@@ -62,7 +62,7 @@ class OneOf:
 
 
 class ListOf:
-    """A list whose items are among a few words."""
+    """A list whose items are all among the given words."""
 
     __slots__ = ("empty", "words")
 
@@ -80,7 +80,7 @@ class ListOf:
 
 
 class Pattern:
-    """A string of one shape, which ``text`` puts into words; ``items`` holds each item of a list to it."""
+    """A string that matches a pattern, which ``text`` describes. Every item of a list must match."""
 
     __slots__ = ("_match", "text")
 

@@ -1,8 +1,8 @@
-"""Typed access to config values by Kafka's names: what is set, else the table's default."""
+"""Typed access to config values by Kafka's names: the set value, or else the table's default."""
 
 from __future__ import annotations
 
-import builtins  # the getters are named after the types they give
+import builtins  # the getters have the names of the types they return
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 class ConfigValues:
     """Configs by Kafka's names, each with its type; Kafka's AbstractConfig. A key that was not set has the
-    table's default. ``set_values``: those that were set, parsed and in force.
+    table's default. ``set_values`` has the keys that were set, parsed and in force.
     """
 
     def __init__(self, set_values: Mapping[builtins.str, Value]) -> None:
         self.set_values = set_values
 
     def value(self, key: builtins.str) -> Any:
-        """The value in force; raises KeyError for a name that is no config."""
+        """The value in force. Raises KeyError for an unknown name."""
         value = self.set_values.get(key, _UNSET)
         if value is not _UNSET:
             return value
@@ -45,7 +45,7 @@ class ConfigValues:
         return self._typed(key, builtins.str)
 
     def opt_str(self, key: builtins.str) -> builtins.str | None:
-        """None also for an empty text."""
+        """The text, or None; also None for an empty text."""
         return self.value(key) or None
 
     def list(self, key: builtins.str) -> builtins.list[builtins.str]:
@@ -58,5 +58,5 @@ class ConfigValues:
         raise TypeError(f"{key} is {value!r}, no {kind.__name__}")
 
     def text(self, key: builtins.str) -> builtins.str | None:
-        """The value in force as Kafka writes it; None when unset."""
+        """The value in force as Kafka writes it; None if unset."""
         return render(self.value(key))

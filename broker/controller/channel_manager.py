@@ -1,7 +1,7 @@
-"""Carries the controller's requests to the brokers: a queue and a sender thread for each, as they are needed.
+"""Sends the controller's requests to the brokers, with a queue and a sender thread for each broker.
 
-A request is sent again until it is answered, in order, so that a broker never misses a step; only its
-broker's end, or the end of the term, drops it. Kafka's ControllerChannelManager.
+Requests are sent in order, and each is retried until it is answered, so that a broker never misses a step.
+Requests are dropped only if the broker leaves or the term ends. Kafka's ControllerChannelManager.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLIENT_ID = "controller"
 
 
 class Channel(Protocol):
-    """What is used of a :class:`~broker.replication.broker_channel.BrokerChannel`."""
+    """The methods of :class:`~broker.replication.broker_channel.BrokerChannel` that are used here."""
 
     def request(self, api_key: int, version: int, fields: Fields) -> Entity: ...
 
@@ -48,7 +48,9 @@ class _Outgoing:
 
 
 class ChannelManager:
-    """Owner of the senders. Called by the controller's thread alone."""
+    """The senders, one per broker; Kafka's ControllerChannelManager. It owns them. Only the controller's
+    thread calls it.
+    """
 
     def __init__(self, controller_id: int, inter_broker_listener: str, make_channel: MakeChannel) -> None:
         self._controller_id = controller_id
@@ -57,7 +59,7 @@ class ChannelManager:
         self._senders: dict[int, _Sender] = {}
 
     def add(self, live: LiveBroker) -> None:
-        """A broker that registered; one without the inter-broker listener cannot be told anything."""
+        """Adds a registered broker. A broker without the inter-broker listener cannot be sent any request."""
         endpoint = live.registration.endpoint(self._listener)
         if endpoint is None:
             _log.error(
@@ -73,7 +75,7 @@ class ChannelManager:
         self._senders[live.broker_id] = _Sender(address, live.epoch, self._make_channel, client_id)
 
     def remove(self, broker_id: int) -> None:
-        """The broker is gone: what was not yet answered is dropped."""
+        """Removes a broker that left. Its unanswered requests are dropped."""
         sender = self._senders.pop(broker_id, None)
         if sender is not None:
             sender.stop()
@@ -86,9 +88,10 @@ class ChannelManager:
         fields: OneBody,
         on_response: Callable[[Entity], None],
     ) -> None:
-        """Enqueues; ``on_response`` gets the decoded response on the sender's thread.
+        """Enqueues a request. ``on_response`` gets the decoded response on the sender's thread.
 
-        ``fields`` want the broker's epoch; the same ones may be sent to many brokers, and are encoded once.
+        ``fields`` lacks only the broker's epoch. The same object may be sent to many brokers, and is encoded
+        only once.
         """
         sender = self._senders.get(broker_id)
         if sender is not None:
@@ -100,7 +103,7 @@ class ChannelManager:
 
 
 class _Sender:
-    """One broker's queue, and the thread that empties it. Owner of what it shares: its condition."""
+    """One broker's queue, and the thread that empties it. Its condition guards the shared state."""
 
     def __init__(
         self, address: BrokerAddress, broker_epoch: int, make_channel: MakeChannel, client_id: str
@@ -125,8 +128,8 @@ class _Sender:
             self._wake.notify()
 
     def stop(self) -> None:
-        """Interrupts a request under way; does not wait for the thread, which may hold a slow broker's
-        answer.
+        """Interrupts the request in progress. It does not wait for the thread, which may be handling a slow
+        broker's answer.
         """
         with self._wake:
             self._stopped = True
@@ -156,7 +159,7 @@ class _Sender:
             except (ChannelError, ProtocolError) as error:
                 self._on_failure(outgoing, error)
                 continue
-            except Exception as error:  # a sender that ended would leave its broker untold for the whole term
+            except Exception as error:  # if the thread ended, the broker would get no more requests
                 _log.exception(
                     "controller_request_failed", broker=self._address.broker_id, api=outgoing.api.name
                 )

@@ -1,4 +1,4 @@
-"""What the active controller knows of the cluster. Kafka's ControllerContext."""
+"""The active controller's view of the cluster. Kafka's ControllerContext."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from broker.zookeeper.znodes import LeaderAndIsr, LiveBroker, TopicAssignment
 
 
 class ControllerContext:
-    """Owner: the controller's thread; others may only look at sizes. Lives for one term of office."""
+    """The active controller's view of the cluster; Kafka's ControllerContext. It lives for one term. The
+    controller's thread owns it; other threads may only read the counts for the metrics.
+    """
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -38,7 +40,7 @@ class ControllerContext:
 
     @property
     def live_ids(self) -> set[int]:
-        """Registered brokers that do not shut down."""
+        """Registered brokers that are not shutting down."""
         return self.brokers.keys() - self.shutting_down
 
     def broker_epoch(self, broker_id: int) -> int | None:
@@ -46,14 +48,14 @@ class ControllerContext:
         return None if live is None else live.epoch
 
     def is_online(self, replica: Replica, *, even_shutting_down: bool = False) -> bool:
-        """Whether its broker is registered and the replica's directory works."""
+        """Whether the replica's broker is registered and its log directory works."""
         broker_id = replica.broker_id
         if broker_id not in self.brokers or (broker_id in self.shutting_down and not even_shutting_down):
             return False
         return replica.topic_partition not in self.failed_dirs.get(broker_id, ())
 
     def online_replicas(self, partition: TopicPartition, *, even_shutting_down: bool = False) -> list[int]:
-        """In assignment order."""
+        """The ids of the online replicas, in assignment order."""
         return [
             broker_id
             for broker_id in self.replicas(partition)
@@ -63,7 +65,7 @@ class ControllerContext:
     # -- topics
 
     def put_topic(self, topic: str, assignment: TopicAssignment) -> list[TopicPartition]:
-        """Takes a topic's assignment; returns the partitions that are new."""
+        """Stores a topic's assignment and returns its new partitions."""
         self.topics[topic] = assignment
         if assignment.topic_id is not None:
             self.topic_names[assignment.topic_id] = topic
@@ -93,7 +95,7 @@ class ControllerContext:
         return () if assignment is None else assignment.partitions.get(partition.partition, ())
 
     def assignment(self, partition: TopicPartition) -> ReplicaAssignment | None:
-        """None for a partition that does not exist."""
+        """The partition's assignment, or None if the partition does not exist."""
         topic = self.topics.get(partition.topic)
         number = partition.partition
         if topic is None or number not in topic.partitions:
@@ -102,7 +104,7 @@ class ControllerContext:
         return ReplicaAssignment(topic.partitions[number], adding, removing)
 
     def put_assignments(self, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> None:
-        """Takes the replicas of partitions that exist. The states of replicas are left to the machines."""
+        """Sets the replicas of existing partitions. The state machines change the replicas' states."""
         by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
         for partition, assignment in assignments.items():
             by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
@@ -110,7 +112,7 @@ class ControllerContext:
             self.topics[topic] = with_replicas(self.topics[topic], changes)
 
     def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
-        """What is being moved; a topic that is being deleted does not move any more."""
+        """The reassignments in progress, without those of topics that are being deleted."""
         found = {}
         for topic, assignment in self.topics.items():
             if not self.is_being_deleted(topic):
@@ -206,7 +208,7 @@ class ControllerContext:
 
 
 def with_replicas(topic: TopicAssignment, changes: Mapping[int, ReplicaAssignment]) -> TopicAssignment:
-    """The topic's assignment with other replicas of some partitions."""
+    """A copy of the topic's assignment in which some partitions have other replicas."""
     partitions, adding, removing = (
         dict(topic.partitions),
         dict(topic.adding_replicas),

@@ -1,4 +1,4 @@
-"""Moves what a stopping broker leads to the others, before it stops (KAFKA-340; doControlledShutdown)."""
+"""Moves leadership from a stopping broker to other brokers (KAFKA-340; doControlledShutdown)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _log = structlog.get_logger(__name__)
 
 
 def controlled_shutdown(term: Term, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-    """Returns the partitions that the broker leads still, and that somebody may yet take over.
+    """Returns the partitions that the broker still leads and that another broker may still take over.
 
-    What nobody else alive holds cannot be moved, however long the broker waits: the last broker of a cluster
-    is told to go at once, where Kafka lets it wait through all its retries. Raises :class:`KafkaError`
-    BROKER_NOT_AVAILABLE or STALE_BROKER_EPOCH (KIP-380).
+    A partition without a live replica elsewhere cannot be moved, however long the broker waits. So the last
+    broker of a cluster may stop at once, whereas Kafka lets it use up all its retries. Raises
+    :class:`KafkaError` BROKER_NOT_AVAILABLE or STALE_BROKER_EPOCH (KIP-380).
     """
     context = term.context
     known = context.broker_epoch(broker_id)
@@ -40,7 +40,7 @@ def controlled_shutdown(term: Term, broker_id: int, broker_epoch: int) -> list[T
     followed = [p for p in movable if context.leaders[p].leader != broker_id]
     if led:
         term.partitions.to_online(led, Election.CONTROLLED_SHUTDOWN)
-    # What was led is followed now, and out of the ISR by the election.
+    # The elections made it a follower of the partitions it led, and took it out of their ISRs.
     online = {ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE}
     stoppable = [Replica(p, broker_id) for p in followed]
     term.replicas.to_offline(r for r in stoppable if context.replica_state(r) in online)
@@ -67,5 +67,5 @@ def _is_movable(context: ControllerContext, partition: TopicPartition) -> bool:
 
 
 def _has_other(context: ControllerContext, partition: TopicPartition, broker_id: int) -> bool:
-    """Whether a replica lives elsewhere that may catch up and take over."""
+    """Whether another broker has a live replica that could catch up and take over."""
     return any(other != broker_id for other in context.online_replicas(partition))

@@ -1,9 +1,9 @@
-"""KafkaController: runs for election, and while it is elected lets one :class:`~broker.controller.term.Term`
-govern.
+"""Runs for election as controller. While this broker is elected, one :class:`~broker.controller.term.Term`
+does the work.
 
-One thread with one queue of events owns everything; callbacks of the store, of requests and of the senders
-only enqueue. Unlike Kafka it runs for election only once its own broker is registered: a controller whose
-broker is not part of the cluster would begin by declaring its own partitions dead.
+Kafka's KafkaController. One thread with one event queue owns all state. Callbacks of the store, of requests
+and of the sender threads only enqueue events. Unlike Kafka, a broker stands for election only after it has
+registered: an unregistered controller would first declare its own partitions dead.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ MakeChannels = Callable[[int, str, MakeChannel], ChannelManager]
 
 
 class KafkaController:
-    """The broker's share in the office of controller; Kafka's KafkaController. It governs by a Term, and has
-    one only while it is elected.
+    """This broker's part in controller elections; Kafka's KafkaController. It has a Term only while it
+    is elected.
 
-    Its thread owns all state: other threads put events into its queue. ``on_state(active)`` hears there of
-    every election won and lost. ``make_channel(address, client_id)`` makes a
-    :class:`~broker.replication.broker_channel.BrokerChannel`.
+    Its thread owns all state; other threads put events into its queue. ``on_state(active)`` is
+    called on that thread for every election won or lost. ``make_channel(address, client_id)``
+    creates a :class:`~broker.replication.broker_channel.BrokerChannel`.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class KafkaController:
 
     @property
     def epoch(self) -> int:
-        """The present term's controller epoch, -1 when this is not the controller."""
+        """The controller epoch of the current term, or -1 if this broker is not the controller."""
         term = self._term
         return -1 if term is None else term.epoch
 
@@ -107,12 +107,12 @@ class KafkaController:
 
     @broker_epoch.setter
     def broker_epoch(self, broker_epoch: int) -> None:
-        """The broker is registered (again): from now on it may be elected."""
+        """Called when the broker has registered (again); from now on it may be elected."""
         self._broker_epoch = broker_epoch
         self._events.put("broker_registered", self._on_registered)
 
     def is_deleting(self, topic: str) -> bool:
-        """Whether the topic's deletion is under way; one that waits for a dead broker is not."""
+        """Whether the topic is being deleted. False while the deletion waits for a dead broker."""
         term = self._term
         return term is not None and term.deletion.is_under_way(topic)
 
@@ -122,24 +122,24 @@ class KafkaController:
         self._cluster.watch_controller(self._enqueue_controller_changed)
 
     def shutdown(self) -> None:
-        """Gives up the office at once, so that another broker takes it while this one is still stopping."""
+        """Resigns at once, so that another broker can take over while this one is still stopping."""
         self._events.stop(partial(self._resign, give_back=True))
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Dynamic changes; they hold for elections from now on."""
+        """Applies dynamic config changes; they affect elections from now on."""
         settings = ControllerSettings.of(config, self.broker_id)
         self._events.put("config_changed", partial(self._on_config_changed, settings))
 
     def alter_partition(
         self, request: AlterPartitionRequest, callback: Callable[[AlterPartitionResponse], None]
     ) -> None:
-        """Answers an AlterPartition request, on the controller's thread."""
+        """Answers an AlterPartition request. ``callback`` runs on the controller's thread."""
         self._ask(
             "alter_partition", lambda term: alter_partitions(term, request), AlterPartitionResponse, callback
         )
 
     def controlled_shutdown(self, broker_id: int, broker_epoch: int, callback: Answer) -> None:
-        """Answers ControlledShutdown with the response's fields, on the controller's thread."""
+        """Answers ControlledShutdown. ``callback`` gets the response's fields on the controller's thread."""
 
         def shut_down(term: Term) -> Fields:
             remaining = controlled_shutdown(term, broker_id, broker_epoch)
@@ -152,7 +152,9 @@ class KafkaController:
         self._ask("controlled_shutdown", shut_down, refuse, callback)
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int, callback: Answer) -> None:
-        """The same for AllocateProducerIds (KIP-730)."""
+        """Answers AllocateProducerIds (KIP-730). ``callback`` gets the response's fields on the
+        controller's thread.
+        """
 
         def allocate(term: Term) -> Fields:
             known = term.context.broker_epoch(broker_id)
@@ -163,7 +165,7 @@ class KafkaController:
             try:
                 first, length = self._cluster.next_producer_id_block(broker_id)
             except ConnectionLossError as error:
-                # Nothing of the term depends on it: at worst a block is lost.
+                # The term does not depend on this write: at worst a block of ids is lost.
                 raise KafkaError(Errors.REQUEST_TIMED_OUT, str(error)) from error
             _log.info("producer_ids_allocated", broker=broker_id, first=first, length=length)
             return {"error_code": Errors.NONE, "producer_id_start": first, "producer_id_len": length}
@@ -176,8 +178,8 @@ class KafkaController:
     def alter_partition_reassignments(
         self, message: AlterPartitionReassignmentsRequest, callback: Callable[[Refused | Errors], None]
     ) -> None:
-        """Begins, overrides and cancels moves. ``callback`` gets what is refused, or the error of the whole request, on
-        the controller's thread.
+        """Starts, overrides and cancels reassignments. ``callback`` gets the refused partitions, or the error
+        of the whole request, on the controller's thread.
         """
         wishes = Wishes(message)
 
@@ -189,7 +191,9 @@ class KafkaController:
     def list_partition_reassignments(
         self, message: ListPartitionReassignmentsRequest, callback: Answer
     ) -> None:
-        """The same for ListPartitionReassignments."""
+        """Answers ListPartitionReassignments. ``callback`` gets the response's fields on the
+        controller's thread.
+        """
 
         def refuse(error: Errors) -> Fields:
             return listed(error, None, {})
@@ -202,8 +206,8 @@ class KafkaController:
         partitions: Sequence[TopicPartition] | None,
         callback: Callable[[Elected | Errors], None],
     ) -> None:
-        """Elects leaders of the partitions, or of all (None). ``callback`` gets what became of each, or the error of
-        the whole request, on the controller's thread.
+        """Elects leaders of the given partitions, or of all partitions if None. ``callback`` gets the result
+        of each partition, or the error of the whole request, on the controller's thread.
         """
 
         def elect(term: Term) -> Elected | Errors:
@@ -212,7 +216,7 @@ class KafkaController:
         self._ask("elect_leaders", elect, lambda error: error, callback)
 
     def topic_config_changed(self, topic: str) -> None:
-        """A partition without a leader may have one now (``unclean.leader.election.enable``)."""
+        """Tries again to elect leaders: the topic's ``unclean.leader.election.enable`` may have changed."""
         self._events.put("topic_config_changed", partial(self._on_topic_config_changed, topic))
 
     def _ask(
@@ -222,7 +226,7 @@ class KafkaController:
         refuse: Callable[[Errors], T],
         callback: Callable[[T], None],
     ) -> None:
-        """Has ``work`` done by the present term; every way it may end answers exactly once."""
+        """Runs ``work`` with the current term. ``callback`` is called exactly once, whatever the outcome."""
         self._ask_in_slices(name, partial(in_one, work), refuse, callback)
 
     def _ask_in_slices(
@@ -232,7 +236,9 @@ class KafkaController:
         refuse: Callable[[Errors], T],
         callback: Callable[[T], None],
     ) -> None:
-        """The same for work of which each slice is an event. Should the term end in between, so does the work."""
+        """Like :meth:`_ask`, but each slice of the work is an event of its own. If the term ends in between,
+        the work ends too, with NOT_CONTROLLER.
+        """
 
         def begin() -> None:
             if self._term is None:
@@ -279,8 +285,8 @@ class KafkaController:
         self._events.put(CONTROLLER_CHANGED, self._on_controller_changed, coalesce=True)
 
     def _on_session_expired(self) -> None:
-        """``/controller`` went with the session; the next election comes when the broker is registered
-        again.
+        """ZooKeeper removed ``/controller`` with the session. The next election starts once the broker has
+        registered again.
         """
         self._electable = False
         self._resign(give_back=False)
@@ -310,7 +316,8 @@ class KafkaController:
         if not ours:
             self._resign(give_back=False)
         elif self._term is None:
-            # Left from a term that ended without reaching the store. Giving it up brings the next election.
+            # Left over from a term that ended while the store was unreachable. Giving it up triggers the
+            # next election.
             give_up_claim(self._cluster, self.broker_id)
             self._elect()
 
@@ -319,7 +326,7 @@ class KafkaController:
             return
         own = self._cluster.broker(self.broker_id)
         if own is None or own.epoch != self._broker_epoch:
-            return  # it stops, or is about to register again: then it runs again
+            return  # it is stopping, or will register again, which starts an election
         try:
             store = claim_controller(self._cluster, self.broker_id, self._clock)
         except ControllerMovedError as error:
@@ -346,7 +353,9 @@ class KafkaController:
         self._on_state(True)
 
     def _resign(self, *, give_back: bool) -> None:
-        """Ends the term. ``give_back`` deletes ``/controller``, for another broker to be elected."""
+        """Ends the term. With ``give_back``, ``/controller`` is deleted so that another broker can
+        be elected.
+        """
         term, self._term = self._term, None
         if term is None:
             return
@@ -362,15 +371,16 @@ class KafkaController:
             self._look_again()
 
     def _look_again(self) -> None:
-        """The one way back from an answer that did not come, whatever was asked: a look at ``/controller`` a little
-        later, which elects if there is nobody, and is itself tried until it succeeds. What the failed event was about
-        is found by the next term, ours or another's, as it reads everything.
+        """Recovers from a store request that got no answer, whatever it was. A little later this checks
+        ``/controller``, and starts an election if there is no controller. The check is repeated until it
+        succeeds. The next controller reads everything, so it also finds what the failed event was about.
         """
         self._events.put_later(ELECTION_RETRY_MS, CONTROLLER_CHANGED, self._on_controller_changed)
 
     def _on_event_error(self, key: Hashable, error: Exception) -> None:
-        """What an event raised. The store's errors end the term: another begins with reading everything
-        again. No watch brings it, for the session and its connection may be well; so it is sought.
+        """Handles an exception of an event. An error of the store ends the term; the next term starts by
+        reading everything again. The session and its connection may be healthy, so no watch would trigger
+        that election: this method schedules it.
         """
         name = key if isinstance(key, str) else str(key)
         if isinstance(error, ControllerMovedError):

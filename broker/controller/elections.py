@@ -1,4 +1,4 @@
-"""Elections that somebody asks for: ElectLeaders (KIP-183, KIP-460), and the znode of tools before Kafka 2.4.
+"""Elections on request: ElectLeaders (KIP-183, KIP-460), and the znode of tools before Kafka 2.4.
 
 Kafka's processReplicaLeaderElection.
 """
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ElectionType(IntEnum):
-    """As on the wire."""
+    """The type of an election, as on the wire."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -30,8 +30,8 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ElectionResult:
-    """What became of one partition's election; Kafka's PartitionResult of ElectLeaders. With an error no
-    ``leader`` was elected. ``message`` is for a person.
+    """The result of one partition's election; Kafka's PartitionResult of ElectLeaders. With an error, no
+    ``leader`` was elected. ``message`` is for people.
     """
 
     error: Errors
@@ -40,7 +40,7 @@ class ElectionResult:
 
 
 class Elections:
-    """The elections that somebody asks for, in one term; Kafka's processReplicaLeaderElection. Runs on the
+    """The elections on request during one term; Kafka's processReplicaLeaderElection. It runs on the
     controller's thread. The Term owns it.
     """
 
@@ -57,10 +57,11 @@ class Elections:
     def elect(
         self, kind: ElectionType, partitions: Iterable[TopicPartition] | None
     ) -> Mapping[TopicPartition, ElectionResult]:
-        """Elects leaders of the partitions, or of all (None): then those that need no election are not told of.
+        """Elects leaders of the given partitions, or of all (None). With None, partitions that need no
+        election are left out of the result.
 
-        Preferred: the head of the assignment, where it is alive and in sync. Unclean: for partitions without a live
-        leader, from the ISR if one of it lives, else any live replica, whatever the topic's config says.
+        Preferred: the first replica of the assignment, if it is alive and in sync. Unclean: for partitions
+        without a live leader, a live ISR member, or else any live replica, whatever the topic's config says.
         """
         wanted = list(self._context.partitions() if partitions is None else dict.fromkeys(partitions))
         results = {partition: self._refusal(kind, partition) for partition in wanted}
@@ -81,7 +82,7 @@ class Elections:
         return told
 
     def _refusal(self, kind: ElectionType, partition: TopicPartition) -> ElectionResult | None:
-        """None for a partition that is to have an election."""
+        """The error for a partition that gets no election; None if it gets one."""
         context = self._context
         replicas = context.replicas(partition)
         if not replicas:
@@ -89,7 +90,7 @@ class Elections:
         if context.is_being_deleted(partition.topic):
             return ElectionResult(Errors.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
         state = context.leaders.get(partition)
-        if state is None:  # it never had a leader, so nobody can be unclean or preferred
+        if state is None:  # it never had a leader, so there is nothing to elect from
             return self._unavailable(kind, partition)
         needed = (
             state.leader != replicas[0]
@@ -110,7 +111,7 @@ class Elections:
         return ElectionResult(Errors.ELIGIBLE_LEADERS_NOT_AVAILABLE, text)
 
     def take_up_znode(self) -> None:
-        """Elects preferred leaders as the znode asks, and deletes it: that is its answer."""
+        """Elects the preferred leaders that the znode lists. Deleting the znode is the answer to the tool."""
         try:
             partitions = self._cluster.preferred_election_request()
         except BadZnodeError as error:

@@ -1,15 +1,16 @@
-"""Who could lead a partition, beyond its ISR, and lose nothing that is committed. KIP-966, as far as ZooKeeper allows.
+"""Finds replicas outside the ISR that can lead without losing committed records. KIP-966, as far as
+ZooKeeper allows.
 
-While an ISR is smaller than ``min.insync.replicas`` its partition commits nothing. So who left it at that size, or by
-leaving made it so small, has every committed record for as long as it stays so: an *eligible* replica. When nobody of
-the ISR lives, one of these may lead. What was acknowledged by the leader alone (acks=1) meanwhile was never committed,
-and goes.
+While the ISR is smaller than ``min.insync.replicas``, the partition commits nothing. So a replica that leaves
+the ISR at that size, or whose leaving makes it that small, has every committed record until the ISR grows
+again. It is an *eligible* replica, and may lead when no member of the ISR is alive. Records that only the
+leader acknowledged meanwhile (acks=1) were never committed, and are lost.
 
-That a replica has what it had depends on its broker: one that lost its power may have forgotten the end of its logs.
-So for each member its broker epoch is kept, from when it came into the ISR, and it counts only as long as the broker's
-process lives. What cannot be known (states that Apache Kafka wrote, brokers that came before) makes nobody eligible.
-Nor does a change of the configs that ``min.insync.replicas`` comes from: for a while it may have been lower, and
-records committed without those who had left.
+A broker that lost power may have lost the end of its logs. So each ISR member is stored with its broker epoch
+from when it joined the ISR, and it counts only while that broker process lives. Unknown epochs (states
+written by Apache Kafka or by brokers of earlier versions) make no replica eligible. After a change of the
+configs that determine ``min.insync.replicas`` no replica is eligible either: the value may have been lower
+for a while, and records may have been committed without the replicas that had left.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ Epochs = Mapping[int, int]
 
 
 def epochs_in_sync(before: LeaderAndIsr | None, after: LeaderAndIsr, live: Epochs) -> dict[int, int]:
-    """The epochs of the members of ``after``'s ISR: who was in it keeps its own, be it not known; who comes in, and a
-    new leader, whose log is the truth from now on, has the one it lives by.
+    """The broker epochs of the members of ``after``'s ISR. Members that stayed keep their epoch, even if it
+    is unknown. Members that joined get their current epoch, and so does a new leader, because its log is the
+    truth from now on.
     """
     known = _in_sync(before)
     stayed = () if before is None else before.isr
@@ -47,8 +49,8 @@ def epochs_in_sync(before: LeaderAndIsr | None, after: LeaderAndIsr, live: Epoch
 
 
 def epochs_eligible(before: LeaderAndIsr, after: LeaderAndIsr, replicas: Collection[int]) -> dict[int, int]:
-    """Who of ``before`` is eligible in ``after``, whose ISR is smaller than it has to be. Nobody after an unclean
-    election: committed is what its leader has.
+    """The eligible replicas, with epochs, when ``after``'s ISR is smaller than required. There are none after
+    an unclean election, because then only the new leader's records count as committed.
     """
     if after.recovery_state is LeaderRecoveryState.RECOVERING:
         return {}
@@ -57,7 +59,7 @@ def epochs_eligible(before: LeaderAndIsr, after: LeaderAndIsr, replicas: Collect
 
 
 def who_is_whole(eligible: Epochs, brokers: Mapping[int, LiveBroker]) -> list[int]:
-    """Of eligible replicas those whose brokers live, and have since the time that is told of them."""
+    """The eligible replicas whose brokers are alive and have lost nothing since the stored epoch."""
     return [
         broker_id
         for broker_id, epoch in eligible.items()
@@ -68,8 +70,9 @@ def who_is_whole(eligible: Epochs, brokers: Mapping[int, LiveBroker]) -> list[in
 def led_though_eligible_could(
     broker_id: int, states: Mapping[TopicPartition, LeaderAndIsr], brokers: Mapping[int, LiveBroker]
 ) -> list[TopicPartition]:
-    """Partitions led by this broker, or by nobody and with it in the ISR, that an eligible replica could lead: one
-    that lives, or one that is not registered and may be on its way, for its session ended and not its process.
+    """Partitions that an eligible replica could lead instead of this broker. The leader is this broker, or
+    there is none and this broker is in the ISR. The eligible replica is alive, or unregistered and possibly
+    about to return, because its session ended but not its process.
     """
 
     def could_lead(other: int, epoch: int) -> bool:
@@ -85,7 +88,9 @@ def led_though_eligible_could(
 
 
 class EligibleReplicas:
-    """The controller's; runs on its thread. ``is_on`` and ``default_min_isr`` are asked each time: configs change."""
+    """The eligible replicas of all partitions. It runs on the controller's thread. ``is_on`` and
+    ``default_min_isr`` are called each time, because configs change.
+    """
 
     def __init__(
         self,
@@ -100,7 +105,7 @@ class EligibleReplicas:
         self._default_min_isr = default_min_isr
 
     def noted(self, states: Mapping[TopicPartition, LeaderAndIsr]) -> dict[TopicPartition, LeaderAndIsr]:
-        """The states that are to be written, with their members' epochs. Raises StoreError."""
+        """The given states, ready to be written, with their members' epochs. Raises StoreError."""
         if not self._is_on():
             return {tp: replace(state, epochs=None) for tp, state in states.items()}
         live = {broker_id: broker.epoch for broker_id, broker in self._context.brokers.items()}
@@ -122,7 +127,9 @@ class EligibleReplicas:
         return written
 
     def of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[int]]:
-        """Replicas that may lead partitions of whose ISR nobody lives, those that have such only. Raises StoreError."""
+        """The replicas that may lead, for those partitions without a live ISR member that have some.
+        Raises StoreError.
+        """
         if not self._is_on():
             return {}
         found = {}
@@ -140,14 +147,18 @@ class EligibleReplicas:
         }
 
     def _settled_replicas(self, tp: TopicPartition) -> tuple[int, ...]:
-        """Without those that a move adds: they may have been replicas before, and have nothing of it any more."""
+        """The replicas without those that a reassignment adds: an added replica may have been one before and
+        have lost its log.
+        """
         assignment = self._context.assignment(tp)
         if assignment is None:
             return ()
         return tuple(broker_id for broker_id in assignment.replicas if broker_id not in assignment.adding)
 
     def _under_min_isr(self, states: Mapping[TopicPartition, LeaderAndIsr]) -> dict[TopicPartition, str]:
-        """Partitions with an ISR smaller than asked for, and the version of the configs that ask."""
+        """The partitions whose ISR is smaller than required, each with the version of the configs that
+        require it.
+        """
         if not states:
             return {}
         topics = sorted({tp.topic for tp in states})

@@ -1,4 +1,4 @@
-"""The controller's one thread and its one queue of events. Kafka's ControllerEventManager."""
+"""The controller's thread and its event queue. Kafka's ControllerEventManager."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Action = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class QueuedEvent:
-    """Something for the controller's thread to do; Kafka's name. ``key`` names its kind; one that was
-    put with ``coalesce`` is dropped while its like is waiting.
+    """An event for the controller's thread; Kafka's QueuedEvent. ``key`` names its kind. An event put with
+    ``coalesce`` is dropped if one with the same key is already waiting.
     """
 
     key: Hashable
@@ -26,9 +26,9 @@ class QueuedEvent:
 
 
 class EventQueue:
-    """The controller's thread with its queue; Kafka's ControllerEventManager. One event runs after the other,
-    those put for later once they are due. ``on_error(key, error)`` hears of those that raise, on the same
-    thread.
+    """The controller's thread with its queue; Kafka's ControllerEventManager. Events run one at a time,
+    delayed events once they are due. ``on_error(key, error)`` is called on the same thread for an event
+    that raises.
     """
 
     def __init__(self, name: str, clock: Clock, on_error: Callable[[Hashable, Exception], None]) -> None:
@@ -49,7 +49,7 @@ class EventQueue:
         self._thread.start()
 
     def put(self, key: Hashable, action: Action, *, coalesce: bool = False) -> bool:
-        """False when the queue has been stopped."""
+        """Enqueues an event. Returns False if the queue has been stopped."""
         with self._lock:
             if self._stopped:
                 return False
@@ -57,7 +57,7 @@ class EventQueue:
             return True
 
     def put_later(self, delay_ms: int, key: Hashable, action: Action) -> None:
-        """The same in ``delay_ms``."""
+        """Enqueues an event that is due in ``delay_ms``."""
         with self._lock:
             if self._stopped:
                 return
@@ -68,7 +68,7 @@ class EventQueue:
             self._lock.notify()
 
     def stop(self, last: Action) -> None:
-        """Drops what waits, runs ``last`` as the last event and joins the thread."""
+        """Drops the waiting events, runs ``last`` as the last event and joins the thread."""
         with self._lock:
             if self._stopped:
                 return
@@ -94,7 +94,7 @@ class EventQueue:
                 event.action()
             except Exception as error:
                 self._on_error(event.key, error)
-            event = None  # what it was made of is not kept until the next one comes
+            event = None  # do not keep the event's objects alive until the next event
 
     def _next(self) -> QueuedEvent | None:
         with self._lock:

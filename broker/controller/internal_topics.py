@@ -1,8 +1,8 @@
-"""Raises the replication factor of internal topics that were made when the cluster was smaller than the factor.
+"""Raises the replication factor of internal topics that were created when the cluster was too small for it.
 
-The first consumer of a cluster's first broker makes ``__consumer_offsets`` with one replica; Kafka would refuse
-instead, or leave it so for ever. When brokers have joined, the active controller adds replicas by a reassignment.
-Present replicas keep their order, so no leader moves.
+The first consumer of a cluster with one broker creates ``__consumer_offsets`` with one replica. Kafka would
+refuse to create it, or leave it at one replica for ever. When brokers have joined, the active controller adds
+replicas by a reassignment. Existing replicas keep their order, so no leader moves.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ _log = structlog.get_logger(__name__)
 def added_replicas(
     assignment: Mapping[int, Sequence[int]], racks: Mapping[int, str | None], factor: int
 ) -> dict[int, tuple[int, ...]]:
-    """The replicas of the partitions that have fewer than ``factor``, with as many more as there are brokers. Pure.
+    """New replica lists for the partitions with fewer than ``factor`` replicas, as far as there are
+    brokers. Pure.
 
-    ``racks`` maps the live brokers to their racks, which count when every broker has one: a rack without a replica of
-    the partition comes first, then the broker with the fewest replicas of the topic, then that of the lowest id.
+    ``racks`` maps the live brokers to their racks, which count only if every broker has one. A rack without a
+    replica of the partition is preferred, then the broker with the fewest replicas of the topic, then the
+    lowest id.
     """
     load = Counter(broker_id for replicas in assignment.values() for broker_id in replicas)
     aware = None not in racks.values()
@@ -45,7 +47,9 @@ def added_replicas(
 
 
 class InternalTopics:
-    """Runs on the controller's thread. ``later(delay_ms, key, action)`` enqueues."""
+    """The check that raises the replication factor of internal topics. It runs on the controller's thread.
+    ``later(delay_ms, key, action)`` enqueues a delayed event.
+    """
 
     def __init__(
         self,
@@ -61,7 +65,9 @@ class InternalTopics:
         self._is_due = False
 
     def check_later(self) -> None:
-        """Brokers or internal topics have come: looks at them when all that come together are there."""
+        """Schedules a check after brokers joined or an internal topic was created. The delay lets brokers
+        that join together be handled together.
+        """
         settings = self._settings()
         if settings.raise_internal_topics and not self._is_due:
             self._is_due = True
@@ -79,7 +85,9 @@ class InternalTopics:
             self._reassignments.start(moves)
 
     def _moves(self, topic: str, factor: int) -> dict[TopicPartition, ReplicaAssignment]:
-        """Of partitions whose replicas all live: a broker that is away for a while is not replaced."""
+        """The reassignments of the topic. Partitions with a dead replica are skipped: a broker that is down
+        for a while is not replaced.
+        """
         context = self._context
         live = context.live_ids
         present = {

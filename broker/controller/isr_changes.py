@@ -1,4 +1,6 @@
-"""Carries out AlterPartition requests: each partition judged, all writes at once, then the brokers told."""
+"""Carries out AlterPartition requests: checks each partition, writes all changes together, then informs
+the brokers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A row of the request: where its answer belongs, and what it is about (None: no such topic)."""
+    """A row of the request: the position of its answer, and its partition (None if the topic does
+    not exist).
+    """
 
     topic_position: int
     index: int
@@ -36,7 +40,7 @@ class _Asked:
 
 
 def alter_partitions(term: Term, request: AlterPartitionRequest) -> AlterPartitionResponse:
-    """Of requests of any version. Raises KafkaError STALE_BROKER_EPOCH."""
+    """Carries out a request of any version. Raises KafkaError STALE_BROKER_EPOCH."""
     known = term.context.broker_epoch(request.broker_id)
     if known is None or request.broker_epoch != known:
         raise KafkaError(
@@ -85,9 +89,10 @@ def _judge_all(
 
 
 def _eligible(context: ControllerContext, partition: TopicPartition, proposal: Proposal) -> list[int]:
-    """The replicas that may be in the ISR: the live ones, and whoever leads, though it may be stopping. Were that
-    refused (Kafka's ZooKeeper controller does), the others could not come into sync with it, and it could never hand
-    over what it leads: it would stop when its patience is over, and the partition be without a leader.
+    """The replicas that may be in the ISR: the live ones, and the leader even if it is shutting down.
+    Kafka's ZooKeeper controller refuses a leader that is shutting down. Then other replicas could not join
+    the ISR, and the leader could never hand over. It would stop when its retries end, and the partition
+    would have no leader.
     """
     live = context.online_replicas(partition)
     if context.is_online(Replica(partition, proposal.broker_id), even_shutting_down=True):

@@ -1,4 +1,6 @@
-"""The controller's metrics, by Kafka's names: what is of interest only while it is active is 0 otherwise."""
+"""The controller's metrics, under Kafka's names. Metrics that only the active controller has are 0 on
+other brokers.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class _Term(Protocol):
 
 
 class ControllerMetrics:
-    """Gauges look at the present term when they are scraped; elections are counted as they happen."""
+    """The controller's metrics. Gauges read the current term when they are scraped; elections are counted as
+    they happen.
+    """
 
     def __init__(
         self, metrics: Metrics, term: Callable[[], _Term | None], queue_size: Callable[[], int]

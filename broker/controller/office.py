@@ -1,4 +1,4 @@
-"""What all parts of one term of office work on."""
+"""The objects that all parts of one controller term share."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from broker.zookeeper.controller_store import ControllerStore
 
 @dataclass(frozen=True, slots=True)
 class Office:
-    """Made by the Term and handed to its parts; on the controller's thread, and gone with the term.
+    """The objects shared by all parts of a term. The Term creates it; it is used on the controller's thread
+    and is discarded with the term.
 
-    ``store`` writes what only the controller of this epoch may write, ``cluster`` the rest.
+    ``store`` does the writes that require the current controller epoch, ``cluster`` everything else.
     """
 
     context: ControllerContext

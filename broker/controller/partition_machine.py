@@ -1,6 +1,6 @@
-"""Moves partitions from state to state: writes their leaders to the store and tells the brokers.
+"""Moves partitions between states: writes their leaders to the store and informs the brokers.
 
-Kafka's ZkPartitionStateMachine. Who becomes leader is ``leader_selector``'s decision.
+Kafka's ZkPartitionStateMachine. ``leader_selector`` chooses the leaders.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ MAX_ATTEMPTS = 5
 
 
 class PartitionMachine:
-    """Runs on the controller's thread. ``unclean_allowed(topics)`` names those whose config allows it."""
+    """The states of all partitions; Kafka's ZkPartitionStateMachine. It runs on the controller's thread.
+    ``unclean_allowed(topics)`` returns the topics whose config allows unclean elections.
+    """
 
     def __init__(
         self,
@@ -42,8 +44,8 @@ class PartitionMachine:
         self._on_elected = on_elected
 
     def startup(self) -> None:
-        """Takes over: ONLINE where the leader lives, OFFLINE where it does not, NEW where there never was
-        one.
+        """Sets the states at the start of a term: ONLINE if the leader lives, OFFLINE if it does not, NEW if
+        the partition never had a leader.
         """
         context = self._context
         for partition in context.partitions():
@@ -57,7 +59,9 @@ class PartitionMachine:
         self.bring_online()
 
     def bring_online(self, topic: str | None = None) -> None:
-        """Tries every partition that has no leader, or the topic's; those of topics under deletion are left."""
+        """Tries to elect a leader for every partition without one, or only for those of ``topic``. Topics
+        that are being deleted are skipped.
+        """
         partitions = [
             partition
             for partition in self._context.partitions_in({PartitionState.OFFLINE, PartitionState.NEW})
@@ -81,9 +85,10 @@ class PartitionMachine:
     def to_online(
         self, partitions: Iterable[TopicPartition], election: Election
     ) -> dict[TopicPartition, LeaderAndIsr]:
-        """Gives new partitions their first leader and elects one for the others; sends what follows.
+        """Gives new partitions their first leader, elects a leader for the others, and sends the
+        resulting requests.
 
-        Returns those that got a leader by it. A partition for which nobody can be elected keeps its state.
+        Returns the partitions that got a leader. A partition without an electable replica keeps its state.
         """
         wanted = list(partitions)
         new = [p for p in wanted if self._context.state(p) is PartitionState.NEW]
@@ -99,9 +104,11 @@ class PartitionMachine:
         return elected
 
     def raise_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
-        """The same leaders with the next leader epoch: the replicas have changed, and all of them are told.
+        """Keeps the leaders but raises their leader epochs, because the replicas have changed, and informs
+        all replicas.
 
-        Kafka's updateLeaderEpochAndSendRequest. Returns those written; a partition that never had a leader is not.
+        Kafka's updateLeaderEpochAndSendRequest. Returns the partitions written; those that never had a leader
+        are skipped.
         """
         context = self._context
 
@@ -121,7 +128,7 @@ class PartitionMachine:
         return written
 
     def _initialize(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Writes the first states; returns the partitions that turn out to have one already."""
+        """Writes the first states. Returns the partitions that turned out to have a state already."""
         context = self._context
         states = {}
         for partition in partitions:
@@ -182,7 +189,9 @@ class PartitionMachine:
         on_written: Callable[[TopicPartition, LeaderAndIsr], None],
         complaint: str,
     ) -> dict[TopicPartition, LeaderAndIsr]:
-        """Writes what ``choose`` makes of the partitions' states; again where one changed meanwhile."""
+        """Writes the states that ``choose`` returns. Retries partitions whose state changed in
+        the meantime.
+        """
         written: dict[TopicPartition, LeaderAndIsr] = {}
         remaining = partitions
         for _ in range(MAX_ATTEMPTS):
@@ -290,7 +299,9 @@ class PartitionMachine:
         self._set_leader(partition, state, is_new=False)
 
     def read_again(self, partitions: list[TopicPartition]) -> None:
-        """After a conditional write failed. Raises ControllerMovedError when a later controller wrote."""
+        """Reads the states again after a failed conditional write. Raises ControllerMovedError if a later
+        controller wrote one.
+        """
         for partition, state in self._cluster.partition_states(partitions).items():
             if state.controller_epoch > self._context.epoch:
                 raise ControllerMovedError(

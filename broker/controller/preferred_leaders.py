@@ -1,4 +1,6 @@
-"""Gives leadership back to preferred leaders: when they are in sync again, and where too much of it strayed."""
+"""Elects preferred leaders: when they are back in the ISR, and when too many partitions are led by
+other brokers.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from broker.utils.topic_partition import TopicPartition
 
 
 class PreferredLeaders:
-    """Runs on the controller's thread. ``later(delay_ms, key, action)`` enqueues; settings may change meanwhile."""
+    """The elections of preferred leaders without a request. It runs on the controller's thread.
+    ``later(delay_ms, key, action)`` enqueues a delayed event. ``settings`` is read each time, because
+    settings may change.
+    """
 
     def __init__(
         self,
@@ -34,7 +39,7 @@ class PreferredLeaders:
             self._later(self._settings().first_imbalance_check_ms, "rebalance", self.rebalance)
 
     def rebalance(self) -> None:
-        """The periodic check of ``leader.imbalance.*``. What is being reassigned is let alone until it is done."""
+        """The periodic check of ``leader.imbalance.*``. It skips partitions that are being reassigned."""
         settings = self._settings()
         self._later(settings.imbalance_check_interval_ms, "rebalance", self.rebalance)
         candidates = [
@@ -51,7 +56,9 @@ class PreferredLeaders:
     def on_isr_changed(
         self, partition: TopicPartition, before: Collection[int], after: Collection[int]
     ) -> None:
-        """A preferred leader that is in sync again is elected soon, not at the next rebalance."""
+        """Schedules an election when a preferred leader is back in the ISR, instead of waiting for the
+        next rebalance.
+        """
         replicas = self._context.replicas(partition)
         if not (self._settings().auto_leader_rebalance_enable and replicas):
             return
@@ -65,7 +72,7 @@ class PreferredLeaders:
         self.elect(sorted(rejoined))
 
     def elect(self, partitions: Iterable[TopicPartition]) -> None:
-        """Where the preferred leader is alive, in sync and not leading."""
+        """Elects the preferred leader of each partition where it is alive, in sync and not leading yet."""
         electable = [
             partition
             for partition in partitions

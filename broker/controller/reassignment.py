@@ -1,6 +1,6 @@
-"""Moves partitions to other brokers (KIP-455). Kafka's onPartitionReassignment, its phases in its order.
+"""Moves partitions to other brokers (KIP-455). It follows the phases of Kafka's onPartitionReassignment.
 
-With RS all replicas, ORS those of before, TRS the target, AR those added and RR those removed::
+RS is all replicas, ORS the original ones, TRS the target, AR those added and RR those removed::
 
     U1  the topic's znode: RS = ORS + TRS, AR, RR                U2  the same in memory
     A1  leader epoch + 1, LeaderAndIsr to RS                     A2  AR become NEW
@@ -8,14 +8,17 @@ With RS all replicas, ORS those of before, TRS the target, AR those added and RR
     B1  AR become ONLINE                                         B2  RS = TRS in memory
     B3  a leader in TRS, leader epoch + 1, LeaderAndIsr to TRS
     B4  RR leave the ISR, StopReplica                            B5  StopReplica with deletion
-    B6  the topic's znode: RS = TRS                              B7  old tools' wish is taken off their znode
+    B6  the topic's znode: RS = TRS                              B7  remove it from the old tools' znode
     B8  UpdateMetadata to all
 
-What an override or a cancellation no longer needs is in AR and RR at once; after U2 it goes as in B4 to B6, at once.
-Invariant: **the topic's znode names every broker that may hold a replica until all of them are deleted**, so that a
-controller that dies anywhere leaves nothing that the next one cannot finish, by :meth:`Reassignments.resume`. Many
-partitions take each step together: one write of a topic's znode, one request a broker. Which moves are allowed is
-``replica_assignment``'s matter, who asks for them that of ``reassignment_requests``.
+Replicas that an override or a cancellation no longer needs are in both AR and RR. They are removed right
+after U2, by the steps B4 to B6.
+
+Invariant: **the topic's znode names every broker that may hold a replica until all of them are deleted**.
+So a controller may die at any point, and the next one can finish with :meth:`Reassignments.resume`. Many
+partitions take each step together, with one write per topic znode and one request per broker.
+``replica_assignment`` decides which moves are allowed; ``reassignment_requests`` receives the requests
+for them.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ Moves = Mapping[TopicPartition, ReplicaAssignment]
 
 
 class Reassignments:
-    """Runs on the controller's thread. ``on_finished(targets)`` is B7: it hears of what has reached its target."""
+    """The reassignments in progress. It runs on the controller's thread. ``on_finished(targets)`` is step B7;
+    it gets the partitions that have reached their target.
+    """
 
     def __init__(
         self,
@@ -58,9 +63,10 @@ class Reassignments:
         self.on_finished: Callable[[Mapping[TopicPartition, tuple[int, ...]]], None] = lambda _targets: None
 
     def start(self, moves: Moves) -> set[TopicPartition]:
-        """Begins moves, or overrides and cancels those under way; returns the partitions whose znode is gone.
+        """Starts reassignments, or overrides and cancels those in progress. Returns the partitions whose
+        znode is gone.
 
-        The moves have been checked, and their partitions exist.
+        The caller has checked the moves, and that their partitions exist.
         """
         before = {partition: self._context.assignment(partition) for partition in moves}
         changed = {partition: move for partition, move in moves.items() if move != before[partition]}
@@ -80,7 +86,9 @@ class Reassignments:
         return lost
 
     def resume(self, broker_ids: Collection[int] | None = None) -> None:
-        """Goes on with what an earlier term began, or with what waits for brokers that are back."""
+        """Continues the reassignments of an earlier term, or those that wait for the given brokers, which
+        are back.
+        """
         waiting = [
             partition
             for partition, move in self._context.reassignments().items()
@@ -91,7 +99,7 @@ class Reassignments:
             self._advance(waiting)
 
     def on_isr_changed(self, partitions: Iterable[TopicPartition]) -> None:
-        """Finishes those whose target has come into sync."""
+        """Finishes the reassignments whose target replicas are now all in sync."""
         moving = self._context.reassignments()
         concerned = [partition for partition in partitions if partition in moving]
         self._drop_unneeded(concerned)
@@ -105,7 +113,7 @@ class Reassignments:
         self._drop_unneeded(partitions)
         leaderless = [p for p in partitions if p not in self._context.leaders]
         self._bring_in([p for p in partitions if p in self._context.leaders and not self._is_complete(p)])
-        if leaderless:  # they never had one: a live replica of those added may be the first
+        if leaderless:  # they never had a leader: a live added replica may become the first
             self._replicas.move(self._without_state(leaderless), ReplicaState.NEW)
             self._partitions.to_online(leaderless, Election.OFFLINE)
         self._finish([p for p in partitions if self._is_complete(p)])
@@ -113,7 +121,9 @@ class Reassignments:
     # -- phase A
 
     def _bring_in(self, partitions: list[TopicPartition]) -> None:
-        """A2 before A1, for it is memory only: so the new replicas are told once, and that they are new."""
+        """Does A2 before A1, because A2 only changes memory. So new replicas get one request, which marks
+        them as new.
+        """
         self._replicas.move(self._without_state(partitions), ReplicaState.NEW)
         self._partitions.raise_epochs(partitions)
 
@@ -125,7 +135,9 @@ class Reassignments:
         ]
 
     def _drop_unneeded(self, partitions: Iterable[TopicPartition]) -> None:
-        """One of them may lead: then somebody who stays is elected first."""
+        """Removes replicas that are no longer needed. If one of them leads, a remaining replica is
+        elected first.
+        """
         context = self._context
         moves = {p: move for p in partitions if (move := context.assignment(p)) is not None and move.unneeded}
         ready = {
@@ -185,7 +197,9 @@ class Reassignments:
             )
 
     def _wait_for_leader(self, moves: Moves) -> None:
-        """All of the target are in sync, but none of them lives: nothing is deleted before one leads."""
+        """Waits because all target replicas are in sync but none is alive. Nothing is deleted before one of
+        them leads.
+        """
         self._context.put_assignments(moves)
         _log.warning(
             "reassignment_waits",
@@ -197,7 +211,7 @@ class Reassignments:
     # -- the topics' znodes
 
     def _write_znodes(self, changes: Moves) -> set[TopicPartition]:
-        """U1 and U2, and B6; returns the partitions whose topic is gone."""
+        """Does U1 and U2, or B6. Returns the partitions whose topic is gone."""
         by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
         for partition, assignment in changes.items():
             by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
@@ -208,7 +222,9 @@ class Reassignments:
         return lost
 
     def _write_znode(self, topic: str, assignments: Mapping[int, ReplicaAssignment]) -> bool:
-        """Partitions that somebody adds at the same time are kept: the watch on the topic tells of them."""
+        """Writes one topic's znode. Partitions that someone adds at the same time are kept; the topic's watch
+        reports them.
+        """
         known = with_replicas(self._context.topics[topic], assignments)
         wanted = known
         for _ in range(MAX_ATTEMPTS):

@@ -1,8 +1,8 @@
-"""Who asks for reassignments: AlterPartitionReassignments and ListPartitionReassignments (KIP-455), and the znode
-``/admin/reassign_partitions`` of tools before Kafka 2.4.
+"""Handles requests for reassignments: AlterPartitionReassignments and ListPartitionReassignments (KIP-455),
+and the znode ``/admin/reassign_partitions`` of tools before Kafka 2.4.
 
-Wishes are judged here and carried out by ``reassignment``. The latest wish for a partition holds, whichever way it
-came.
+This module validates requests; ``reassignment`` carries them out. For each partition the latest request
+applies, whichever way it came.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ Refused = Mapping[TopicPartition, KafkaError]
 
 
 class Wishes:
-    """What an AlterPartitionReassignments request asks for, as far as it can be told without knowing the cluster: of
-    each partition the latest wish, None for a cancellation, or why it is ``refused``. Any thread.
+    """The content of an AlterPartitionReassignments request, checked as far as possible without knowledge of
+    the cluster. It has the latest target of each partition (None for a cancellation), or why it is
+    ``refused``. For any thread.
     """
 
     def __init__(self, message: AlterPartitionReassignmentsRequest) -> None:
@@ -59,7 +60,7 @@ class Wishes:
 
 
 class ReassignmentRequests:
-    """Runs on the controller's thread."""
+    """The handling of reassignment requests. It runs on the controller's thread."""
 
     def __init__(
         self,
@@ -72,11 +73,15 @@ class ReassignmentRequests:
         self._reassignments = reassignments
 
     def alter(self, message: AlterPartitionReassignmentsRequest) -> Fields:
-        """The fields of an AlterPartitionReassignments response: it is answered when the moves have begun."""
+        """The fields of an AlterPartitionReassignments response, which is sent once the moves
+        have started.
+        """
         return altered(message, Errors.NONE, None, at_once(self.alter_in_slices(Wishes(message))))
 
     def alter_in_slices(self, wishes: Wishes) -> Slices[Refused]:
-        """The same; what is refused. Nothing is begun before the last slice."""
+        """Like :meth:`alter`, in slices; returns the refused partitions. Nothing starts before the
+        last slice.
+        """
         refused = dict(wishes.refused)
         moves: list[TopicPartition] = []
         for number, (partition, target) in enumerate(wishes.targets.items(), 1):
@@ -97,8 +102,8 @@ class ReassignmentRequests:
     def _begin(
         self, wishes: Mapping[TopicPartition, Sequence[int] | None]
     ) -> dict[TopicPartition, KafkaError]:
-        """Judges once more, for the slices before may be of the past, and begins what may be begun. There are no more
-        of them than partitions.
+        """Validates again, because the results of earlier slices may be outdated, and starts the valid moves.
+        There are at most as many as partitions.
         """
         refused: dict[TopicPartition, KafkaError] = {}
         moves: dict[TopicPartition, ReplicaAssignment] = {}
@@ -113,7 +118,9 @@ class ReassignmentRequests:
         return refused
 
     def list(self, message: ListPartitionReassignmentsRequest) -> Fields:
-        """The fields of a ListPartitionReassignments response: what is being moved, of all or of the named."""
+        """The fields of a ListPartitionReassignments response: the moves of all partitions, or of the
+        named ones.
+        """
         moving = self._context.reassignments()
         if message.topics is not None:
             asked = {TopicPartition(t.name, index) for t in message.topics for index in t.partition_indexes}
@@ -130,8 +137,8 @@ class ReassignmentRequests:
         return listed(Errors.NONE, None, topics)
 
     def _judge(self, partition: TopicPartition, target: Sequence[int] | None) -> ReplicaAssignment:
-        """The move to ``target``, None for a cancellation; it has been checked by itself. Raises KafkaError with
-        Kafka's code.
+        """The move to ``target``, or the cancellation if None. The caller has checked the target itself.
+        Raises KafkaError with Kafka's code.
         """
         context = self._context
         present = context.assignment(partition)
@@ -153,7 +160,9 @@ class ReassignmentRequests:
     # -- the znode of old tools
 
     def take_up_znode(self) -> None:
-        """Begins what the znode asks for. It stays there until the moves are done, for the tools that look at it."""
+        """Starts the moves in the znode. The znode stays until they are done, because the old tools
+        read it.
+        """
         wanted = self._wanted()
         if not wanted:
             return
@@ -171,7 +180,7 @@ class ReassignmentRequests:
             self._forget(lambda partition, _replicas: partition in failed)
 
     def _judge_old(self, partition: TopicPartition, target: tuple[int, ...]) -> ReplicaAssignment:
-        """As Kafka does: a target that is dead is waited for."""
+        """Validates as Kafka does: a move to a dead broker waits for it."""
         check_target(target)
         before = self._context.assignment(partition)
         if before is None or self._context.is_being_deleted(partition.topic):
@@ -182,7 +191,7 @@ class ReassignmentRequests:
         return after
 
     def on_finished(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
-        """Takes finished moves off the znode."""
+        """Removes finished moves from the znode."""
         self._forget(lambda partition, replicas: targets.get(partition) == replicas)
 
     def _forget(self, is_done: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
@@ -194,7 +203,7 @@ class ReassignmentRequests:
             self._store.put_reassignment_request(left)
 
     def _wanted(self) -> dict[TopicPartition, tuple[int, ...]] | None:
-        """None when nothing is asked for, or nothing that can be read."""
+        """The moves in the znode; None if it does not exist or cannot be read."""
         try:
             return self._cluster.reassignment_request()
         except BadZnodeError as error:
@@ -205,7 +214,9 @@ class ReassignmentRequests:
 def altered(
     message: AlterPartitionReassignmentsRequest, error: Errors, text: str | None, refused: Refused
 ) -> Fields:
-    """The fields of an AlterPartitionReassignments response; with an error of the whole request no rows."""
+    """The fields of an AlterPartitionReassignments response. With an error for the whole request it has
+    no rows.
+    """
 
     def row(topic: str, index: int) -> Fields:
         refusal = refused.get(TopicPartition(topic, index))

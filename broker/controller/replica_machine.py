@@ -1,4 +1,4 @@
-"""Moves replicas from state to state: tells their brokers, and takes the offline ones out of the ISR.
+"""Moves replicas between states: informs their brokers, and takes offline replicas out of the ISR.
 
 Kafka's ZkReplicaStateMachine.
 """
@@ -22,7 +22,9 @@ _log = structlog.get_logger(__name__)
 
 
 class ReplicaMachine:
-    """Runs on the controller's thread. Every ``to_*`` sends what it gathered, unless it says otherwise."""
+    """The states of all replicas; Kafka's ZkReplicaStateMachine. It runs on the controller's thread. Every
+    ``to_*`` method sends the requests it has collected, unless it says otherwise.
+    """
 
     def __init__(
         self,
@@ -37,7 +39,9 @@ class ReplicaMachine:
         self._eligible = eligible
 
     def startup(self) -> None:
-        """Takes over: every live replica is told its leader; :meth:`retire_offline` sees to the dead."""
+        """Sends every live replica its leader at the start of a term. :meth:`retire_offline` handles the
+        dead replicas.
+        """
         replicas = self._context.replicas_of(self._context.partitions())
         for replica in replicas:
             self._context.replica_states[replica] = ReplicaState.OFFLINE
@@ -46,10 +50,10 @@ class ReplicaMachine:
         self.to_online(online)
 
     def retire_offline(self) -> None:
-        """The end of taking over: dead replicas leave the ISRs.
+        """Takes dead replicas out of the ISRs: the last step at the start of a term.
 
-        After the elections, unlike in Kafka: those drop the dead from the ISR themselves, so that a
-        partition whose leader died is written once, and has a leader sooner.
+        Unlike in Kafka it runs after the leader elections. Elections already drop dead replicas from the ISR,
+        so a partition whose leader died is written only once and has a leader sooner.
         """
         replicas = self._context.replicas_of(self._context.partitions())
         self.to_offline([replica for replica in replicas if not self._context.is_online(replica)])
@@ -64,7 +68,9 @@ class ReplicaMachine:
         self._batch.flush()
 
     def to_online(self, replicas: Iterable[Replica]) -> None:
-        """A new replica was told when its partition got a leader; one that comes back is told now."""
+        """Sends LeaderAndIsr to replicas that come back. New replicas got theirs when their partition got
+        a leader.
+        """
         for replica in replicas:
             partition = replica.topic_partition
             was_new = self._context.replica_state(replica) is ReplicaState.NEW
@@ -93,9 +99,10 @@ class ReplicaMachine:
         self._batch.flush()
 
     def remove(self, replicas: Iterable[Replica]) -> None:
-        """Replicas that a reassignment takes away: out of the ISR, stopped, deleted and forgotten.
+        """Removes replicas that a reassignment drops: they leave the ISR, are stopped, deleted and forgotten.
 
-        Whether their brokers could delete is not waited for: on one that is down the log stays, of no use to anybody.
+        It does not wait for the brokers to delete. On a broker that is down, the log stays as an
+        unused leftover.
         """
         gone = list(replicas)
         if not gone:
@@ -106,7 +113,7 @@ class ReplicaMachine:
         self.move(gone, ReplicaState.NON_EXISTENT)
 
     def move(self, replicas: Iterable[Replica], target: ReplicaState) -> None:
-        """For states of which brokers need not be told, or are told otherwise."""
+        """Changes states only, where brokers need no request or get it elsewhere."""
         for replica in replicas:
             self._context.move_replica(replica, target)
 

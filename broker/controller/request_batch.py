@@ -1,7 +1,7 @@
-"""What one step of the controller has to tell the brokers, gathered and sent as one request of each kind.
+"""Collects what one step of the controller sends to the brokers, and sends one request of each kind
+per broker.
 
-Kafka's ControllerBrokerRequestBatch. Leaders go first, then the metadata that names them, then what is to be
-stopped.
+Kafka's ControllerBrokerRequestBatch. LeaderAndIsr goes first, then UpdateMetadata, then StopReplica.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ OnResponse = Callable[[int, ApiKey, ControlRequest, ControlResponse], None]
 
 
 class BrokerRequestBatch:
-    """Owner: the controller's thread. ``on_response(broker_id, api, request, response)`` runs on a sender's
-    thread.
+    """The requests of one step, by broker; Kafka's ControllerBrokerRequestBatch. The controller's thread owns
+    it. ``on_response(broker_id, api, request, response)`` runs on a sender's thread.
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class BrokerRequestBatch:
         self._on_response = on_response
         self._roles: dict[int, dict[TopicPartition, PartitionRole]] = {}
         self._stop_replica: dict[int, dict[TopicPartition, bool]] = {}
-        # Partitions, and who is to be told of them (None: everyone): not one set for each of a thousand brokers.
+        # Partitions with the brokers that need their metadata (None: all). Shared, because a set per broker
+        # would be too much with a thousand brokers.
         self._metadata: list[tuple[Collection[int] | None, dict[TopicPartition, None]]] = []
         self._full: set[int] = set()
 
@@ -67,7 +68,7 @@ class BrokerRequestBatch:
         *,
         is_new: bool = False,
     ) -> None:
-        """Tells replicas of their leader, and every broker of the metadata."""
+        """Adds LeaderAndIsr for the given replicas, and UpdateMetadata for every broker."""
         role = self._role(partition, state, is_new=is_new)
         for broker_id in broker_ids:
             roles = self._roles.setdefault(broker_id, {})
@@ -83,21 +84,25 @@ class BrokerRequestBatch:
     def add_update_metadata(
         self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()
     ) -> None:
-        """Without partitions it tells of the brokers alone, which every UpdateMetadata does."""
+        """Adds UpdateMetadata. Without partitions it only carries the live brokers, which every
+        UpdateMetadata does.
+        """
         self._metadata.append((frozenset(broker_ids), dict.fromkeys(partitions)))
 
     def update_metadata_everywhere(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """The same for every live broker."""
+        """Adds UpdateMetadata for every live broker."""
         if not self._metadata or self._metadata[-1][0] is not None:
             self._metadata.append((None, {}))
         self._metadata[-1][1].update(dict.fromkeys(partitions))
 
     def mark_full(self, broker_ids: Iterable[int]) -> None:
-        """The next LeaderAndIsr to a broker that has just started is FULL, if it has all its partitions."""
+        """Marks brokers that have just started. Their next LeaderAndIsr is FULL if it has all
+        their partitions.
+        """
         self._full.update(broker_ids)
 
     def flush(self) -> None:
-        """Sends what was gathered to the brokers that are registered; the rest is for the dead."""
+        """Sends what was collected to the registered brokers. Requests for other brokers are dropped."""
         gathered, self._roles = self._roles, {}
         stop_replica, self._stop_replica = self._stop_replica, {}
         full, self._full = self._full, set()
@@ -125,7 +130,7 @@ class BrokerRequestBatch:
             self._send([broker_id], ApiKey.STOP_REPLICA, STOP_REPLICA_VERSION, stop)
 
     def _flush_metadata(self) -> None:
-        """One message for all that are told the same."""
+        """Encodes one message for all brokers that get the same content."""
         told, self._metadata = self._metadata, []
         groups: dict[tuple[int, ...], list[int]] = {}
         for broker_id in self._context.brokers:
@@ -138,7 +143,7 @@ class BrokerRequestBatch:
                 self._send(broker_ids, ApiKey.UPDATE_METADATA, UPDATE_METADATA_VERSION, update)
 
     def _send(self, broker_ids: Iterable[int], api: ApiKey, version: int, request: ControlRequest) -> None:
-        """Encoded once, whoever gets it: they differ by their epochs alone."""
+        """Sends the request, encoded once for all brokers: only the broker epoch differs."""
         body = OneBody(request.fields(), "broker_epoch")
         for broker_id in broker_ids:
             on_response = partial(self._answered, broker_id, api, request)
@@ -150,7 +155,7 @@ class BrokerRequestBatch:
     def _incomplete(
         self, broker_ids: Collection[int], states: Mapping[int, Collection[TopicPartition]]
     ) -> set[int]:
-        """Those of the brokers that have more replicas than they are told of."""
+        """The brokers that hold more replicas than ``states`` has for them."""
         return {
             replica.broker_id
             for replica in self._context.replicas_on(broker_ids)
@@ -190,7 +195,7 @@ class BrokerRequestBatch:
         )
 
     def _partition_info(self, partition: TopicPartition) -> PartitionInfo | None:
-        """None for a partition that never had a leader: clients need not know of it yet."""
+        """None for a partition that never had a leader, because clients need not know it yet."""
         state = self._context.leaders.get(partition)
         if state is None:
             return None

@@ -1,4 +1,6 @@
-"""What brokers answered to the controller: failed directories, and replicas deleted or not."""
+"""Handles the brokers' responses to the controller: failed log directories, and results of
+replica deletions.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
-# Who answers so may have read too early who is registered: the broker itself anew, or this controller at another
-# address. ZooKeeper's servers are not all told at once.
+# A broker that answers so may have read the registrations too early: it does not know its own new epoch, or
+# this controller's new address. ZooKeeper's servers do not all apply a change at the same time.
 _NOT_YET_KNOWN = frozenset({Errors.STALE_BROKER_EPOCH, Errors.CLUSTER_AUTHORIZATION_FAILED})
 
 
 class Responses:
-    """What brokers answer to the controller's requests, and what follows from it. ``receive`` runs on the
-    senders' threads and only enqueues; all else runs on the controller's. The Term owns it.
+    """The handling of the brokers' responses to the controller's requests. ``receive`` runs on the sender
+    threads and only enqueues; everything else runs on the controller's thread. The Term owns it.
     """
 
     def __init__(
@@ -42,14 +44,14 @@ class Responses:
         self._refused: dict[int, int | None] = {}
 
     def refused_epoch(self, broker_id: int) -> int | None:
-        """The epoch under which the broker refused its orders, which is thereby no longer noted."""
+        """The epoch that the broker had when it refused requests. The refusal is forgotten by this call."""
         return self._refused.pop(broker_id, None)
 
     def receive(
         self, broker_id: int, api: ApiKey, request: ControlRequest, response: ControlResponse
     ) -> None:
-        """Takes one response. A request refused whole is logged: its broker, or this controller, has moved
-        on. Or the broker does not know of its own registration yet, or of this controller's.
+        """Takes one response. If the broker refused the whole request, this is logged: the broker or this
+        controller was replaced, or the broker does not know its own or this controller's registration yet.
         """
         if response.error is not Errors.NONE:
             _log.warning(
@@ -69,13 +71,15 @@ class Responses:
             )
 
     def _on_refusal(self, broker_id: int) -> None:
-        """Several requests are refused together: they are answered by one that has everything."""
+        """Several requests are often refused together. They are all answered by one full update, a
+        little later.
+        """
         if broker_id not in self._refused:
             self._refused[broker_id] = self._context.broker_epoch(broker_id)
             self._tell_again_later(broker_id)
 
     def _on_leader_and_isr(self, broker_id: int, response: ControlResponse) -> None:
-        """A replica whose directory failed is offline, though its broker lives."""
+        """A replica in a failed log directory is offline although its broker is alive."""
         failed = [
             TopicPartition(name, row.partition_index)
             for row in response.partitions

@@ -1,4 +1,4 @@
-"""What the controller takes from the broker's configuration."""
+"""The broker configuration that the controller uses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ INTERNAL_TOPICS_DELAY_MS = 5000
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """Kafka's keys; ``rejoin_delay_ms`` is how long preferred elections of replicas back in sync are
-    gathered, ``internal_topics_delay_ms`` how long brokers that join.
+    """The controller's settings, taken from Kafka's config keys. ``rejoin_delay_ms`` is how long preferred
+    elections are collected after replicas rejoin the ISR. ``internal_topics_delay_ms`` is how long joining
+    brokers are collected.
     """
 
     broker_id: int

@@ -1,7 +1,7 @@
-"""Work of the controller's thread that is done in slices, so that other events have their turn in between.
+"""Splits long work of the controller's thread into slices, so that other events run in between.
 
-A generator that yields where the next slice may wait, and returns what became of the whole. What it has read of the
-cluster before a yield may be of the past after it.
+Such work is a generator. It yields where the next slice may wait, and returns the result of the whole.
+Whatever it has read of the cluster before a yield may be outdated after it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ Slices: TypeAlias = Generator[None, None, T]
 
 
 def in_one(work: Callable[[Term], T], term: Term) -> Slices[T]:
-    """Work that is not to be interrupted."""
+    """Runs ``work`` as a single slice."""
     yield from ()
     return work(term)
 
 
 def at_once(slices: Slices[T]) -> T:
-    """All slices, one after the other."""
+    """Runs all slices without interruption and returns the result."""
     result: list[T] = []
 
     def run() -> Slices[None]:

@@ -1,8 +1,9 @@
-"""One term of office of the active controller: what it does when brokers and ISRs change, and its parts.
+"""One term of the active controller: how it reacts to changes of brokers and ISRs, and the parts it
+consists of.
 
-Begins with reading everything (Kafka's onControllerFailover), ends when the election is lost; a later term
-knows nothing of it. ``controller`` elects and runs the thread; the machines write and send; topics are
-``topic_changes``' matter; here is what follows from what.
+A term starts by reading everything (Kafka's onControllerFailover) and ends when the election is lost. A later
+term inherits nothing from it. ``controller`` handles elections and runs the thread, the state machines write
+to the store and send requests, and ``topic_changes`` handles topics. This module connects them.
 """
 
 from __future__ import annotations
@@ -44,11 +45,15 @@ UNCLEAN_KEY = "unclean.leader.election.enable"
 
 
 class OwnBrokerGoneError(Exception):
-    """The controller's own broker is no longer registered: it stops, and another is to govern."""
+    """The controller's own broker is no longer registered, so it resigns and another broker must
+    take over.
+    """
 
 
 class Term:
-    """Runs on the controller's thread, but for the callbacks that enqueue events for it."""
+    """One term of the active controller. It runs on the controller's thread; other threads only call
+    callbacks that enqueue events.
+    """
 
     def __init__(
         self,
@@ -122,9 +127,7 @@ class Term:
     # -- begin and end
 
     def begin(self) -> None:
-        """Watches are set before anything is read; brokers hear the metadata before they hear of their
-        roles.
-        """
+        """Sets watches before it reads anything. Brokers get UpdateMetadata before LeaderAndIsr."""
         self._watches.put("brokers", self._cluster.watch_brokers, self.on_brokers_changed)
         self._watches.put("topics", self._cluster.watch_topics, self.topics.on_topics_changed)
         self._watches.put("deletions", self._cluster.watch_topic_deletions, self.topics.on_deletions_changed)
@@ -134,7 +137,8 @@ class Term:
         self._watches.put("log_dir_events", self._cluster.watch_log_dir_events, self.on_log_dir_events)
         self.store.delete_stale_notifications()
         self._load()
-        # Known before any broker hears of a partition: what is to go is neither led nor shown once more.
+        # Loaded before any broker hears of a partition, so that topics marked for deletion get no leader and
+        # stay hidden.
         deletions = self.topics.marked_for_deletion()
         self.context.topics_to_delete.update(deletions)
         self.batch.update_metadata_everywhere(self.context.partitions())
@@ -171,7 +175,7 @@ class Term:
     # -- brokers
 
     def on_brokers_changed(self) -> None:
-        """Brokers that came, went, came back between two looks, or changed their addresses."""
+        """Handles brokers that registered, left, restarted between two reads, or changed their addresses."""
         known, found = dict(self.context.brokers), self._cluster.brokers()
         new = found.keys() - known.keys()
         dead = known.keys() - found.keys()
@@ -181,8 +185,8 @@ class Term:
         if not (new or dead or bounced or changed):
             return
         if self.settings.broker_id in dead:
-            # Declaring its own partitions leaderless would be its last act, and undone by the next
-            # controller.
+            # Otherwise its last act would be to declare its own partitions leaderless, and the next
+            # controller would have to undo that.
             raise OwnBrokerGoneError(f"broker {self.settings.broker_id} is no longer registered")
         _log.info(
             "brokers_changed",
@@ -207,7 +211,9 @@ class Term:
         )
 
     def _update_brokers(self, brokers: Iterable[LiveBroker]) -> None:
-        """New addresses: the brokers' channels are made anew, and everybody is told."""
+        """Handles new addresses: recreates the channels of these brokers and sends UpdateMetadata to
+        all brokers.
+        """
         updated = list(brokers)
         if not updated:
             return
@@ -231,7 +237,7 @@ class Term:
         self._tell_all(ids)
 
     def _tell_all(self, ids: Collection[int]) -> None:
-        """Metadata and roles, whole, to brokers that are known and know nothing."""
+        """Sends the full metadata and all roles to registered brokers that do not have them yet."""
         self.batch.add_update_metadata(ids, self.context.partitions())
         self.batch.flush()
         back = self.context.replicas_on(ids)
@@ -249,9 +255,9 @@ class Term:
         self.internal_topics.check_later()
 
     def _tell_again(self, broker_id: int) -> None:
-        """The broker refused what it was told under the epoch that it has registered with, which it may learn after we
-        do; or it has yet to read that this controller is a broker. Nobody else knows that it was told nothing, so it is
-        told until it takes it, or is another.
+        """Sends everything again to a broker that refused it. The broker may not have learned its own new
+        epoch yet, or may not have read yet that this controller is a registered broker. Nothing else would
+        trigger this, so it repeats until the broker accepts or has another epoch.
         """
         if self._responses.refused_epoch(broker_id) != self.context.broker_epoch(broker_id):
             return
@@ -266,14 +272,15 @@ class Term:
             self.context.shutting_down.discard(broker_id)
             self._channels.remove(broker_id)
             self._watches.drop(("broker", broker_id))
-        # To elect thousands of leaders takes a while. Until then clients are told that their leader is not available,
-        # and ask again soon; else they would try the dead broker, at intervals that grow to ten seconds.
+        # Electing thousands of leaders takes a while. With this update, clients meanwhile get
+        # LEADER_NOT_AVAILABLE and retry soon. Without it they would keep trying the dead broker, with a
+        # backoff of up to ten seconds.
         self.batch.update_metadata_everywhere()
         self.batch.flush()
         self._fail_replicas(self.context.replicas_on(broker_ids))
 
     def _fail_replicas(self, replicas: Collection[Replica]) -> None:
-        """Leaders first, for that is what clients wait for; then the ISRs."""
+        """Elects leaders first, because clients wait for them, and then shrinks the ISRs."""
         context = self.context
         leaderless = [
             partition
@@ -292,8 +299,8 @@ class Term:
         self.deletion.fail_replicas(doomed)
 
     def on_log_dir_events(self) -> None:
-        """Log directories failed: their brokers are told all their roles again, and answer which of them they can no
-        longer play (KIP-112).
+        """Log directories failed. Their brokers get all their roles again, and answer which replicas are
+        offline (KIP-112).
         """
         events = self._cluster.log_dir_events()
         broker_ids = set(events.values()) & self.context.brokers.keys()
@@ -317,7 +324,9 @@ class Term:
     def on_isr_changed(
         self, partition: TopicPartition, before: Collection[int], after: Collection[int]
     ) -> None:
-        """Moves go on after the answer to the leader that asked, together with those that wait behind it."""
+        """Continues reassignments after the leader got its answer, together with other ISR changes that
+        are queued.
+        """
         self.preferred.on_isr_changed(partition, before, after)
         if self.context.is_being_reassigned(partition):
             self._grown.add(partition)
@@ -328,7 +337,7 @@ class Term:
         self.reassignments.on_isr_changed(sorted(grown))
 
     def on_unclean_enabled(self, topic: str | None) -> None:
-        """A topic's, or the cluster's (None), ``unclean.leader.election.enable`` may have become true."""
+        """``unclean.leader.election.enable`` of a topic, or of the cluster (None), may have become true."""
         self.partitions.bring_online(topic)
 
     def _on_response(
@@ -336,7 +345,7 @@ class Term:
     ) -> None:
         self._responses.receive(broker_id, api, request, response)
 
-    # -- within
+    # -- internal
 
     def _enqueue(self, key: Hashable, action: Callable[[], None], *, coalesce: bool = False) -> None:
         self._events.put(key, partial(self._unless_ended, action), coalesce=coalesce)

@@ -1,6 +1,8 @@
-"""Creates and deletes topics and adds partitions, at the broker that is controller. Kafka's ZkAdminManager.
+"""Creates and deletes topics and adds partitions, on the broker that is the controller.
+Kafka's ZkAdminManager.
 
-Writes the znodes after everything was checked; the controller sees them change and does the rest.
+It checks a request completely before it writes the znodes. The controller sees the znodes change and does
+the rest.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ BROKER_DEFAULT = -1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """-1 takes the broker's default; with an ``assignment`` both numbers must be -1."""
+    """A topic to create, as CreateTopics requests it. A number of -1 means the broker's default. With an
+    ``assignment`` both numbers must be -1.
+    """
 
     name: str
     partitions: int = BROKER_DEFAULT
@@ -46,8 +50,8 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """A topic as CreateTopics answers; Kafka's CreatableTopicResult. ``topic_id`` is None when the topic was
-    only validated.
+    """A topic in the CreateTopics response; Kafka's CreatableTopicResult. ``topic_id`` is None if the topic
+    was only validated.
     """
 
     topic_id: uuid.UUID | None
@@ -58,15 +62,16 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The cluster at a moment: its topics, and its live brokers with their racks."""
+    """A snapshot of the cluster: its topics, and its live brokers with their racks."""
 
     topics: topic_validation.TopicNames
     racks: Mapping[int, str | None]
 
 
 class TopicAdmin:
-    """Thread-safe: one change at a time, validations beside it. Every refusal is a :class:`KafkaError` with Kafka's
-    code.
+    """Creates and deletes topics and adds partitions; Kafka's ZkAdminManager. Thread-safe: changes run one
+    at a time, validations in parallel. It refuses a request with a :class:`KafkaError` that has Kafka's
+    error code.
     """
 
     def __init__(self, config: BrokerConfig, store: ClusterStore) -> None:
@@ -75,7 +80,7 @@ class TopicAdmin:
         self._lock = threading.Lock()  # lock order 14
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Dynamic changes of the broker's defaults."""
+        """Applies dynamic changes of the broker's defaults."""
         self._config = config
 
     def create_topic(self, topic: NewTopic, *, validate_only: bool = False) -> CreatedTopic:
@@ -91,13 +96,15 @@ class TopicAdmin:
         return replace(created, topic_id=topic_id)
 
     def look(self) -> Seen:
-        """The cluster as :meth:`validate` needs it; good for many topics. Raises REQUEST_TIMED_OUT."""
+        """A snapshot of the cluster for :meth:`validate`; one snapshot serves many topics.
+        Raises REQUEST_TIMED_OUT.
+        """
         with self._store_answers():
             return self._look()
 
     def validate(self, topic: NewTopic, seen: Seen) -> CreatedTopic:
-        """What :meth:`create_topic` would raise or return, told without asking the store again, and without waiting
-        for who changes something.
+        """Returns or raises what :meth:`create_topic` would, without reading the store again and without
+        waiting for a change in progress.
         """
         with self._store_answers():
             return self._validated(topic, seen)[0]
@@ -114,7 +121,9 @@ class TopicAdmin:
         return CreatedTopic(None, len(assignment), len(assignment[0]), configs), assignment
 
     def delete_topic(self, topic: str) -> None:
-        """Marks it; the controller deletes. Raises UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED."""
+        """Marks the topic; the controller deletes it. Raises
+        UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED.
+        """
         if not self._config.bool("delete.topic.enable"):
             raise KafkaError(
                 Errors.TOPIC_DELETION_DISABLED, "topics cannot be deleted here: delete.topic.enable is false"
@@ -133,7 +142,8 @@ class TopicAdmin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Has ``count`` partitions in all; ``assignments`` (None: Kafka's round) has the new ones' replicas.
+        """Raises the topic's number of partitions to ``count``. ``assignments`` has the replicas of the new
+        partitions; None means Kafka's round-robin placement.
 
         Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (it is being deleted), INVALID_PARTITIONS,
         INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, REASSIGNMENT_IN_PROGRESS.

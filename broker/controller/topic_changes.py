@@ -1,4 +1,4 @@
-"""What the controller does when topics appear, grow, or are marked for deletion in the store."""
+"""Handles topics that are created, get more partitions, or are marked for deletion in the store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _log = structlog.get_logger(__name__)
 
 
 class TopicChanges:
-    """Runs on the controller's thread. ``on_internal_topic()`` hears that one was made."""
+    """The controller's handling of changed topics. It runs on the controller's thread.
+    ``on_internal_topic()`` is called when an internal topic was created.
+    """
 
     def __init__(
         self,
@@ -48,7 +50,7 @@ class TopicChanges:
         self._on_internal_topic = on_internal_topic
 
     def load(self) -> None:
-        """All topics, as a term begins; each is watched before it is read."""
+        """Loads all topics at the start of a term. Each topic's watch is set before the topic is read."""
         topics = self._cluster.topics()
         for topic in topics:
             self._watch_topic(topic)
@@ -56,7 +58,7 @@ class TopicChanges:
             self._context.put_topic(topic, self._with_topic_id(topic, assignment))
 
     def marked_for_deletion(self) -> set[str]:
-        """Topics to be deleted, as a term begins."""
+        """The topics to delete at the start of a term."""
         marked = self._cluster.topics_to_delete()
         if not self._settings().delete_topic_enable:
             self._refuse_deletions(marked)
@@ -64,7 +66,7 @@ class TopicChanges:
         return self._existing(marked)
 
     def _existing(self, marked: Iterable[str]) -> set[str]:
-        """Marks of topics that do not exist are taken away."""
+        """The marked topics that exist. Deletion marks of unknown topics are removed."""
         topics = set(marked)
         unknown = topics - self._context.topics.keys()
         for topic in sorted(unknown):
@@ -77,7 +79,7 @@ class TopicChanges:
             self._store.unmark_topic_for_deletion(topic)
 
     def _with_topic_id(self, topic: str, assignment: TopicAssignment) -> TopicAssignment:
-        """A topic that an old broker made gets its id now (KIP-516)."""
+        """Gives a topic id to a topic that an old broker created without one (KIP-516)."""
         if assignment.topic_id is not None:
             return assignment
         given = replace(assignment, topic_id=znodes.random_uuid())
@@ -103,7 +105,9 @@ class TopicChanges:
                 self._on_internal_topic()
 
     def _forget(self, missing: Iterable[str]) -> None:
-        """Topics whose znodes somebody removed by hand: who makes one anew under the name gets a new topic."""
+        """Forgets topics whose znodes were removed by hand. A topic created later with the same name is a
+        new topic.
+        """
         for topic in sorted(missing):
             if self._context.is_being_deleted(topic):
                 continue
@@ -117,7 +121,9 @@ class TopicChanges:
             self._context.remove_topic(topic)
 
     def on_topic_changed(self, topic: str) -> None:
-        """Partitions were added. Of those that are known nobody but this controller changes the replicas."""
+        """Takes up added partitions. For known partitions it keeps the replicas it has, since only this
+        controller changes them.
+        """
         found, known = self._cluster.topic_assignment(topic), self._context.topics.get(topic)
         if found is None or known is None:
             return
@@ -148,7 +154,7 @@ class TopicChanges:
         if not self._settings().delete_topic_enable:
             self._refuse_deletions(marked)
             return
-        self.on_topics_changed()  # a topic may be created and marked before the first is seen
+        self.on_topics_changed()  # reads topics that were created and marked at once
         topics = self._existing(marked)
         _log.info("topics_to_delete", topics=sorted(topics))
         self._deletion.enqueue(topics)

@@ -1,6 +1,7 @@
-"""Deletes topics: replicas first, on every broker, then the znodes. Kafka's TopicDeletionManager.
+"""Deletes topics: first the replicas on every broker, then the znodes. Kafka's TopicDeletionManager.
 
-A topic with a replica on a dead broker is not deletable: it waits, without serving, until the broker is back.
+A topic with a replica on a dead broker cannot be deleted yet. It serves no requests and waits until the
+broker is back.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _R = ReplicaState
 
 
 class TopicDeletion:
-    """Runs on the controller's thread. ``on_deleted(topic)`` hears of each topic that is gone."""
+    """The deletions in progress; Kafka's TopicDeletionManager. It runs on the controller's thread.
+    ``on_deleted(topic)`` is called for each topic whose deletion is complete.
+    """
 
     def __init__(
         self,
@@ -36,36 +39,36 @@ class TopicDeletion:
         self._on_deleted = on_deleted
 
     def enqueue(self, topics: Collection[str]) -> None:
-        """Topics that exist and are marked for deletion."""
+        """Starts to delete existing topics that are marked for deletion."""
         self._context.topics_to_delete.update(topics)
         self.resume()
 
     def is_under_way(self, topic: str) -> bool:
-        """For any thread."""
+        """Whether the topic's deletion is in progress and not waiting for a broker. For any thread."""
         return topic in self._context.topics_to_delete and topic not in self._context.deletion_ineligible
 
     def resume_for(self, topics: Iterable[str]) -> None:
-        """Their brokers are back: they may be deletable now."""
+        """Continues the deletion of these topics: brokers of their replicas are back."""
         back = self._context.topics_to_delete.intersection(topics)
         if back:
             self._context.deletion_ineligible -= back
             self.resume()
 
     def fail_replicas(self, replicas: Collection[Replica]) -> None:
-        """Their brokers died, or could not delete: the topics wait."""
+        """Makes the topics wait: the replicas' brokers died, or failed to delete them."""
         failed = [r for r in replicas if self._context.is_being_deleted(r.topic)]
         started = [r for r in failed if self._context.replica_state(r) is _R.DELETION_STARTED]
         self._replicas.move(started, _R.DELETION_INELIGIBLE)
         self._mark_ineligible({replica.topic for replica in failed})
 
     def complete_replicas(self, replicas: Collection[Replica]) -> None:
-        """Their brokers have deleted them."""
+        """Called when the brokers have deleted the replicas."""
         done = [r for r in replicas if self._context.replica_state(r) is _R.DELETION_STARTED]
         self._replicas.move(done, _R.DELETION_SUCCESSFUL)
         self.resume()
 
     def resume(self) -> None:
-        """Starts what may start and ends what is done."""
+        """Starts every deletion that can start, and completes every deletion whose replicas are all gone."""
         startable = []
         for topic in sorted(self._context.topics_to_delete):
             states = {self._context.replica_state(r) for r in self._replicas_of(topic)}
@@ -80,7 +83,7 @@ class TopicDeletion:
         return self._context.replicas_of(self._context.partitions([topic]))
 
     def _start(self, topics: Collection[str]) -> None:
-        """Clients are told first, so that they stop asking; then the brokers delete."""
+        """Informs clients first, so that they stop sending requests; then the brokers delete."""
         partitions = list(self._context.partitions(topics))
         unseen = [p for p in partitions if self._context.state(p) is not PartitionState.NON_EXISTENT]
         self._partitions.to_offline(unseen)

@@ -1,4 +1,6 @@
-"""What the controller looks out for in the store: every change enqueues its event, once while one is waiting."""
+"""The controller's watches in the store. Each change enqueues an event, unless the same event is
+already waiting.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,16 @@ Action = Callable[[], None]
 
 
 class Watches:
-    """Owner: the controller's thread; ``enqueue(key, action)`` is called on the store's."""
+    """The controller's watches. The controller's thread owns it. ``enqueue(key, action)`` is called on the
+    store's thread.
+    """
 
     def __init__(self, enqueue: Callable[[Hashable, Action], None]) -> None:
         self._enqueue = enqueue
         self._watches: dict[Hashable, Watch] = {}
 
     def put(self, key: Hashable, watch: Callable[[Action], Watch], action: Action) -> None:
-        """Sets a watch by ``watch(callback)``, in place of one with the same key."""
+        """Sets a watch by calling ``watch(callback)``. It replaces a watch with the same key."""
         self.drop(key)
         self._watches[key] = watch(lambda: self._enqueue(key, action))
 

@@ -1,5 +1,6 @@
-"""AlterPartition: a leader asks the controller for another ISR. In one shape for versions 0 to 3 (KIP-497, KIP-704,
-KIP-841, KIP-903), each message's encoder beside its decoder, as in :mod:`broker.protocol.control_messages`.
+"""AlterPartition, by which a leader asks the controller to change its ISR, in one shape for
+versions 0 to 3 (KIP-497, KIP-704, KIP-841, KIP-903). Each message's encoder is beside its decoder,
+as in :mod:`broker.protocol.control_messages`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ ALTER_PARTITION_VERSION: Final = 3
 
 
 class IsrChange(NamedTuple):
-    """The ISR that a leader wants. ``broker_epochs`` are those by which it knows the members, NO_EPOCH where it does
-    not, as before version 3. Decoded, the topic has no name from version 2 on, and no id before.
+    """The ISR that a leader proposes. ``broker_epochs`` are the members' epochs as the leader knows them;
+    NO_EPOCH if unknown, as before version 3. When decoded, the topic has no name from version 2 on, and no
+    id before.
     """
 
     topic_partition: TopicPartition
@@ -63,7 +65,7 @@ class IsrChange(NamedTuple):
 
 
 class IsrChangesOfTopic(NamedTuple):
-    """The changes of one topic, by its name or its id."""
+    """The changes of one topic, which is given by its name or its id."""
 
     topic: str
     topic_id: uuid.UUID | None
@@ -71,7 +73,7 @@ class IsrChangesOfTopic(NamedTuple):
 
 
 class AlterPartitionRequest(NamedTuple):
-    """A leader's changes. ``by_id``: topics are named by their ids, as from version 2 on."""
+    """A leader's proposed changes. With ``by_id`` topics are given by their ids, as from version 2 on."""
 
     broker_id: int
     broker_epoch: int
@@ -100,7 +102,7 @@ class AlterPartitionRequest(NamedTuple):
 
 
 class AlteredPartition(NamedTuple):
-    """The answer of one partition. On an error all but the index means nothing."""
+    """The answer for one partition. On an error only the index is meaningful."""
 
     partition_index: int
     error: Errors
@@ -135,7 +137,7 @@ class AlteredPartition(NamedTuple):
 
 
 class AlteredTopic(NamedTuple):
-    """The answers of one topic, named as in the request."""
+    """The answers for one topic, identified as in the request."""
 
     topic: str
     topic_id: uuid.UUID | None
@@ -143,7 +145,7 @@ class AlteredTopic(NamedTuple):
 
 
 class AlterPartitionResponse(NamedTuple):
-    """The controller's answer: ``error`` refuses the whole."""
+    """The controller's answer. ``error`` refuses the whole request."""
 
     error: Errors
     topics: Sequence[AlteredTopic] = ()

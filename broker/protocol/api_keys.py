@@ -1,9 +1,10 @@
-"""API keys and the version ranges advertised: the one table of APIs, from which ApiVersions is answered.
+"""The table of APIs: their keys and the version ranges that ApiVersions advertises.
 
-An API is one row here; the module of ``broker/server/apis`` that bears its name serves it.
+Each row is one API; the module of the same name in ``broker/server/apis`` serves it.
 
-Ranges are Kafka 3.9's in ZooKeeper mode from the modern minimum on (Produce 3, Fetch 4). An API that is absent here
-is not advertised and answered by closing the connection, as Kafka does with unknown keys.
+The ranges are those of Kafka 3.9 in ZooKeeper mode, starting at today's minimum versions (Produce 3, Fetch
+4). An API without a row is not advertised. A request for it closes the connection, as Kafka does for
+unknown keys.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 
 
 class ApiKey(IntEnum):
-    """Kafka 3.9's API keys that this broker serves or speaks."""
+    """The API keys of Kafka 3.9 that this broker serves or sends."""
 
     PRODUCE = 0
     FETCH = 1
@@ -51,7 +52,9 @@ class ApiKey(IntEnum):
 
 
 class Api:
-    """One row: ``min_version``..``max_version`` inclusive; ``flexible_from`` is the first KIP-482 version."""
+    """A row of the table of APIs. Versions are ``min_version``..``max_version``, both included;
+    ``flexible_from`` is the first KIP-482 version.
+    """
 
     __slots__ = ("flexible_from", "key", "max_version", "min_version", "name")
 

@@ -1,11 +1,13 @@
-"""Messages to and from bytes, for every API but the hot ones: the only importer of kio.
+"""Encodes and decodes the messages of every API except Produce and Fetch, by kio. Only this module and its
+helpers import kio.
 
-Callers are version-agnostic. They read decoded entities by attribute (:func:`get` where a field exists only in some
-versions) and write plain mappings in Kafka's snake_case field names: a field that other versions have, and the one at
-hand has not, is dropped; one that no version has raises; an absent one takes Kafka's default.
+Callers do not depend on versions. They read decoded entities by attribute (:func:`get` for fields that only
+some versions have). They write plain mappings with Kafka's field names in snake_case. A field that only other
+versions have is dropped. A field that no version has raises ValueError. An absent field gets Kafka's default.
 
 Units: kio names ``*_ms`` durations without the suffix (``timeout``, ``max_wait``) and decodes them to
-:class:`datetime.timedelta`; :func:`to_ms` turns them back. On encoding give integers in milliseconds under kio's name.
+:class:`datetime.timedelta`; :func:`to_ms` converts them back. For encoding, pass integers in milliseconds
+under kio's name.
 """
 
 from __future__ import annotations
@@ -35,20 +37,22 @@ from broker.utils.lean_import import import_lean
 Kind = Literal["request", "response"]
 ZERO_UUID = uuid.UUID(int=0)
 _MAX_ERROR_TEXT = 4096
-# The most elements of an answer, those in elements too: what 200,000 partitions in topics of their own, with five
-# replicas each, have. 50 to 250 bytes each as objects, so 100 MB at most, and of AlterPartition 350 MB.
+# The most elements of a response, nested ones included: as many as for 200,000 partitions in topics of their
+# own, with five replicas each. An element takes 50 to 250 bytes as an object, so a response takes at most 100
+# MB, AlterPartition's 350 MB.
 _MOST_ANSWERED: Mapping[int, int] = {
     ApiKey.ALTER_PARTITION: 1_400_000,  # with their ISRs
-    ApiKey.METADATA: 3_500_000,  # with replicas, ISRs, and which of them are away; only `may-stop` asks
+    ApiKey.METADATA: 3_500_000,  # with replicas, ISRs and offline replicas; only `may-stop` requests it
 }
 _MOST_ANSWERED_BY_OTHERS = 400_000
 
 
 def survey(api_key: int, version: int, body: memoryview, most: int) -> Survey:
-    """How many elements the arrays of a request have, those in elements too; ``most`` + 1 where there are more.
+    """Counts the elements of all arrays in a request, nested ones included. Returns ``most`` + 1 if there
+    are more.
 
-    What has no more than ``most`` has been checked for :meth:`decode`, which is to be told. Nothing is made but
-    numbers. Raises :class:`ProtocolError` where a length cannot be true.
+    Up to ``most`` elements, the arrays are then checked; pass the result to :meth:`decode`. Only numbers are
+    allocated. Raises :class:`ProtocolError` for a length that cannot be true.
     """
     return _survey(api_key, version, "request", body, most)
 
@@ -60,12 +64,13 @@ def decode(
     body: bytes | bytearray | memoryview,
     surveyed: Survey | None = None,
 ) -> Any:
-    """Decodes one message body (no header) to its entity. ``surveyed``: what :func:`survey` found, when it was asked.
+    """Decodes one message body (no header) to its entity. ``surveyed`` is the result of :func:`survey`, if it
+    was called.
 
-    Raises :class:`ProtocolError` when the bytes are truncated or otherwise no such message, or a response has more
-    elements than there can be. What stands behind a request is ignored, as Kafka does: librdkafka 2.16 asks for all
-    topics in Metadata v12 with three bytes too many.
-    Byte fields are copied out; do not use this for Produce requests or Fetch responses of size.
+    Raises :class:`ProtocolError` if the bytes are truncated or otherwise invalid, or if a response has too
+    many elements. Bytes after a request are ignored, as Kafka does: librdkafka 2.16 requests all topics by
+    Metadata v12 with three extra bytes. Byte fields are copied, so do not use this for Produce requests or
+    large Fetch responses.
     """
     view = memoryview(body).toreadonly()
     decoder = _decoder(api_key, version, kind)
@@ -84,7 +89,7 @@ def decode(
         if "Unknown tagged field" not in str(error):
             raise _not_decoded(api_key, version, kind, error) from error
         return _decode_without_unknown(api_key, version, kind, view)
-    except Exception as error:  # the decoder's errors are many: parse, unicode, enum, overflow
+    except Exception as error:  # the decoder raises many kinds: parse, unicode, enum, overflow
         raise _not_decoded(api_key, version, kind, error) from error
     if size != len(view) and kind == "response":
         raise ProtocolError(f"{len(view) - size} bytes left after a {APIS[api_key].name} v{version} {kind}")
@@ -92,7 +97,7 @@ def decode(
 
 
 def _decode_without_unknown(api_key: int, version: int, kind: Kind, view: memoryview) -> Any:
-    """Of a message that has been checked, and has tagged fields of another time. Raises :class:`ProtocolError`."""
+    """Decodes a checked message that has unknown tagged fields. Raises :class:`ProtocolError`."""
     entity_type = _entity_type(api_key, version, kind)
     try:
         known = memoryview(without_unknown_tags(entity_type, view))
@@ -107,7 +112,9 @@ def _not_decoded(api_key: int, version: int, kind: Kind, error: Exception) -> Pr
 
 
 class _Decoder(NamedTuple):
-    """What decodes one kind of message, and looks at it before: ``check`` is None where there are no arrays."""
+    """The decoder of one kind of message. ``check`` checks the array lengths first; it is None if there are
+    no arrays.
+    """
 
     entity_type: Any
     read: Reader
@@ -125,9 +132,9 @@ def _decoder(api_key: int, version: int, kind: Kind) -> _Decoder:
 def encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
     """Encodes one message body (no header) from a mapping, nested mappings and iterables.
 
-    Raises ValueError for a name that no version of the message has: it is misspelt.
-    One that is :class:`~broker.protocol.one_body.Addressed` is encoded once for all its destinations, a response that
-    is :class:`~broker.protocol.listed.Listed` around its elements.
+    Raises ValueError for a name that no version of the message has, which is a misspelling. An
+    :class:`~broker.protocol.one_body.Addressed` message is encoded once for all its destinations. A
+    :class:`~broker.protocol.listed.Listed` response is encoded around its encoded elements.
     """
     if type(values) is dict:  # as nearly always
         return _encode(api_key, version, kind, values)
@@ -147,7 +154,7 @@ def _encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
 
 
 def encode_element(api_key: int, version: int, name: str, values: Fields) -> bytes:
-    """One element of the array ``name`` of a response, for :func:`encode_around`."""
+    """Encodes one element of a response's array ``name``, for :func:`encode_around`."""
     entity_type = _element_entity(api_key, version, name)
     buffer = io.BytesIO()
     _entity_writer(entity_type)(buffer, _builder(entity_type)(values))
@@ -155,8 +162,8 @@ def encode_element(api_key: int, version: int, name: str, values: Fields) -> byt
 
 
 def encode_end(api_key: int, version: int, name: str, values: Fields, last: str) -> bytes | None:
-    """With what an element of the array ``name`` of a response ends: its array ``last`` and what is behind. None where
-    the version has no such array. The same for all elements in which ``values[last]`` is.
+    """Encodes the end of an element of a response's array ``name``: its last array ``last`` and what follows.
+    It is the same for all elements with the same ``values[last]``. None if the version has no such array.
     """
     if last not in _field_names(api_key, version, name):
         return None
@@ -167,7 +174,9 @@ def encode_end(api_key: int, version: int, name: str, values: Fields, last: str)
 def encode_element_with(
     api_key: int, version: int, name: str, values: Fields, *, last: str, end: bytes | None
 ) -> bytes:
-    """As :func:`encode_element`, with an ``end`` by :func:`encode_end`; what ``values`` have there does not count."""
+    """Like :func:`encode_element`, with an ``end`` from :func:`encode_end`, which replaces that field
+    of ``values``.
+    """
     if end is None:
         return encode_element(api_key, version, name, values)
     return _without_end(api_key, version, name, values, last) + end
@@ -178,13 +187,13 @@ def _without_end(api_key: int, version: int, name: str, values: Fields, last: st
     if [field.name for field in fields(entity_type) if "tag" not in field.metadata][-1] != last:
         raise ValueError(f"{name} in {APIS[api_key].name} v{version} do not end with {last}")
     empty = encode_element(api_key, version, name, {**values, last: ()})
-    # No elements, in one byte, and no tags.
+    # Cut off the length of the empty array, one byte if compact, and the empty tags.
     return empty[: -2 if entity_type.__flexible__ else -INT32.size]
 
 
 def encode_around(api_key: int, version: int, values: Fields, name: str, elements: Sequence[bytes]) -> bytes:
-    """A response of which the elements of the array ``name``, empty in ``values``, are encoded already. The fields
-    behind the array must be of fixed size. Raises ValueError where they are not.
+    """Encodes a response whose array ``name``, empty in ``values``, gets already encoded elements. Raises
+    ValueError if the fields after the array are not of fixed size.
     """
     around = encode(api_key, version, "response", values)
     behind, flexible = _behind(api_key, version, name)
@@ -194,7 +203,7 @@ def encode_around(api_key: int, version: int, values: Fields, name: str, element
 
 
 def encode_error(api_key: int, version: int, error: Errors) -> bytes | None:
-    """The response that says ``error`` and nothing else; None where the version's has no error for the whole."""
+    """Encodes a response with only ``error``. None if this version has no error for the whole response."""
     known = {field.name: field for field in fields(_entity_type(api_key, version, "response"))}
     if "error_code" not in known:
         return None
@@ -207,19 +216,19 @@ def encode_error(api_key: int, version: int, error: Errors) -> bytes | None:
 
 
 def get(entity: Any, name: str, default: Any = None) -> Any:
-    """The entity's field, or ``default`` where this version has none."""
+    """The entity's field, or ``default`` if this version does not have it."""
     return getattr(entity, name, default)
 
 
 def to_ms(duration: timedelta) -> int:
-    """Milliseconds of a decoded duration."""
+    """A decoded duration in milliseconds."""
     return duration // timedelta(milliseconds=1)
 
 
 @cache
 def _entity_type(api_key: int, version: int, kind: Kind) -> Any:
     _kio_serial()
-    # kio.index would do, but costs 3,000 lines of mapping to import.
+    # kio.index would do this too, but importing its 3,000 lines of mapping is slow.
     module = import_module(f"kio.schema.{APIS[api_key].name}.v{version}.{kind}")
     return next(
         value
@@ -230,11 +239,13 @@ def _entity_type(api_key: int, version: int, kind: Kind) -> Any:
 
 @cache
 def _fixed_position(api_key: int, version: int, kind: Kind, name: str) -> int:
-    """Where the int64 ``name`` lies in every such message. Raises ValueError when that depends on what is before it."""
+    """The position of the int64 ``name``, the same in every such message. Raises ValueError if it depends on
+    earlier fields.
+    """
     position = 0
     for field in fields(_entity_type(api_key, version, kind)):
         if "tag" in field.metadata:
-            continue  # at the end, whatever its place among the fields
+            continue  # tagged fields are at the end, whatever their order in the class
         kafka_type: str = field.metadata.get("kafka_type", "")
         _, is_array = element_type(field.type)
         if field.name == name and kafka_type == "int64" and not is_array:
@@ -258,7 +269,9 @@ def _field_names(api_key: int, version: int, name: str) -> frozenset[str]:
 
 @cache
 def _behind(api_key: int, version: int, name: str) -> tuple[int, bool]:
-    """The bytes behind the array ``name`` of a response without tagged fields, and whether it is flexible."""
+    """The number of bytes after the array ``name`` in a response without tagged fields, and whether it
+    is flexible.
+    """
     entity_type = _entity_type(api_key, version, "response")
     flexible = bool(entity_type.__flexible__)
     plain = [field for field in fields(entity_type) if "tag" not in field.metadata]
@@ -278,7 +291,7 @@ def _entity_writer(entity_type: Any) -> Callable[[io.BytesIO, Any], None]:
 
 @cache
 def _kio_serial() -> Any:
-    return import_lean("kio.serial")  # late: a broker's first answer does not need it
+    return import_lean("kio.serial")  # imported late: not needed for a broker's first answer
 
 
 def _survey(api_key: int, version: int, kind: Kind, view: memoryview, most: int) -> Survey:
@@ -295,7 +308,7 @@ def _survey(api_key: int, version: int, kind: Kind, view: memoryview, most: int)
 def _encoder(
     api_key: int, version: int, kind: Kind
 ) -> tuple[Callable[[Fields], Any], Callable[[io.BytesIO, Any], None]]:
-    """What makes the entity, and what writes it."""
+    """The functions that build the entity and that write it."""
     entity_type = _entity_type(api_key, version, kind)
     return _builder(entity_type), _entity_writer(entity_type)
 
@@ -325,7 +338,9 @@ def _builder(entity_type: Any) -> Callable[[Fields], Any]:
 
 
 def _of_other_versions(entity_type: Any, names: AbstractSet[str]) -> AbstractSet[str]:
-    """The names, which this version of the entity lacks. Raises ValueError where all versions lack one."""
+    """Returns the names, which this version of the entity lacks. Raises ValueError if no version has one
+    of them.
+    """
     from broker.protocol.field_names import FIELD_NAMES
 
     _, _, api, _, kind = entity_type.__module__.split(".")
@@ -343,7 +358,9 @@ _ZEROES: Fields = {
 
 
 def _default(field: Field[Any]) -> Any:
-    """What an absent field becomes: kio's default, or a zero for durations and ids; else the caller must give it."""
+    """The default of an absent field: kio's default, or zero for durations and ids. Otherwise the caller must
+    pass a value.
+    """
     if field.default is not MISSING or field.default_factory is not MISSING:
         return MISSING
     return _ZEROES.get(field.metadata.get("kafka_type", ""), MISSING)
@@ -382,7 +399,9 @@ def _same(value: Any) -> Any:
 
 
 def _cut(text: str | None) -> str | None:
-    """An error's text may quote what a client sent; before KIP-482 a string has at most 32,767 bytes."""
+    """Shortens an error's text, which may quote what a client sent. Before KIP-482 a string has at most
+    32,767 bytes.
+    """
     return text if text is None or len(text) <= _MAX_ERROR_TEXT else text[:_MAX_ERROR_TEXT] + "..."
 
 

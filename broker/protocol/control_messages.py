@@ -1,9 +1,9 @@
-"""What the controller tells brokers, and how they answer: LeaderAndIsr, StopReplica, UpdateMetadata. In one shape for
-all their versions, each message's encoder beside its decoder.
+"""The controller's requests to brokers, and their responses: LeaderAndIsr, StopReplica, UpdateMetadata. They
+have one shape for all their versions. Each message's encoder is beside its decoder.
 
-``fields()`` gives what :func:`broker.protocol.codec.encode` takes, without the broker's epoch: the controller sends one
-message to many brokers, and sets that number for each (:mod:`broker.protocol.one_body`). ``of(message)`` takes what
-:func:`broker.protocol.codec.decode` gives.
+``fields()`` returns what :func:`broker.protocol.codec.encode` takes, without the broker epoch: the controller
+sends one message to many brokers and sets the epoch for each (:mod:`broker.protocol.one_body`).
+``of(message)`` takes what :func:`broker.protocol.codec.decode` returns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class PartitionRole(NamedTuple):
-    """What a replica is told of its partition: Kafka's ``LeaderAndIsrPartitionState``.
+    """A partition's state as sent to its replicas; Kafka's ``LeaderAndIsrPartitionState``.
 
     ``partition_epoch`` is the version of the partition's state znode. ``topic_id`` is None before version 5.
     """
@@ -81,8 +81,9 @@ class PartitionRole(NamedTuple):
 
 
 class LeaderAndIsrRequest(NamedTuple):
-    """Who leads, and who follows. ``is_full``: these are all partitions of the broker. ``leaders`` maps those who lead
-    to host and port; it is sent for Kafka's brokers, and not read.
+    """The LeaderAndIsr request: which replicas lead and follow. With ``is_full``, the request has all
+    partitions of the broker. ``leaders`` maps the leaders to host and port; it is sent for Kafka's brokers,
+    and not read here.
     """
 
     controller_id: int
@@ -120,8 +121,8 @@ class LeaderAndIsrRequest(NamedTuple):
 
 
 class StopState(NamedTuple):
-    """One partition of StopReplica. ``leader_epoch`` is NO_EPOCH where the version has none, EPOCH_DURING_DELETE for a
-    topic's deletion.
+    """A partition of StopReplica. ``leader_epoch`` is NO_EPOCH in versions without one, and
+    EPOCH_DURING_DELETE when the topic is deleted.
     """
 
     topic_partition: TopicPartition
@@ -130,7 +131,7 @@ class StopState(NamedTuple):
 
 
 class StopReplicaRequest(NamedTuple):
-    """Which replicas are to stop, and which of them to be deleted."""
+    """The StopReplica request: which replicas to stop, and which of them to delete."""
 
     controller_id: int
     controller_epoch: int
@@ -164,7 +165,7 @@ class StopReplicaRequest(NamedTuple):
 
 
 def _stop_states(message: Any) -> Iterator[StopState]:
-    """Before version 3 one flag says for all whether to delete."""
+    """Before version 3 one flag, which says whether to delete, applies to all partitions."""
     for topic in get(message, "topic_states", ()):
         for state in topic.partition_states:
             topic_partition = TopicPartition(topic.topic_name, state.partition_index)
@@ -179,8 +180,8 @@ def _stop_states(message: Any) -> Iterator[StopState]:
 
 
 class BrokerInfo(NamedTuple):
-    """A live broker; ``endpoints`` maps a listener's name to (host, port), ``protocols`` to what is spoken there, where
-    that is not PLAINTEXT; the latter is sent, and not read.
+    """A live broker. ``endpoints`` maps a listener's name to (host, port). ``protocols`` maps it to its
+    security protocol if that is not PLAINTEXT; it is sent, and not read.
     """
 
     broker_id: int
@@ -205,7 +206,7 @@ class BrokerInfo(NamedTuple):
 
     @classmethod
     def of(cls, broker: Any, listener: str) -> BrokerInfo:
-        """``listener`` is the one where the message came in: version 0 knows one address."""
+        """``listener`` is where the message was received: version 0 has a single address."""
         endpoints = get(broker, "endpoints")
         if endpoints is None:
             return cls(broker.id_, {listener: (broker.v0_host, broker.v0_port)})
@@ -216,7 +217,7 @@ class BrokerInfo(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """What every broker is told of a partition: Kafka's ``UpdateMetadataPartitionState``."""
+    """A partition's state as sent to every broker; Kafka's ``UpdateMetadataPartitionState``."""
 
     partition_index: int
     leader: int
@@ -254,8 +255,8 @@ class PartitionInfo(NamedTuple):
 
 
 class MetadataUpdate(NamedTuple):
-    """UpdateMetadata: who lives, and what became of ``partitions``, each with its topic's name. ``topic_ids`` has none
-    before version 7.
+    """The UpdateMetadata request: the live brokers, and the state of ``partitions``, each with its topic's
+    name. ``topic_ids`` is empty before version 7.
     """
 
     controller_id: int
@@ -280,7 +281,7 @@ class MetadataUpdate(NamedTuple):
 
     @classmethod
     def of(cls, message: Any, listener: str) -> MetadataUpdate:
-        """``listener`` is the one where the message came in."""
+        """``listener`` is where the message was received."""
         return cls(
             message.controller_id,
             [BrokerInfo.of(broker, listener) for broker in message.live_brokers],
@@ -299,7 +300,9 @@ ControlRequest = LeaderAndIsrRequest | StopReplicaRequest | MetadataUpdate
 
 
 class ReplicaError(NamedTuple):
-    """How one partition of LeaderAndIsr or StopReplica fared. Its topic may have no name, "", or no id."""
+    """The result for one partition of LeaderAndIsr or StopReplica. Its topic may have no name (""), or
+    no id.
+    """
 
     topic: str
     topic_id: uuid.UUID | None
@@ -308,13 +311,13 @@ class ReplicaError(NamedTuple):
 
 
 class ControlResponse(NamedTuple):
-    """A broker's answer: ``error`` refuses the whole."""
+    """A broker's response. ``error`` refuses the whole request."""
 
     error: Errors
     partitions: Sequence[ReplicaError] = ()
 
     def leader_and_isr_fields(self) -> Fields:
-        """By topic id from version 5 on."""
+        """The fields of a LeaderAndIsr response, with topic ids from version 5 on."""
         rows = self._rows()
         topics: dict[uuid.UUID | None, list[Fields]] = {}
         for partition, row in zip(self.partitions, rows, strict=True):
@@ -336,7 +339,7 @@ class ControlResponse(NamedTuple):
 
     @classmethod
     def of(cls, message: Any) -> ControlResponse:
-        """Of any of the three."""
+        """Takes a response to any of the three requests."""
         by_name = [
             ReplicaError(get(row, "topic_name", ""), None, row.partition_index, error_of(row.error_code))
             for row in get(message, "partition_errors", ())
@@ -350,7 +353,7 @@ class ControlResponse(NamedTuple):
 
 
 def error_of(code: int) -> Errors:
-    """A peer's error code; UNKNOWN_SERVER_ERROR for one of a later time."""
+    """The error for a peer's error code; UNKNOWN_SERVER_ERROR for an unknown code."""
     try:
         return Errors(int(code))
     except ValueError:
@@ -366,7 +369,9 @@ def _from_controller(controller_id: int, controller_epoch: int) -> dict[str, Any
 
 
 def _grouped_or_not(message: Any) -> Iterable[tuple[str, uuid.UUID | None, Any]]:
-    """The partitions of LeaderAndIsr or UpdateMetadata with topic and topic id, grouped by topic or not."""
+    """The partitions of LeaderAndIsr or UpdateMetadata with topic and topic id, whether grouped by topic
+    or not.
+    """
     for topic in get(message, "topic_states", ()):
         topic_id = get(topic, "topic_id")
         for state in topic.partition_states:

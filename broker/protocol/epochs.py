@@ -1,14 +1,18 @@
-"""What stands in the place of a leader or of an epoch where there is none: Kafka's ``LeaderAndIsr`` constants."""
+"""The values that mean "no leader" and "no epoch", and those for a deleted topic. Kafka's
+``LeaderAndIsr`` constants.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 NO_LEADER: Final = -1
-"""As a partition's leader: nobody leads it."""
+"""As a partition's leader: there is no leader."""
 LEADER_DURING_DELETE: Final = -2
 """As the leader in UpdateMetadata: the partition's topic is being deleted."""
 NO_EPOCH: Final = -1
-"""As an epoch of any kind (leader, partition, controller, broker): not known, not asked for, or of an older version."""
+"""As an epoch of any kind (leader, partition, controller, broker): unknown, not requested, or missing in
+this version.
+"""
 EPOCH_DURING_DELETE: Final = -2
-"""As the leader epoch in StopReplica: the topic is being deleted, whatever the epoch at the broker."""
+"""As the leader epoch in StopReplica: the topic is being deleted, whatever epoch the broker has."""

@@ -1,7 +1,7 @@
-"""Kafka's wire error codes and the one exception that carries them.
+"""Kafka's error codes and the exception that carries them.
 
-Codes and names are Kafka 3.9's (``Errors``). Everything above raises :class:`KafkaError` (or a subclass of its own
-package) and the API layer writes ``error_code`` to the peer; nothing here logs.
+Codes and names are those of Kafka 3.9 (``Errors``). The layers above raise :class:`KafkaError` (or a subclass
+in their own package), and the API layer sends ``error_code`` to the peer. Nothing here logs.
 """
 
 from __future__ import annotations
@@ -133,9 +133,10 @@ class Errors(IntEnum):
 
 
 class KafkaError(Exception):
-    """A refusal with the code a Kafka peer understands and a message a person does.
+    """A refused request, with an error code for the peer and a message for people.
 
-    ``error_code`` goes on the wire; ``str(error)`` goes where the API has an error message and into the log.
+    ``error_code`` goes on the wire. ``str(error)`` goes into the log, and into the API's error message if it
+    has one.
     """
 
     def __init__(self, error_code: Errors, message: str = "") -> None:
@@ -145,8 +146,8 @@ class KafkaError(Exception):
 
 
 class ProtocolError(Exception):
-    """The peer's bytes are no Kafka request: the connection is closed and one line logged."""
+    """The peer's bytes are not a valid Kafka message. The connection is closed and one line is logged."""
 
 
 class TooManyElements(ProtocolError):
-    """A request names more than whoever reads it was told to take."""
+    """A request has more elements than the reader accepts."""

@@ -1,6 +1,7 @@
-"""Fetch responses by hand: packed with ``struct`` around file regions, and read by followers without copying records.
+"""Fetch responses, encoded and decoded without kio: packed with ``struct`` around file regions. Followers
+read them without copying records.
 
-Layouts from Kafka 3.9's FetchResponse, versions 4 to 17.
+The layouts are from Kafka 3.9's FetchResponse, versions 4 to 17.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from broker.utils.file_region import FileRegion
 FETCH = 1
 _FLEXIBLE_FROM = 12
 _TOPIC_IDS_FROM = 13
-# Topics and partitions of a leader's answer: no follower follows more. As much of one partition's aborted transactions.
+# The most topics and partitions in a leader's response, more than any follower follows. Also the most aborted
+# transactions of one partition.
 _MOST_ANSWERED = 400_000
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -34,8 +36,8 @@ _NO_ABORTED = _INT32.pack(-1)
 
 
 class FetchedPartition(NamedTuple):
-    """One partition of an answer. ``records`` is what to send, None for nothing; ``diverging`` is (epoch, end offset)
-    for followers (KIP-595); ``leader`` is (id, epoch) when the leader is elsewhere.
+    """A partition of a Fetch response. ``records`` is what to send, or None. ``diverging`` is (epoch, end
+    offset) for followers (KIP-595). ``leader`` is (id, epoch) if another broker leads.
     """
 
     partition: int
@@ -67,7 +69,9 @@ def encode_fetch_response(
     *,
     throttle_ms: int = 0,
 ) -> list[bytes | FileRegion]:
-    """A whole response frame, its length included, as bytes and file regions in the order they go out."""
+    """Encodes a whole response frame, including its length, as bytes and file regions in the order
+    to send.
+    """
     encoder = _FlexibleEncoder(version) if version >= _FLEXIBLE_FROM else _Encoder(version)
     encoder.head(error, session_id, throttle_ms, len(topics))
     for topic in topics:
@@ -80,7 +84,7 @@ def encode_fetch_response(
 
 
 class _Encoder:
-    """The old encoding, versions 4 to 11: gathers bytes until a file region must come between."""
+    """The old encoding, versions 4 to 11. It collects bytes until a file region has to come between them."""
 
     __slots__ = ("_payload", "_pending", "_regions_size", "_version")
 
@@ -139,7 +143,7 @@ class _Encoder:
             self._regions_size += region.size
 
     def end_struct(self) -> None:
-        """No tags before version 12."""
+        """Writes nothing: there are no tags before version 12."""
 
     def frame(self, correlation_id: int) -> list[bytes | FileRegion]:
         if self._pending:
@@ -193,7 +197,7 @@ def _partition_tags(partition: FetchedPartition) -> bytes:
 
 
 class ReceivedPartition(NamedTuple):
-    """What a follower got for one partition; ``records`` is a view of the received frame."""
+    """What a follower received for one partition; ``records`` is a view of the received frame."""
 
     topic_id: uuid.UUID
     partition: int
@@ -206,7 +210,7 @@ class ReceivedPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReceivedFetch:
-    """A follower's Fetch response."""
+    """A Fetch response that a follower received."""
 
     error: int
     session_id: int
@@ -214,7 +218,9 @@ class ReceivedFetch:
 
 
 def parse_fetch_response(body: memoryview) -> ReceivedFetch:
-    """Reads the body of a Fetch response of version 13 to 17. Raises :class:`ProtocolError` for anything else."""
+    """Reads the body of a Fetch response of version 13 to 17. Raises :class:`ProtocolError` for
+    anything else.
+    """
     try:
         _throttle_ms, error, session_id = _SESSION.unpack_from(body)
         count, position = read_uvarint(body, _SESSION.size)
@@ -239,7 +245,7 @@ def parse_fetch_response(body: memoryview) -> ReceivedFetch:
 def _parse_partition(body: memoryview, position: int, topic_id: uuid.UUID) -> tuple[ReceivedPartition, int]:
     index, error, high_watermark, _stable, log_start = _PARTITION_V5.unpack_from(body, position)
     aborted, position = read_uvarint(body, position + _PARTITION_V5.size)
-    if aborted > 1:  # no follower asks for them
+    if aborted > 1:  # followers do not request them
         position = _skip_aborted(body, position, aborted - 1)
     size, position = read_uvarint(body, position + 4)
     size = max(size - 1, 0)
@@ -276,7 +282,7 @@ def _parse_tags(body: memoryview, position: int) -> tuple[tuple[int, int] | None
 
 
 class WantedPartition(NamedTuple):
-    """What a follower asks of one partition."""
+    """A partition in a follower's Fetch request."""
 
     partition: int
     current_leader_epoch: int
@@ -298,7 +304,9 @@ def encode_follower_fetch(
     session_epoch: int = -1,
     forgotten: Sequence[tuple[uuid.UUID, Sequence[int]]] = (),
 ) -> bytes:
-    """The body of a follower's Fetch request, version 17; without a session unless one is named (KIP-227)."""
+    """Encodes the body of a follower's Fetch request, version 17. It has no session unless one is
+    given (KIP-227).
+    """
     head = _FETCH_HEAD.pack(max_wait_ms, min_bytes, max_bytes, 0, session_id, session_epoch)
     parts = [head, write_uvarint(len(topics) + 1)]
     for topic_id, partitions in topics:

@@ -1,6 +1,7 @@
-"""Fetch requests by hand: a follower sends one for every few batches, a consumer for each.
+"""Decodes Fetch requests without kio, because they are frequent: a consumer sends one for each answer, a
+follower one for every few batches.
 
-Layouts from Kafka 3.9's FetchRequest, versions 4 to 17.
+The layouts are from Kafka 3.9's FetchRequest, versions 4 to 17.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from broker.protocol.primitives import FlexibleReader, Reader
 
 TopicKey = uuid.UUID | str
 Partition = TypeVar("Partition")
-# (index, current leader epoch, offset, last fetched epoch, log start offset, most bytes); -1 where a version has none.
+# (index, current leader epoch, offset, last fetched epoch, log start offset, max bytes); -1 if the version
+# has none.
 AskedPartition = tuple[int, int, int, int, int, int]
 
 _FLEXIBLE_FROM = 12
 _TOPIC_IDS_FROM = 13
 _REPLICA_STATE_FROM = 15
-_HEAD = Struct(">iiib")  # longest wait, least bytes, most bytes, isolation level
+_HEAD = Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
 _SESSION = Struct(">ii")
 _REPLICA_STATE = Struct(">iq")
 _REPLICA_STATE_TAG = 1
@@ -37,8 +39,8 @@ NO_SESSION, FINAL_EPOCH = 0, -1
 
 @dataclass(slots=True)
 class FetchRequest:
-    """A Fetch request. Topics, also the forgotten ones, go by name before version 13, by topic id from then
-    on. ``replica_id`` is -1 for consumers, ``replica_epoch`` -1 where none was given; times are milliseconds.
+    """A Fetch request. Topics, also the forgotten ones, are given by name before version 13, by topic id from
+    then on. ``replica_id`` is -1 for consumers, ``replica_epoch`` is -1 if absent. Times are in milliseconds.
     """
 
     replica_id: int
@@ -54,8 +56,9 @@ class FetchRequest:
 
 
 def parse_fetch_request(body: memoryview, version: int, most: int = sys.maxsize) -> FetchRequest:
-    """What stands behind the request is ignored, as Kafka does. Raises :class:`ProtocolError` when it is cut short,
-    :class:`TooManyElements` when its arrays of topics or of partitions have more than ``most`` elements together.
+    """Decodes a request. Bytes after it are ignored, as in Kafka. Raises :class:`ProtocolError` if it is
+    truncated, :class:`TooManyElements` if its arrays of topics and partitions have more than ``most``
+    elements in total.
     """
     try:
         return _parse(body, version, most)
@@ -75,7 +78,7 @@ def _parse(body: memoryview, version: int, most: int) -> FetchRequest:
     topics = _topics(reader, key, _asked_partition(version), most)
     forgotten = _topics(reader, key, Reader.int32, most) if version >= 7 else []
     if version >= 11:
-        reader.string()  # the rack, which no choice of replica asks for here
+        reader.string()  # the rack, which no replica selection uses here
     if flexible:
         for tag, position in reader.tags():
             if tag == _REPLICA_STATE_TAG and version >= _REPLICA_STATE_FROM:

@@ -1,4 +1,4 @@
-"""What messages are made of and decoded to, by Kafka's field names as kio spells them."""
+"""Types of messages before encoding and after decoding. Fields have Kafka's names, as kio spells them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import Field
 from typing import Any, ClassVar, Protocol
 
-# A message that is to be encoded, or a part of one.
+# A message to encode, or a part of one.
 Fields = Mapping[str, Any]
 
 

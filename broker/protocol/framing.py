@@ -1,7 +1,8 @@
 """Frames and headers: the bytes around every message body.
 
-A frame is an int32 length and that many bytes: a header and a body. Request headers are version 1, or 2 for flexible
-versions (KIP-482); response headers are 0, or 1 for flexible versions, but always 0 for ApiVersions (KIP-511).
+A frame is an int32 length and that many bytes, which are a header and a body. Request headers have version 1,
+or 2 for flexible versions (KIP-482). Response headers have version 0, or 1 for flexible versions, but always
+0 for ApiVersions (KIP-511).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ _RESPONSE_PREFIX_FLEXIBLE = Struct(">iiB")
 
 
 class RequestHeader(NamedTuple):
-    """What stands before a request's body; Kafka's RequestHeader. ``body_offset`` is where the body begins in
-    the frame's bytes (after the length).
+    """A request's header; Kafka's RequestHeader. ``body_offset`` is where the body begins in the frame's
+    bytes (after the length).
     """
 
     api_key: int
@@ -33,8 +34,8 @@ class RequestHeader(NamedTuple):
 def parse_request_header(frame: memoryview) -> RequestHeader:
     """Reads the header of one request frame (without its length).
 
-    Raises :class:`ProtocolError` for an unknown API key or bytes that are no header. A version out of range is not
-    judged here: ApiVersions answers it.
+    Raises :class:`ProtocolError` for an unknown API key or an invalid header. The API version is not checked
+    here, because ApiVersions answers unsupported versions.
     """
     try:
         api_key, api_version, correlation_id, length = _REQUEST_PREFIX.unpack_from(frame)
@@ -68,7 +69,7 @@ def response_prefix(api_key: int, api_version: int, correlation_id: int, body_si
 def request_prefix(
     api_key: int, api_version: int, correlation_id: int, client_id: str, body_size: int
 ) -> bytes:
-    """Length and request header, for the client side of broker-to-broker requests."""
+    """Length and request header, for requests that this broker sends to other brokers."""
     name = client_id.encode()
     header = _REQUEST_PREFIX.pack(api_key, api_version, correlation_id, len(name)) + name
     if api_version >= APIS[api_key].flexible_from:

@@ -1,4 +1,4 @@
-"""An answer that lists, of which the elements of one array are encoded already: one by one, as they came."""
+"""A response whose array elements have already been encoded, one by one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from broker.protocol.fields import Fields
 
 
 class Listed(Fields):
-    """The fields of a response, in which the array ``name`` has ``elements``, from
-    :func:`broker.protocol.codec.encode_element`. What follows the array must be of fixed size.
+    """The fields of a response whose array ``name`` has ``elements``, encoded by
+    :func:`broker.protocol.codec.encode_element`. Fields after the array must be of fixed size.
 
-    :func:`broker.protocol.codec.encode` puts them together. What an element was made of is long gone then, so that a
-    long answer takes its bytes and not ten times as much in objects.
+    :func:`broker.protocol.codec.encode` combines them. By then the elements' objects have been freed. So a
+    long response takes only its bytes, instead of ten times as much in objects.
     """
 
     def __init__(self, fields: Fields, name: str, elements: Sequence[bytes]) -> None:

@@ -1,4 +1,6 @@
-"""A message for many destinations, which differs between them in one number: written once, that number set in place."""
+"""A message for many destinations that differs only in one number: it is encoded once, and the number is
+then replaced.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ Write = Callable[[Fields], bytes]
 
 
 class OneBody(Fields):
-    """The fields without that of ``name``, an int64 before which every field has a fixed size. Thread-safe.
+    """The fields of such a message without the number ``name``, an int64. Every field before it must be of
+    fixed size. Thread-safe.
 
-    Each destination sends :meth:`to` of it; :func:`broker.protocol.codec.encode` then writes the body for the first of
-    them alone. All are sent as one API and version.
+    :meth:`to` makes the message for one destination. :func:`broker.protocol.codec.encode` encodes the body
+    only for the first of them. All of them must use the same API and version.
     """
 
     def __init__(self, fields: Fields, name: str) -> None:
@@ -37,7 +40,7 @@ class OneBody(Fields):
         return Addressed(self, value)
 
     def body(self, write: Write) -> bytes:
-        """Written by whoever comes first; the number is 0 in it."""
+        """The encoded body, in which the number is 0. The first caller encodes it."""
         with self._lock:
             if self._body is None:
                 self._body = write({**self.fields, self.name: 0})
@@ -45,7 +48,7 @@ class OneBody(Fields):
 
 
 class Addressed(Fields):
-    """The message to one destination."""
+    """The message for one destination."""
 
     def __init__(self, shared: OneBody, value: int) -> None:
         self._shared = shared
@@ -66,6 +69,6 @@ class Addressed(Fields):
         return len(self._shared) + 1
 
     def encoded(self, write: Write, position: int) -> bytes:
-        """The body; the number lies at ``position``."""
+        """The body with the number at ``position``."""
         body = self._shared.body(write)
         return b"".join((body[:position], self._value.to_bytes(8, "big", signed=True), body[position + 8 :]))

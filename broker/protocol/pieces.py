@@ -1,8 +1,9 @@
-"""Decoding a large message in pieces: kio's decoder is native and keeps the interpreter's lock to its end.
+"""Decodes a large message in pieces, because kio's native decoder holds the interpreter lock until it
+is done.
 
-A hundred thousand elements take it 12 to 80 ms, in which no other thread of the broker runs. So where a message has
-large arrays (:class:`~broker.protocol.lengths.LargeArray`), it is decoded with empty ones in their places, and their
-elements a piece after the other. Between two pieces whoever waits has a turn.
+A hundred thousand elements take 12 to 80 ms, during which no other thread of the broker runs. So a message
+with large arrays (:class:`~broker.protocol.lengths.LargeArray`) is decoded with empty arrays instead, and
+their elements are decoded piece by piece. Other threads run between two pieces.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from broker.protocol.primitives import INT32, write_uvarint
 from broker.utils.lean_import import import_lean
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
-# A piece is copied, for the length that goes before it; one of more bytes is read an element at a time.
+# A piece is copied to put its length in front. A larger piece is decoded one element at a time.
 MOST_COPIED: Final = 256 * 1024
 
 
 def read_in_pieces(
     entity_type: type[Entity], view: memoryview, begin: int, end: int, large: Sequence[LargeArray]
 ) -> tuple[Any, int]:
-    """The entity that begins at ``begin``, and its size. ``large`` are the large arrays among its own fields.
+    """Decodes the entity at ``begin``; returns it and its size. ``large`` are the large arrays among its
+    own fields.
 
     Raises what kio raises.
     """
@@ -82,14 +84,14 @@ def _length(count: int, *, flexible: bool) -> bytes:
 
 @cache
 def entity_reader(entity_type: type[Entity]) -> Reader:
-    # Late: a broker's first answer does not need it.
+    # Imported late: not needed for a broker's first answer.
     reader: Reader = import_lean("kio.serial").entity_reader(entity_type)
     return reader
 
 
 @cache
 def _array_readers(entity_type: type[Entity], name: str) -> tuple[Reader, Reader]:
-    """Of as many elements as their length says, and of one."""
+    """A reader of a whole array with its length, and a reader of one element."""
     readers = import_lean("kio.serial.readers")
     flexible = bool(entity_type.__flexible__)
     kafka_type = _field(entity_type, name).metadata.get("kafka_type")

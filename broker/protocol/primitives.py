@@ -1,8 +1,9 @@
-"""Kafka's primitive types in both encodings, for what is read and written by hand: requests, and records of groups.
+"""Kafka's primitive types in both encodings, for messages and group records that are encoded without kio.
 
-The old encoding has int16 and int32 lengths; the compact one (KIP-482) varints, one more than the length, and tagged
-fields. Which fields a message has is its module's business. Nothing is allocated by a length that a peer claims: a
-piece is a view of the body, and each element of an array takes bytes of it.
+The old encoding has int16 and int32 lengths. The compact one (KIP-482) has varint lengths, which are one
+larger than the length, and tagged fields. Each message's module knows its fields. A length that a peer
+announces never causes an allocation: each part is a view of the body, and every array element takes bytes
+of it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from broker.protocol.errors import ProtocolError
 INT16 = Struct(">h")
 INT32 = Struct(">i")
 INT64 = Struct(">q")
-# Kafka's clients send at most a few tags; a header of kilobytes is not one of theirs.
+# Kafka's clients send at most a few tags, so a header with kilobytes of them is not theirs.
 MAX_TAGS = 64
 _LONGEST_STRING = 0x7FFF
 
@@ -65,13 +66,15 @@ def skip_tags(view: memoryview, position: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _uuid_of(value: bytes) -> uuid.UUID:
-    """Readers name the same topics again and again. One made takes a microsecond, and so does to compare two."""
+    """The UUID, cached because the same topics occur repeatedly. Creating one takes a microsecond, and
+    comparing two as well.
+    """
     return uuid.UUID(bytes=value)
 
 
 class Reader:
-    """The old encoding: int16 string lengths, int32 array and byte lengths, no tags. Not at the end of ``body`` raises
-    struct.error, IndexError or :class:`ProtocolError`.
+    """Reads the old encoding: int16 string lengths, int32 array and byte lengths, no tags. Reading past the
+    end of ``body`` raises struct.error, IndexError or :class:`ProtocolError`.
     """
 
     __slots__ = ("body", "position")
@@ -133,15 +136,15 @@ class Reader:
         return int(length)
 
     def end_struct(self) -> None:
-        """No tags in the old encoding."""
+        """Reads nothing: the old encoding has no tags."""
 
     def tags(self) -> Iterator[tuple[int, int]]:
-        """Each tagged field: its number, and where its value begins."""
+        """Each tagged field: its number, and the position of its value."""
         return iter(())
 
 
 class FlexibleReader(Reader):
-    """The compact encoding of KIP-482."""
+    """Reads the compact encoding of KIP-482."""
 
     __slots__ = ()
 
@@ -162,7 +165,7 @@ class FlexibleReader(Reader):
         return None if length < 0 else self.take(length)
 
     def end_struct(self) -> None:
-        if self.body[self.position] == 0:  # as good as always
+        if self.body[self.position] == 0:  # nearly always
             self.position += 1
         else:
             self.position = skip_tags(self.body, self.position)

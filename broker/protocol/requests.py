@@ -1,7 +1,8 @@
-"""The types of decoded requests, for annotations: ``requests.pyi`` has them, written by `make docs` from the schemas.
+"""The types of decoded requests, for annotations. ``requests.pyi`` has them; `make docs` writes it from
+the schemas.
 
-At run time a request is of the library's own class for its version, which is loaded when one is first decoded; so a
-name stands here for nothing in particular.
+At run time a request has the library's class for its version, which is loaded when the first one is decoded.
+So the names here have no content at run time.
 """
 
 from __future__ import annotations

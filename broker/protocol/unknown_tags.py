@@ -1,7 +1,8 @@
-"""Drops tagged fields that a message's schema does not know (KIP-482: a reader skips them; kio refuses them).
+"""Removes tagged fields that a message's schema does not know. KIP-482 readers skip them, but kio
+refuses them.
 
-Newer clients may send such fields in versions that this broker serves. The message is copied without them, and only
-when kio has met one: the common way pays nothing. Flexible versions only, for others have no tags.
+Newer clients may send such fields in versions that this broker serves. The message is copied without them,
+but only after kio has met one, so other messages cost nothing extra. Only flexible versions have tags.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from broker.protocol.primitives import read_uvarint, write_uvarint
 def without_unknown_tags(entity_type: type[Entity], body: memoryview) -> bytes:
     """The body without the tagged fields that ``entity_type`` and the structs in it do not have.
 
-    Raises IndexError or ProtocolError for a truncated body. Fields inside a known tagged field are kept as they are.
+    Raises IndexError or ProtocolError for a truncated body. Fields inside a known tagged field are kept as
+    they are.
     """
     return _Copy(body).struct(entity_type)
 
 
 class _Copy:
-    """Walks one message from front to back and keeps what is known."""
+    """Walks through one message and copies the known fields."""
 
     def __init__(self, body: memoryview) -> None:
         self._body = body
@@ -55,7 +57,7 @@ class _Copy:
                 self._keep(self._length())
 
     def _length(self) -> int:
-        """A compact length, kept; 0 for null."""
+        """Copies a compact length and returns it; 0 for null."""
         length, end = read_uvarint(self._body, self._position)
         self._keep(end - self._position)
         return max(length - 1, 0)

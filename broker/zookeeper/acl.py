@@ -1,4 +1,4 @@
-"""A node's access control list, as values."""
+"""A node's access control list, as plain values."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 PERMISSIONS: Final = "rwcda"
-"""One letter for each of ZooKeeper's bits, the lowest first: read, write, create, delete, admin."""
+"""One letter for each of ZooKeeper's permission bits, the lowest first: read, write, create,
+delete, admin.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """One entry of a node's ACL; ``permissions`` are letters of :data:`PERMISSIONS`."""
+    """An entry of a node's ACL. ``permissions`` has letters of :data:`PERMISSIONS`."""
 
     scheme: str
     identity: str

@@ -1,6 +1,6 @@
-"""What old tools ask of the controller by a znode: to move partitions, to elect preferred leaders.
+"""Decodes the requests that old tools write into znodes: to move partitions, and to elect preferred leaders.
 
-Kafka's tools before 2.4 wrote them, and Kafka 3.9's controller still heeds them; today's tools use
+Kafka's tools before 2.4 wrote them, and Kafka 3.9's controller still handles them. Current tools use
 AlterPartitionReassignments and ElectLeaders. Paths and JSON are Kafka's (``ZkData``). Pure.
 """
 
@@ -25,7 +25,7 @@ def encode_reassignment(targets: Targets) -> bytes:
 
 
 def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """The wanted replicas of each partition. Raises :class:`~broker.zookeeper.znodes.BadZnodeError`."""
+    """The target replicas of each partition. Raises :class:`~broker.zookeeper.znodes.BadZnodeError`."""
     rows = field_of(REASSIGN_PARTITIONS, load(REASSIGN_PARTITIONS, data), "partitions")
     try:
         return {
@@ -39,7 +39,9 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
 
 
 def decode_preferred_election(data: bytes) -> list[TopicPartition]:
-    """The partitions to be led by their preferred leaders. Raises :class:`~broker.zookeeper.znodes.BadZnodeError`."""
+    """The partitions whose preferred leaders are to be elected.
+    Raises :class:`~broker.zookeeper.znodes.BadZnodeError`.
+    """
     rows = field_of(PREFERRED_ELECTION, load(PREFERRED_ELECTION, data), "partitions")
     try:
         return [TopicPartition(str(row["topic"]), int32(row["partition"])) for row in rows]

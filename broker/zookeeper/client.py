@@ -1,8 +1,8 @@
-"""The :class:`~broker.zookeeper.store.Store` that is ZooKeeper, through kazoo.
+"""The :class:`~broker.zookeeper.store.Store` that uses ZooKeeper, through kazoo.
 
-Importing this module costs about 0.1 s of start-up, so whoever may do without ZooKeeper imports it late.
-kazoo's threads only enqueue: watches are set again by asynchronous calls, and every callback of ours runs on
-one thread, ``zookeeper-events``.
+Importing this module adds about 0.1 s to the start-up, so callers that may not need ZooKeeper import it late.
+kazoo's threads only enqueue. Watches are set again by asynchronous calls, and all our callbacks run on one
+thread, ``zookeeper-events``.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ CLOSE_TIMEOUT_S = 2.0
 RETRY_PAUSE_S = 0.02
 # kazoo wakes its connection with one byte per request through a socket pair, which holds some 270 of them.
 PIPELINE_DEPTH = 100
-# As many as the controller writes with one multi. Of small nodes: the server keeps the whole answer in memory, more
-# than once, and one of 25 MB ends it where its heap is 128 MB; and it takes no request of more than a MiB.
+# As many as the controller writes with one multi, and only for small nodes. The server keeps the whole answer
+# in memory, more than once: an answer of 25 MB ends a server with a heap of 128 MB. It accepts no request
+# larger than one MiB.
 READ_TOGETHER = 50
 EPHEMERAL_FLAG, SEQUENCE_FLAG = 1, 2
 
@@ -76,11 +77,12 @@ _STATE_NAMES = {
 
 
 class ZooKeeperStore:
-    """One ZooKeeper session at a time; after an expiry kazoo opens the next by itself.
+    """The store that uses ZooKeeper; Kafka's ZooKeeperClient. It has one session at a time; after an expiry
+    kazoo opens the next.
 
-    An operation waits as long as the session may last for its answer, or for a lost connection to come back, and no
-    longer: requests that need ZooKeeper then fail rather than hold their handler thread. What timed out may be done
-    all the same, later; never after what this session asked for later.
+    An operation waits for its answer, or for a lost connection to return, at most as long as the session
+    timeout. Then requests that need ZooKeeper fail instead of blocking their handler thread. An operation
+    that timed out may still be carried out later, but never after later operations of the same session.
     """
 
     def __init__(self, connect: str, session_timeout_ms: int) -> None:
@@ -157,7 +159,8 @@ class ZooKeeperStore:
             return
         self._closed = True
         self._events.put(None)
-        # kazoo waits for the server's goodbye, and joins its threads: seconds when the server is away.
+        # kazoo waits for the server's close response and joins its threads, which takes seconds if the server
+        # is down.
         closer = threading.Thread(target=self._stop_client, name="zookeeper-close", daemon=True)
         closer.start()
         closer.join(CANCEL_POLL_S if not self._connected_before else CLOSE_TIMEOUT_S)
@@ -166,8 +169,8 @@ class ZooKeeperStore:
         self._listeners.append(callback)
 
     # -- operations
-    # A node without data has none at all (null), as with Kafka: its controller takes an empty
-    # /latest_producer_id_block for a damaged one, and gives out no producer ids.
+    # A node without data is stored as null, as in Kafka. Kafka's controller takes an empty
+    # /latest_producer_id_block for a damaged one and allocates no producer ids.
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
@@ -229,7 +232,7 @@ class ZooKeeperStore:
         return nodes
 
     def _read_many(self, paths: Sequence[str], *, small: bool) -> list[Any]:
-        """What kazoo found of each: data and stat, or an error."""
+        """The result of kazoo for each path: data and stat, or an error."""
         if small and self._reads_together and len(paths) > 1:
             groups = [paths[at : at + READ_TOGETHER] for at in range(0, len(paths), READ_TOGETHER)]
             starts = [(group[0], partial(self._start_multi_read, group)) for group in groups]
@@ -290,23 +293,23 @@ class ZooKeeperStore:
         return watch
 
     def forget_watch(self, watch: ZooKeeperWatch) -> None:
-        """For the watch itself, when it is cancelled."""
+        """Removes a cancelled watch. Called by the watch."""
         with self._lock:
             self._watches.pop(watch, None)
 
     @property
     def kazoo(self) -> KazooClient:
-        """For its watches."""
+        """The kazoo client, for the watches."""
         return self._client
 
     def enqueue(self, event: Callable[[], None]) -> None:
-        """Runs ``event`` on the events thread. For its watches."""
+        """Runs ``event`` on the events thread. Called by the watches."""
         self._events.put(event)
 
-    # -- within
+    # -- internal
 
     def _make_client(self) -> KazooClient:
-        logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - kept out of the tree of loggers
+        logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - kept out of the logger hierarchy
         logger.addHandler(self._last_warning)
         session_s = self._session_timeout_ms / 1000
         self._handler = Handler(session_s / (self._hosts.count(",") + 1))
@@ -325,7 +328,7 @@ class ZooKeeperStore:
         try:
             self._client.stop()
             self._client.close()
-        except Exception as error:  # whatever is left of the connection dies with the process
+        except Exception as error:  # the rest of the connection ends with the process
             _log.debug("zookeeper_close_failed", error=repr(error))
 
     def _absolute(self, path: str) -> str:
@@ -335,7 +338,7 @@ class ZooKeeperStore:
         return path[len(self._chroot) :]
 
     def _ensure_absolute(self, path: str) -> None:
-        """Parents first; a node that somebody else makes at the same time is as good."""
+        """Creates the path, parents first. A node that another broker creates at the same time is fine."""
         if path == "/" or self._call(path, lambda: self._client.exists_async(path)) is not None:
             return
         self._ensure_absolute(parent_of(path))
@@ -351,8 +354,9 @@ class ZooKeeperStore:
     def _pipeline(self, starts: Sequence[tuple[str, Callable[[], IAsyncResult]]]) -> list[Any]:
         """Starts operations in order and collects each one's value or :class:`StoreError`.
 
-        From the first whose connection broke, all are started again, so that their order holds. Each answer renews
-        the time that the next may take: thousands of operations are not late because together they take long.
+        If a connection breaks, the operation and all later ones are started again, which keeps the order.
+        Each answer renews the time allowed for the next, so thousands of operations do not time out because
+        of their total duration.
         """
         deadline = time.monotonic() + self._operation_timeout_s
         done: list[Any] = []
@@ -381,10 +385,11 @@ class ZooKeeperStore:
     def _start_multi_read(self, paths: Sequence[str]) -> IAsyncResult:
         result = self._client.handler.async_result()
         if not self._reads_together:
-            # Another thread met an old server: what was lost with that connection is not to be lost again.
+            # Another thread has met an old server, which closes the connection. This avoids losing the next
+            # connection too.
             result.set_exception(zk_errors.UnimplementedError())
             return result
-        # As kazoo's own requests are sent; it has no public way to send another.
+        # This is how kazoo sends its own requests; it has no public method to send others.
         self._client._call(MultiRead(tuple(map(self._absolute, paths))), result)  # noqa: SLF001
         return result
 
@@ -394,7 +399,7 @@ class ZooKeeperStore:
             path = self._absolute(op.path)
             match op:
                 case Create():
-                    # Not by kazoo's own method, which cannot make a node without data.
+                    # kazoo's own method cannot create a node without data.
                     flags = EPHEMERAL_FLAG * op.ephemeral | SEQUENCE_FLAG * op.sequence
                     request = CreateRequest(path, op.data or None, OPEN_ACL_UNSAFE, flags)
                     transaction.operations.append(request)
@@ -454,7 +459,9 @@ class ZooKeeperStore:
             listener(event)
 
     def _arm_all(self) -> None:
-        """What changed while the connection was away was seen by nobody: every watch counts as fired."""
+        """Sets all watches again. Changes during the disconnection were not seen, so every watch counts
+        as fired.
+        """
         with self._lock:
             watches = list(self._watches)
         for watch in watches:

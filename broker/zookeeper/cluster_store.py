@@ -1,8 +1,8 @@
-"""The cluster's state in typed operations: what the broker asks of ZooKeeper, or of the embedded store.
+"""The cluster's state in typed operations on ZooKeeper or the embedded store.
 
-Kafka's KafkaZkClient has the same job. Writes that only the active controller may make are in
-``controller_store``. Errors are the store's. A node that holds something strange is left out of what is read
-in bulk, with one line in the log; read alone it raises :class:`~broker.zookeeper.znodes.BadZnodeError`.
+Kafka's KafkaZkClient does the same. ``controller_store`` has the writes that only the active controller may
+make. Errors are those of the store. When many nodes are read, an unreadable node is left out and logged. When
+it is read alone, it raises :class:`~broker.zookeeper.znodes.BadZnodeError`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ V = TypeVar("V")
 
 
 class ClusterStore:
-    """Thread-safe, without state of its own."""
+    """The cluster's state in the store; Kafka's KafkaZkClient. Thread-safe, without state of its own."""
 
     def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
         self.store = store
@@ -69,7 +69,7 @@ class ClusterStore:
     # -- the cluster
 
     def create_top_level_paths(self) -> None:
-        """Creates Kafka's persistent paths where they are missing: one round trip when none is."""
+        """Creates Kafka's persistent paths if they are missing. Takes one round trip if none is."""
         wanted = [Create(path) for path in _with_parents(znodes.PERSISTENT_PATHS)]
         wanted.append(Create(znodes.FEATURE, znodes.NO_FINALIZED_FEATURES))
         found = self.store.get_many([create.path for create in wanted])
@@ -85,7 +85,7 @@ class ClusterStore:
             return None
 
     def get_or_create_cluster_id(self) -> str:
-        """The first broker of a cluster makes it up: 22 characters of base64."""
+        """The cluster id, 22 characters of base64. The first broker of a cluster generates it."""
         if (found := self.cluster_id()) is not None:
             return found
         self.store.ensure_path("/cluster")
@@ -101,14 +101,15 @@ class ClusterStore:
     def register_broker(self, registration: BrokerRegistration) -> int:
         """Creates the ephemeral ``/brokers/ids/N`` and returns the broker epoch.
 
-        Raises :class:`NodeExistsError` when the id is registered, be it by an earlier session of ours.
+        Raises :class:`NodeExistsError` if the id is already registered, even by an earlier session of
+        this broker.
         """
         path = znodes.broker_path(registration.broker_id)
         ops: list[Op] = [Create(path, ephemeral=True), SetData(path, znodes.encode_broker(registration))]
         try:
             _, stat = self.store.multi(ops)
         except NodeExistsError:
-            # Our own first try, whose answer was lost with the connection?
+            # The node may be from our own first attempt, whose answer was lost with the connection.
             live = self.broker(registration.broker_id)
             if live is None or live.session_id != self.session_id:
                 raise
@@ -123,7 +124,7 @@ class ClusterStore:
             return
 
     def update_broker(self, registration: BrokerRegistration) -> None:
-        """Changes the advertised listeners of a registered broker; its epoch stays."""
+        """Changes the advertised listeners of a registered broker. Its epoch stays the same."""
         self.store.set(znodes.broker_path(registration.broker_id), znodes.encode_broker(registration))
 
     def broker(self, broker_id: int) -> LiveBroker | None:
@@ -144,7 +145,7 @@ class ClusterStore:
         )
 
     def next_broker_id(self, reserved_max: int = 1000) -> int:
-        """An id above ``reserved.broker.max.id`` that was never given before."""
+        """An id above ``reserved.broker.max.id`` that was never assigned before."""
         self.store.ensure_path(znodes.BROKER_SEQUENCE)
         return self.store.set(znodes.BROKER_SEQUENCE, b"").version + reserved_max
 
@@ -166,10 +167,10 @@ class ClusterStore:
         return self.topic_assignments([topic]).get(topic)
 
     def present_topic_id(self, topic: str) -> uuid.UUID | None:
-        """The topic's id as of now; None when there is no such topic, or it has none.
+        """The topic's current id; None if the topic does not exist or has no id.
 
-        A plain read may be answered by a ZooKeeper server that lags behind. This one sends a transaction first: its
-        answer comes only when that server has applied everything before it.
+        A plain read may be answered by a ZooKeeper server that lags behind. This method sends a transaction
+        first, which is answered only when that server has applied everything before it.
         """
         try:
             self.store.multi([Check(znodes.topic_path(topic), ANY_VERSION)])
@@ -179,7 +180,7 @@ class ClusterStore:
         return None if assignment is None else assignment.topic_id
 
     def topic_assignments(self, topics: Sequence[str]) -> dict[str, TopicAssignment]:
-        """Topics that exist only."""
+        """The assignments of those topics that exist."""
         found = self.store.get_many([znodes.topic_path(topic) for topic in topics])
         return _readable(
             (topic, partial(znodes.decode_topic, topic, node[0], node[1].version))
@@ -190,10 +191,10 @@ class ClusterStore:
     def create_topic(
         self, topic: str, partitions: Mapping[int, tuple[int, ...]], config: Mapping[str, str]
     ) -> uuid.UUID:
-        """Writes config and assignment; the controller sees the topic and does the rest. Returns the topic
-        id.
+        """Writes config and assignment; the controller sees the topic and does the rest. Returns the
+        topic id.
 
-        Raises :class:`NodeExistsError` when the topic is there already.
+        Raises :class:`NodeExistsError` if the topic already exists.
         """
         topic_id = znodes.random_uuid()
         self.set_entity_config("topics", topic, config)
@@ -201,29 +202,29 @@ class ClusterStore:
         try:
             self.store.create(znodes.topic_path(topic), znodes.encode_topic(assignment))
         except NodeExistsError:
-            # Our own first try, whose answer was lost with the connection?
+            # The node may be from our own first attempt, whose answer was lost with the connection.
             found = self.topic_assignment(topic)
             if found is None or found.topic_id != topic_id:
                 raise
         return topic_id
 
     def set_topic_assignment(self, topic: str, assignment: TopicAssignment) -> None:
-        """Replaces the assignment. Raises :class:`BadVersionError` when it changed since
-        ``assignment.version``.
+        """Replaces the assignment. Raises :class:`BadVersionError` if it has changed
+        since ``assignment.version``.
         """
         try:
             self.store.set(znodes.topic_path(topic), znodes.encode_topic(assignment), assignment.version)
         except BadVersionError:
-            # A write repeated over a lost connection meets its own first try.
+            # A write repeated after a connection loss may find the result of its own first attempt.
             found = self.topic_assignment(topic)
             if found is None or replace(found, version=assignment.version) != assignment:
                 raise
 
     def partition_states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
-        """Partitions whose state was ever written only."""
+        """The states of those partitions that have one."""
         tps = list(partitions)
         found = self.store.get_many([znodes.state_path(tp) for tp in tps], small=True)
-        # Most of many partitions have been the same since they were made: bytes that repeat are decoded once.
+        # Most partitions have not changed since their creation: equal bytes are decoded only once.
         known: dict[tuple[bytes, int], LeaderAndIsr] = {}
 
         def decode(tp: TopicPartition, data: bytes, version: int) -> LeaderAndIsr:
@@ -258,15 +259,17 @@ class ClusterStore:
     def watch_topic_deletions(self, callback: Callable[[], None]) -> Watch:
         return self.store.watch_children(znodes.DELETE_TOPICS, callback)
 
-    # -- wishes of old tools
+    # -- requests of old tools
 
     def reassignment_request(self) -> dict[TopicPartition, tuple[int, ...]] | None:
-        """``/admin/reassign_partitions``, None when there is none. Raises BadZnodeError."""
+        """The content of ``/admin/reassign_partitions``; None if it does not exist. Raises BadZnodeError."""
         (found,) = self.store.get_many([admin_requests.REASSIGN_PARTITIONS])
         return None if found is None else admin_requests.decode_reassignment(found[0])
 
     def preferred_election_request(self) -> list[TopicPartition] | None:
-        """``/admin/preferred_replica_election``, None when there is none. Raises BadZnodeError."""
+        """The content of ``/admin/preferred_replica_election``; None if it does not exist.
+        Raises BadZnodeError.
+        """
         (found,) = self.store.get_many([admin_requests.PREFERRED_ELECTION])
         return None if found is None else admin_requests.decode_preferred_election(found[0])
 
@@ -282,7 +285,7 @@ class ClusterStore:
         return self.entity_config("topics", topic)
 
     def topics_configs(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Pipelined :meth:`topic_configs`; a topic without config has an empty one."""
+        """The configs of many topics, pipelined. A topic without configs has an empty mapping."""
         paths = [znodes.entity_config_path(znodes.entity_path("topics", topic)) for topic in topics]
         found = self.store.get_many(paths)
         return {
@@ -291,9 +294,9 @@ class ClusterStore:
         }
 
     def min_insync_replicas(self, topics: Sequence[str], default: int) -> dict[str, tuple[int, str]]:
-        """What each topic asks for, and the version of the configs that say so: another after each change of them, also
-        after one and back. ``default`` is for where neither the topic nor the cluster has it; 0 stands for what cannot
-        be read.
+        """Each topic's ``min.insync.replicas``, and the version of the configs it comes from. The version
+        changes with every change of them, even one that is undone. ``default`` applies if neither the topic
+        nor the cluster sets it; 0 means that it cannot be read.
         """
         default_path = znodes.entity_path("brokers", znodes.DEFAULT_ENTITY)
         paths = [
@@ -314,11 +317,15 @@ class ClusterStore:
         }
 
     def entity_config(self, kind: str, name: str) -> dict[str, str]:
-        """``kind`` is topics, brokers, clients, users or ips; ``name`` unsanitized, or ``<default>``."""
+        """An entity's config. ``kind`` is topics, brokers, clients, users or ips; ``name`` is unsanitized,
+        or ``<default>``.
+        """
         return self.entity_config_at(znodes.entity_path(kind, name))
 
     def entity_config_at(self, entity_path: str) -> dict[str, str]:
-        """By the path below ``/config`` that a change notification names. Empty when there is none."""
+        """The config at the path below ``/config`` that a change notification names. Empty if there
+        is none.
+        """
         path = znodes.entity_config_path(entity_path)
         (found,) = self.store.get_many([path])
         return {} if found is None else znodes.decode_config(path, found[0])
@@ -327,7 +334,7 @@ class ClusterStore:
         return sorted(znodes.desanitize(name) for name in self._children(f"/config/{kind}"))
 
     def set_entity_config(self, kind: str, name: str, config: Mapping[str, str]) -> None:
-        """Creates or replaces it; :meth:`create_config_change` tells the brokers."""
+        """Creates or replaces the config. :meth:`create_config_change` then notifies the brokers."""
         path = znodes.entity_config_path(znodes.entity_path(kind, name))
         data = znodes.encode_config(config)
         try:
@@ -340,12 +347,12 @@ class ClusterStore:
                 self.store.set(path, data)
 
     def create_config_change(self, entity_path: str) -> None:
-        """Announces a change: ``topics/t1``, ``brokers/0``, ``brokers/<default>``."""
+        """Announces a config change: ``topics/t1``, ``brokers/0``, ``brokers/<default>``."""
         data = znodes.encode_config_change(entity_path)
         self.store.create(znodes.CONFIG_CHANGE_PREFIX, data, sequence=True)
 
     def config_changes(self, after: str = "") -> list[tuple[str, str]]:
-        """``(notification name, entity path)`` of the announcements later than ``after``, oldest first."""
+        """``(notification name, entity path)`` of the announcements after ``after``, oldest first."""
         names = [name for name in sorted(self._children(znodes.CONFIG_CHANGES)) if name > after]
         paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names]
         found = self.store.get_many(paths)
@@ -368,7 +375,7 @@ class ClusterStore:
             try:
                 self.store.delete(path)
             except NoNodeError:
-                continue  # another broker purges as well
+                continue  # another broker is deleting them too
             purged += 1
         return purged
 
@@ -378,11 +385,13 @@ class ClusterStore:
     # -- failed log directories
 
     def create_log_dir_event(self, broker_id: int) -> None:
-        """Tells the controller that a log directory of the broker failed: it asks which partitions are gone."""
+        """Reports to the controller that a log directory of the broker failed. The controller then asks which
+        partitions are offline.
+        """
         self.store.create(znodes.LOG_DIR_EVENT_PREFIX, znodes.encode_log_dir_event(broker_id), sequence=True)
 
     def log_dir_events(self) -> dict[str, int]:
-        """The path of each event, and its broker; unreadable ones are left out."""
+        """The path of each event, and its broker. Unreadable events are left out."""
         paths = [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in sorted(self._children(znodes.LOG_DIR_EVENTS))]
         found = self.store.get_many(paths)
         return _readable(
@@ -397,7 +406,7 @@ class ClusterStore:
     # -- controller and producer ids
 
     def controller_id(self) -> int:
-        """The active controller's broker id, -1 when there is none."""
+        """The active controller's broker id, or -1 if there is none."""
         claim = self.controller_claim()
         return -1 if claim is None else claim.broker_id
 
@@ -409,7 +418,7 @@ class ClusterStore:
         return ControllerClaim(znodes.decode_controller(data), stat.ephemeral_owner)
 
     def controller_epoch(self) -> tuple[int, int] | None:
-        """``(epoch, znode version)``, None before the first controller."""
+        """``(epoch, znode version)``; None before the first controller."""
         (found,) = self.store.get_many([znodes.CONTROLLER_EPOCH])
         return None if found is None else (int(found[0]), found[1].version)
 
@@ -417,7 +426,7 @@ class ClusterStore:
         return self.store.watch_data(znodes.CONTROLLER, callback)
 
     def next_producer_id_block(self, broker_id: int) -> tuple[int, int]:
-        """``(first id, how many)``: a block that no other broker gets."""
+        """``(first id, count)`` of a block that no other broker gets."""
         while True:
             data, stat = self.store.get(znodes.PRODUCER_ID_BLOCK)
             first = znodes.decode_producer_id_block_end(data) + 1 if data else 0
@@ -428,7 +437,7 @@ class ClusterStore:
             try:
                 self.store.set(znodes.PRODUCER_ID_BLOCK, block, stat.version)
             except BadVersionError:
-                continue  # another broker was faster; a block of our own lost first try is only skipped
+                continue  # another broker was faster; a block of our own lost first attempt is only skipped
             return first, znodes.PRODUCER_ID_BLOCK_SIZE
 
     def _children(self, path: str) -> list[str]:
@@ -447,7 +456,7 @@ def _live_broker(broker_id: int, data: bytes, stat: Stat) -> LiveBroker:
 
 
 def _readable(nodes: Iterable[tuple[K, Callable[[], V]]]) -> dict[K, V]:
-    """What can be decoded: one node that somebody spoilt by hand must not stop the cluster."""
+    """The nodes that can be decoded. A node that was damaged by hand must not stop the cluster."""
     values = {}
     for key, decode in nodes:
         try:
@@ -458,7 +467,7 @@ def _readable(nodes: Iterable[tuple[K, Callable[[], V]]]) -> dict[K, V]:
 
 
 def _with_parents(paths: Iterable[str]) -> list[str]:
-    """Every path after its parents, each once."""
+    """Every path after its parents, without duplicates."""
     ordered: dict[str, None] = {}
     for path in paths:
         parts = path.split("/")

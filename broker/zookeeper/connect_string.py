@@ -1,4 +1,4 @@
-"""``zookeeper.connect`` taken apart: ``host:port,host:port/chroot``."""
+"""Parses ``zookeeper.connect``: ``host:port,host:port/chroot``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ DEFAULT_PORT = 2181
 
 
 def parse_connect_string(connect: str) -> tuple[str, str]:
-    """``(hosts, chroot)``; the chroot is empty or starts with a slash and ends with none."""
+    """``(hosts, chroot)``. The chroot is empty, or starts with a slash and does not end with one."""
     hosts, slash, chroot = connect.strip().partition("/")
     chroot = chroot.strip("/")
     return hosts, f"/{chroot}" if slash and chroot else ""
 
 
 def server_addresses(connect: str) -> list[tuple[str, int]]:
-    """Host and port of every server; 2181 where none is given. Raises ValueError for a port that is no number."""
+    """Host and port of every server; the default port is 2181. Raises ValueError for a port that is not
+    a number.
+    """
     hosts, _ = parse_connect_string(connect)
     return [_address(entry.strip()) for entry in hosts.split(",") if entry.strip()]
 

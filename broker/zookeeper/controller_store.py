@@ -1,7 +1,8 @@
-"""What only the active controller writes: every write is a multi that checks ``/controller_epoch``'s version.
+"""The writes that only the active controller makes. Every write is a multi that checks
+``/controller_epoch``'s version.
 
-A controller that was overtaken therefore changes nothing and learns of it: :class:`ControllerMovedError`.
-Kafka's KafkaZkClient has the same job.
+So a controller that has been replaced changes nothing, and gets :class:`ControllerMovedError`. Kafka's
+KafkaZkClient does the same.
 """
 
 from __future__ import annotations
@@ -31,17 +32,19 @@ from broker.zookeeper.store import (
 from broker.zookeeper.znodes import LeaderAndIsr, TopicAssignment
 
 DELETES_PER_MULTI = 1000
-# ZooKeeper writes, and asks of its followers, by multi. At 249 characters for a topic's name it is under 100 KB.
+# ZooKeeper logs and replicates one multi at a time. With topic names of 249 characters it is under 100 KB.
 PARTITIONS_PER_MULTI = 50
 
 
 class ControllerMovedError(StoreError):
-    """Another broker is controller, or this one's claim is gone."""
+    """Another broker is the controller, or this one's claim is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerEpoch:
-    """The znode ``/controller_epoch``: its value, and its version, which each write of a controller checks."""
+    """The znode ``/controller_epoch``: its value, and its version, which each write of a
+    controller checks.
+    """
 
     epoch: int
     zk_version: int
@@ -51,7 +54,7 @@ WriteResult = LeaderAndIsr | StoreError
 
 
 class ControllerStore:
-    """The guarded writes of one term of office."""
+    """The guarded writes of one controller term."""
 
     def __init__(self, cluster_store: ClusterStore, epoch: ControllerEpoch) -> None:
         self._store = cluster_store.store
@@ -61,7 +64,7 @@ class ControllerStore:
     def create_partition_states(
         self, states: Mapping[TopicPartition, LeaderAndIsr]
     ) -> dict[TopicPartition, WriteResult]:
-        """Creates the znodes of new partitions. Returns each with its partition epoch, or why it failed."""
+        """Creates the znodes of new partitions. Returns each state with its partition epoch, or the error."""
         topics = dict.fromkeys(tp.topic for tp in states)
         batches: list[list[Op]] = [[Create(znodes.partitions_path(topic))] for topic in topics]
         for tp, state in states.items():
@@ -80,10 +83,10 @@ class ControllerStore:
     def update_partition_states(
         self, states: Mapping[TopicPartition, LeaderAndIsr]
     ) -> dict[TopicPartition, WriteResult]:
-        """Conditional writes: each ``state.partition_epoch`` is the one expected, and the new one is
-        returned.
+        """Conditional writes: each ``state.partition_epoch`` is the expected one, and the new one
+        is returned.
 
-        :class:`BadVersionError` as a result means that somebody else changed the partition.
+        A result :class:`BadVersionError` means that the partition was changed by another writer.
         """
         batches: list[list[Op]] = [
             [SetData(znodes.state_path(tp), znodes.encode_state(state), state.partition_epoch)]
@@ -96,15 +99,15 @@ class ControllerStore:
         }
 
     def set_topic_assignment(self, topic: str, assignment: TopicAssignment) -> TopicAssignment:
-        """Returns it with the znode's new version. Raises :class:`BadVersionError` when the topic changed since
-        ``assignment.version``, :class:`NoNodeError` when it is gone.
+        """Returns the assignment with the znode's new version. Raises :class:`BadVersionError` if the topic
+        has changed since ``assignment.version``, :class:`NoNodeError` if it is gone.
         """
         path = znodes.topic_path(topic)
         try:
             (stat,) = self._guarded([SetData(path, znodes.encode_topic(assignment), assignment.version)])
         except BadVersionError:
             found = self._cluster.topic_assignment(topic)
-            # A write repeated over a lost connection meets its own first try.
+            # A write repeated after a connection loss may find the result of its own first attempt.
             if found is None or replace(found, version=assignment.version) != assignment:
                 raise
             return found
@@ -112,7 +115,7 @@ class ControllerStore:
         return replace(assignment, version=stat.version)
 
     def put_reassignment_request(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
-        """Rewrites ``/admin/reassign_partitions`` with what is left of it; nothing left deletes it."""
+        """Rewrites ``/admin/reassign_partitions`` with the remaining moves, or deletes it if none remain."""
         if targets:
             self._guarded(
                 [SetData(admin_requests.REASSIGN_PARTITIONS, admin_requests.encode_reassignment(targets))]
@@ -124,9 +127,7 @@ class ControllerStore:
         self._delete_existing([admin_requests.PREFERRED_ELECTION])
 
     def delete_topic(self, topic: str, partitions: Sequence[int]) -> None:
-        """Deletes a topic's znodes, its config and its deletion mark, the mark last. Missing ones are no
-        matter.
-        """
+        """Deletes a topic's znodes, its config and, last, its deletion mark. Missing nodes are ignored."""
         found = self._store.children_many([znodes.partitions_path(topic)])[0] or []
         numbers = sorted({*partitions, *(int(name) for name in found)})
         nodes = [
@@ -143,7 +144,7 @@ class ControllerStore:
         self._delete_existing([znodes.delete_topic_path(topic)])
 
     def delete_stale_notifications(self) -> None:
-        """What was announced to the controller before this one: it reads everything anyway."""
+        """Deletes notifications for earlier controllers. This controller reads everything anyway."""
         for parent in (znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS):
             names = self._store.children_many([parent])[0] or []
             self._delete_existing([f"{parent}/{name}" for name in names])
@@ -152,7 +153,7 @@ class ControllerStore:
         self._delete_existing(paths)
 
     def resign(self) -> None:
-        """Deletes ``/controller`` unless it is another's already."""
+        """Deletes ``/controller`` unless it already belongs to another broker."""
         self._guarded([Delete(znodes.CONTROLLER)])
 
     def _delete_existing(self, paths: Sequence[str]) -> None:
@@ -160,7 +161,7 @@ class ControllerStore:
             self._delete_chunk(paths[start : start + DELETES_PER_MULTI])
 
     def _delete_chunk(self, paths: Sequence[str]) -> None:
-        """A multi repeated over a lost connection meets its own first try: then there is nothing left of it."""
+        """A multi repeated after a connection loss may find that its first attempt has deleted everything."""
         while existing := self._existing(paths):
             try:
                 self._guarded([Delete(path) for path in existing])
@@ -191,7 +192,9 @@ class ControllerStore:
         return replace(state, partition_epoch=stat.version)
 
     def _read_back(self, tp: TopicPartition, wanted: LeaderAndIsr, error: StoreError) -> WriteResult:
-        """A write repeated over a lost connection meets its own first try: then it is done."""
+        """Reads the state back. If a write repeated after a connection loss finds its own result,
+        it succeeded.
+        """
         found = self._cluster.partition_states([tp]).get(tp)
         if found is not None and replace(found, partition_epoch=wanted.partition_epoch) == wanted:
             return found
@@ -206,8 +209,8 @@ class ControllerStore:
     def _guarded_together(
         self, batches: Sequence[Sequence[Op]], alone: int = 0
     ) -> list[list[OpResult] | StoreError]:
-        """As :meth:`_guarded_many`, with many of the batches in one multi, but for the first ``alone``. Where one of a
-        multi fails nothing of it is done, and each is then tried by itself.
+        """Like :meth:`_guarded_many`, but combines batches into multis, except the first ``alone`` batches.
+        If one batch of a multi fails, nothing of the multi is done, and each batch is then tried separately.
         """
         starts = [*range(alone), *range(alone, len(batches), PARTITIONS_PER_MULTI)]
         groups = [batches[start:end] for start, end in pairwise([*starts, len(batches)])]
@@ -228,7 +231,9 @@ class ControllerStore:
         return results
 
     def _guarded_many(self, batches: Sequence[Sequence[Op]]) -> list[list[OpResult] | StoreError]:
-        """Results without the check's own; raises :class:`ControllerMovedError` when the check failed."""
+        """The results without those of the version check. Raises :class:`ControllerMovedError` if the
+        check failed.
+        """
         check = Check(znodes.CONTROLLER_EPOCH, self.epoch.zk_version)
         results: list[list[OpResult] | StoreError] = []
         for result in self._store.multi_many([[check, *ops] for ops in batches]):
@@ -246,7 +251,7 @@ def claim_controller(
 ) -> ControllerStore:
     """Becomes controller: creates ``/controller`` and raises ``/controller_epoch`` in one multi.
 
-    Raises :class:`ControllerMovedError` when another broker is, or became so at the same time.
+    Raises :class:`ControllerMovedError` if another broker is the controller or wins at the same time.
     """
     store = cluster_store.store
     present = cluster_store.controller_epoch()
@@ -266,10 +271,10 @@ def claim_controller(
 
 
 def give_up_claim(cluster_store: ClusterStore, broker_id: int) -> None:
-    """Deletes ``/controller`` if it is this session's own, of whatever term; never another broker's.
+    """Deletes ``/controller`` if it belongs to this session, whatever the term; never another broker's.
 
-    The delete may be repeated over a lost connection, or come late: then another broker may have claimed it, which
-    raised ``/controller_epoch``, and nothing is done.
+    The delete may be repeated after a connection loss, or arrive late. If another broker has claimed
+    ``/controller`` by then, ``/controller_epoch`` has risen, and nothing is done.
     """
     epoch, claim = cluster_store.controller_epoch(), cluster_store.controller_claim()
     if claim is None or epoch is None:
@@ -292,7 +297,9 @@ def _create_controller_epoch(cluster_store: ClusterStore) -> tuple[int, int]:
 def _after_lost_race(
     cluster_store: ClusterStore, broker_id: int, epoch: int, error: StoreError
 ) -> ControllerStore:
-    """Ours after all, when the multi that met the node was a repetition over a lost connection."""
+    """Checks whether this broker won after all: the multi may have met the node of its own first attempt,
+    made before a connection loss.
+    """
     claim = cluster_store.controller_claim()
     found = cluster_store.controller_epoch()
     ours = claim is not None and (claim.broker_id, claim.session_id) == (broker_id, cluster_store.session_id)

@@ -1,9 +1,9 @@
-"""The :class:`~broker.zookeeper.store.Store` of a standalone broker: a tree in the process, kept in one
+"""The :class:`~broker.zookeeper.store.Store` of a standalone broker: a tree in the process, stored in one
 SQLite file.
 
-ZooKeeper's semantics: versions, sequence nodes, multis, watches, ephemeral nodes (never written: they die
-with the process), and transaction ids that rise over restarts, so that a broker's epoch does. One process at
-a time: the file stays locked while it is open.
+It has ZooKeeper's semantics: versions, sequence nodes, multis, watches and ephemeral nodes, which are never
+written because they end with the process. Transaction ids rise across restarts, and so does the broker's
+epoch. Only one process at a time can use the file, which stays locked while it is open.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ _EPOCH_SHIFT = 32
 
 @dataclass(slots=True)
 class _Node:
-    """``sequence`` is the number the next sequential child gets; owner of all of it is the store's lock."""
+    """A node of the tree. ``sequence`` is the number of the next sequential child. The store's lock owns
+    all fields.
+    """
 
     data: bytes
     czxid: int
@@ -61,11 +63,12 @@ class _Node:
 
 
 class EmbeddedStore:
-    """The store of a standalone broker, in the place of ZooKeeper. The whole tree is in memory; the file is
-    read once, when opened. With ``path`` None there is no file. Owns the file, and keeps it locked.
+    """The store of a standalone broker, used instead of ZooKeeper. The whole tree is in memory; the file
+    is read once, when it is opened. With ``path`` None there is no file. The store owns the file and keeps
+    it locked.
 
-    A transaction id is the number of the opening, shifted by 32 bits, plus a counter: as in ZooKeeper, so
-    that only the opening needs a write of its own.
+    A transaction id is the number of times the file was opened, shifted by 32 bits, plus a counter. As in
+    ZooKeeper, only the opening needs an extra write.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -89,7 +92,7 @@ class EmbeddedStore:
 
     @property
     def session(self) -> None:
-        """None: it ends with its process."""
+        """None, because the session ends with its process."""
         return
 
     @property
@@ -104,12 +107,12 @@ class EmbeddedStore:
 
     def connect(
         self,
-        timeout_ms: int = 0,  # noqa: ARG002 - nobody is waited for
+        timeout_ms: int = 0,  # noqa: ARG002 - there is no server to wait for
         cancel: Event | None = None,  # noqa: ARG002
         on_waiting: Callable[[str], None] | None = None,  # noqa: ARG002
     ) -> None:
-        """Opens the file. Raises :class:`StoreError`, saying what to do, when it cannot be used."""
-        import sqlite3  # late: a broker with ZooKeeper never needs it
+        """Opens the file. Raises :class:`StoreError`, which says what to do, if it cannot be used."""
+        import sqlite3  # imported late: a broker with ZooKeeper never needs it
 
         try:
             self._open(sqlite3)
@@ -118,7 +121,7 @@ class EmbeddedStore:
             raise StoreError(self._why_not(str(error))) from error
 
     def close(self) -> None:
-        """Ends the session: ephemeral nodes go."""
+        """Ends the session: ephemeral nodes are deleted."""
         with self._lock:
             database, self._database = self._database, None
             self._session_id = 0
@@ -140,7 +143,7 @@ class EmbeddedStore:
         )
 
     def add_session_listener(self, callback: Callable[[SessionEvent], None]) -> None:
-        """Kept for nothing: this session lasts as long as the process."""
+        """Does nothing: this session lasts as long as the process."""
 
     # -- operations
 
@@ -181,7 +184,7 @@ class EmbeddedStore:
 
     def multi_many(self, batches: Sequence[Sequence[Op]]) -> list[list[OpResult] | StoreError]:
         results: list[list[OpResult] | StoreError] = []
-        with self._transaction():  # one commit for all; each batch is undone by itself
+        with self._transaction():  # one commit for all; each batch is rolled back separately
             for ops in batches:
                 savepoint = len(self._undo)
                 try:
@@ -219,7 +222,7 @@ class EmbeddedStore:
         return watch
 
     def forget_watch(self, key: tuple[str, str], watch: _EmbeddedWatch) -> None:
-        """For the watch itself, when it is cancelled."""
+        """Removes a cancelled watch. Called by the watch."""
         with self._lock:
             watches = self._watches.get(key, [])
             if watch in watches:
@@ -227,7 +230,7 @@ class EmbeddedStore:
             if not watches:
                 self._watches.pop(key, None)
 
-    # -- within: the tree
+    # -- internal: the tree
 
     def _apply(self, ops: Sequence[Op]) -> list[OpResult]:
         results: list[OpResult] = []
@@ -339,11 +342,13 @@ class EmbeddedStore:
         owner = self._session_id if node.ephemeral else 0
         return Stat(node.czxid, node.version, owner, node.ctime_ms, node.mtime_ms, len(node.children))
 
-    # -- within: transactions
+    # -- internal: transactions
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All of the body and its commit to the file, or nothing. Watches fire after it, without the lock."""
+        """Applies the whole body and commits it to the file, or changes nothing. Watches fire afterwards,
+        without the lock.
+        """
         with self._lock:
             self._dirty, self._undo, self._fired = {}, [], {}
             try:
@@ -430,7 +435,7 @@ class EmbeddedStore:
 
 
 class _EmbeddedWatch:
-    """Stands until it is cancelled."""
+    """A watch that stays set until it is cancelled."""
 
     def __init__(self, store: EmbeddedStore, key: tuple[str, str], callback: Callable[[], None]) -> None:
         self._store = store

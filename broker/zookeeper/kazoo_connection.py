@@ -1,7 +1,7 @@
-"""kazoo's connection to ZooKeeper, as one that outlives any answer.
+"""kazoo's connection to ZooKeeper, made robust against unexpected answers.
 
-kazoo takes an answer that it does not expect for the end: its thread dies, and its client never connects again. Here
-such an answer costs the connection, and what waits on it fails as after any other loss.
+An answer that kazoo does not expect ends its thread, and the client never connects again. Here such an answer
+only closes the connection, and waiting requests fail as after any other connection loss.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _NONSENSE = (struct.error, ArithmeticError, LookupError, MemoryError, RuntimeErr
 
 
 class KazooConnection(ConnectionHandler):
-    """Installs itself as the ``client``'s, which must not have been started."""
+    """The connection of a kazoo client. It installs itself in ``client``, which must not have
+    been started.
+    """
 
     def __init__(self, client: KazooClient) -> None:
         super().__init__(client, client._conn_retry.copy(), logger=client.logger)  # noqa: SLF001
@@ -33,8 +35,9 @@ class KazooConnection(ConnectionHandler):
         pending = self.client._pending  # noqa: SLF001
         if pending and pending[0][2] == header.xid and header.err in EXCEPTIONS:
             return super()._read_response(header, buffer, offset)
-        # A server refuses what it does not know at once, before it has answered what was asked earlier, and closes the
-        # connection. The refusal is told: whoever asks the same again would lose the next connection as well.
+        # A server refuses an unknown request at once, before it has answered earlier ones, and closes the
+        # connection. The request fails with this refusal: if it were retried, the next connection would be
+        # lost as well.
         for waiting in [each for each in pending if each[2] == header.xid and header.err in EXCEPTIONS]:
             pending.remove(waiting)
             waiting[1].set_exception(EXCEPTIONS[header.err]())

@@ -1,4 +1,4 @@
-"""What kazoo is given to work with: how it connects and waits, and where its complaints go."""
+"""Adapts kazoo: how it connects and waits, and where its warnings go."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from broker.zookeeper.select_ready import select_ready
 
 
 class Handler(SequentialThreadingHandler):
-    """kazoo gives one dead server the whole session time-out to accept; like ZooKeeper's own client, ours a
-    share. Its connection's thread waits here alone, so here it shows how long nothing was heard of ZooKeeper.
+    """The handler of a kazoo client. kazoo gives one dead server the whole session timeout to accept a
+    connection. This handler allows a share of it, like ZooKeeper's own client. Only the connection's thread
+    waits here, so the handler also measures how long nothing was heard from ZooKeeper.
     """
 
     def __init__(self, connect_timeout_s: float) -> None:
@@ -29,7 +30,7 @@ class Handler(SequentialThreadingHandler):
 
     def select(self, *args: Any, **kwargs: Any) -> Any:
         ready = select_ready(*args, **kwargs)
-        # The first that is watched for reading is the server's socket.
+        # The first socket that is watched for reading is the server's.
         if args[0] and args[0][0] in ready[0]:
             now_s = time.monotonic()
             if self._heard_s is not None:
@@ -43,7 +44,7 @@ class Handler(SequentialThreadingHandler):
 
 
 class LastWarning(logging.Handler):
-    """Keeps the last thing kazoo complained of, for our own messages; kazoo's log goes nowhere else."""
+    """Keeps kazoo's last warning for our own messages. kazoo's log goes nowhere else."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,5 +52,5 @@ class LastWarning(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
-        if not message.startswith("Transition to "):  # says nothing of why
+        if not message.startswith("Transition to "):  # such a message gives no reason
             self.text = message

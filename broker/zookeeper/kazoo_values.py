@@ -1,4 +1,4 @@
-"""kazoo's values and errors as the :mod:`~broker.zookeeper.store`'s, and back."""
+"""Converts kazoo's values and errors to those of :mod:`~broker.zookeeper.store`, and back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
     (zk_errors.ConnectionClosedError, ConnectionLossError),  # kazoo counts it among the expired sessions
     (zk_errors.SessionExpiredError, SessionExpiredError),
     (zk_errors.ConnectionLoss, ConnectionLossError),
-    (zk_errors.SessionMovedError, ConnectionLossError),  # asked on a connection that the session has left
+    (zk_errors.SessionMovedError, ConnectionLossError),  # sent on a connection that the session has left
     (zk_errors.OperationTimeoutError, ConnectionLossError),
     (zk_errors.RequestTimeoutError, ConnectionLossError),
     (zk_errors.ThrottledOpError, ConnectionLossError),

@@ -1,4 +1,4 @@
-"""How near this broker came to losing its ZooKeeper session, as metrics."""
+"""Metrics that show how close this broker came to losing its ZooKeeper session."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from broker.zookeeper.store import Store
 
 
 def register_metrics(metrics: Metrics, store: Store, session_timeout_ms: int) -> None:
-    """Registers what is read at each scrape."""
+    """Registers the gauges, which are read at each scrape."""
     metrics.gauge(
         "landline_zookeeper_longest_silence_ms",
         "Longest time in which this broker heard nothing of ZooKeeper; idle: a third of its session's time-out",

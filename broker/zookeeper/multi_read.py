@@ -1,7 +1,7 @@
-"""ZooKeeper's multiRead of getData, which kazoo does not have: many nodes with one request.
+"""ZooKeeper's multiRead of getData, which kazoo lacks: it reads many nodes with one request.
 
-ZooKeeper 3.6 and later (ZOOKEEPER-3402). kazoo and the server's threads take some 0.2 ms for each request; a controller
-reads the state of every partition.
+ZooKeeper 3.6 and later have it (ZOOKEEPER-3402). Each request costs kazoo and the server's threads some 0.2
+ms, and a controller reads the state of every partition.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GET_DATA = multiheader_struct.pack(GetData.type, False, -1)
 
 @dataclass(frozen=True, slots=True)
 class MultiRead:
-    """The request, as kazoo's connection wants one. ``paths`` are absolute."""
+    """The request, in the form that kazoo's connection sends. ``paths`` are absolute."""
 
     type: ClassVar[int] = 22  # ZooDefs.OpCode.multiRead
 
@@ -38,8 +38,8 @@ class MultiRead:
         return b"".join(_GET_DATA + GetData(path, None).serialize() for path in self.paths) + _END
 
     def deserialize(self, buffer: bytes, offset: int) -> list[tuple[bytes | None, ZnodeStat] | Exception]:
-        """For each path in order its data and stat, or kazoo's exception for its error. Raises ValueError when there
-        are more or fewer, struct.error.
+        """For each path, in order, its data and stat, or kazoo's exception for its error. Raises ValueError
+        if the number of results is wrong, struct.error.
         """
         found = list(_results(buffer, offset))
         if len(found) != len(self.paths):

@@ -1,9 +1,9 @@
-"""Ends a dead process's ZooKeeper session: from outside, as ZooKeeper itself would after the session's time-out.
+"""Ends a dead process's ZooKeeper session from outside, as ZooKeeper itself would after the session timeout.
 
-A session belongs to whoever knows its id and password, on whatever connection. So this takes it over and closes it,
-by which all its ephemeral nodes go in one transaction, and no other node can. The two requests that it takes are
-kazoo's; its client, which takes long to load and keeps its session, is not used. That the session's process is dead is
-for the caller to have proved.
+A session belongs to whoever knows its id and password, on whatever connection. This module takes the session
+over and closes it. So all its ephemeral nodes are deleted in one transaction, and no other nodes. The two
+requests are kazoo's. kazoo's client is not used, because it takes long to load and keeps its session alive.
+The caller must have verified that the session's process is dead.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ _REQUEST_HEADER: Final = struct.Struct(">ii")  # xid, type
 _XID: Final = 1
 _TIMEOUT_MS: Final = 4000
 _MAX_FRAME_BYTES: Final = 1 << 16
-# A server that is frozen, or cut off from the rest, costs this long; each round over all of them has more patience.
+# A server that is frozen or cut off from the others costs this long. Each round over all servers
+# waits longer.
 _FIRST_PATIENCE_S: Final = 0.5
 _PAUSE_S: Final = 0.05
 
 
 class Session(NamedTuple):
-    """A session of the ensemble ``servers`` (as in ``zookeeper.connect``) and the secret that proves it ours."""
+    """A session of the ensemble ``servers`` (as in ``zookeeper.connect``), and the password that proves
+    its ownership.
+    """
 
     servers: str
     session_id: int
@@ -39,7 +42,9 @@ class Session(NamedTuple):
 
 
 class SessionEnd(Enum):
-    """ENDED: it was alive and now is not. GONE: it had ended before, or never was. UNREACHABLE: nobody could say."""
+    """The outcome. ENDED: it was alive and is now closed. GONE: it had ended before or never existed.
+    UNREACHABLE: no server answered.
+    """
 
     ENDED = "ended"
     GONE = "gone"
@@ -47,7 +52,9 @@ class SessionEnd(Enum):
 
 
 def end_session(session: Session, timeout_s: float) -> SessionEnd:
-    """Tries the servers in turn until one answers or the time is over. Looking up a host's name may take longer."""
+    """Tries the servers in turn until one answers or the time is over. Resolving a host name may
+    take longer.
+    """
     try:
         addresses = server_addresses(session.servers)
     except ValueError:
@@ -56,7 +63,7 @@ def end_session(session: Session, timeout_s: float) -> SessionEnd:
         return SessionEnd.UNREACHABLE
     deadline = time.monotonic() + timeout_s
     patience_s = _FIRST_PATIENCE_S
-    # Not all dead brokers' commands ask the same server first.
+    # This way several commands do not all start with the same server.
     shift = os.getpid() % len(addresses)
     asked_before = False
     while True:
@@ -78,12 +85,14 @@ def end_session(session: Session, timeout_s: float) -> SessionEnd:
 
 
 class _AskedError(Exception):
-    """The server was told to close the session and did not answer that."""
+    """The server received the request to close the session but did not answer it."""
 
 
 def _ask(address: tuple[str, int], session: Session, patience_s: float) -> SessionEnd:
-    """One server's word. Raises OSError, ValueError or struct.error for one that is away or talks nonsense."""
-    # A standalone broker, and a deregistration that finds nothing to do, go without.
+    """One server's answer. Raises OSError, ValueError or struct.error for a server that is down or
+    answers nonsense.
+    """
+    # A standalone broker, or a deregistration with nothing to do, need not import kazoo.
     from kazoo.protocol.serialization import Close, Connect, ReplyHeader
 
     with socket.create_connection(address, timeout=patience_s) as connection:

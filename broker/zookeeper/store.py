@@ -1,7 +1,7 @@
 """The store of the cluster's state, as the broker sees it: ZooKeeper's operations in plain types.
 
-``client`` fills the interface in with ZooKeeper, ``embedded`` with a tree in the process. What the nodes
-mean is left to ``znodes`` and ``cluster_store``. Paths are absolute and below the chroot; callbacks run on a
+``client`` implements the interface with ZooKeeper, ``embedded`` with a tree in the process. ``znodes`` and
+``cluster_store`` define what the nodes mean. Paths are absolute and below the chroot. Callbacks run on a
 thread of the implementation and must only enqueue.
 """
 
@@ -19,7 +19,9 @@ ANY_VERSION = -1
 
 
 class StoreError(Exception):
-    """The store refused or could not be asked. ``op_index`` is the failing operation's place in a multi."""
+    """The store refused an operation or could not be reached. ``op_index`` is the failing operation's
+    position in a multi.
+    """
 
     def __init__(self, message: str, op_index: int = 0) -> None:
         super().__init__(message)
@@ -27,19 +29,19 @@ class StoreError(Exception):
 
 
 class NoNodeError(StoreError):
-    """The node, or the parent of the one to be created, does not exist."""
+    """The node, or the parent of the node to create, does not exist."""
 
 
 class NodeExistsError(StoreError):
-    """The node to be created is there already."""
+    """The node to create already exists."""
 
 
 class BadVersionError(StoreError):
-    """The node's data was changed since the version that the caller expects."""
+    """The node's data has changed since the version that the caller expects."""
 
 
 class NotEmptyError(StoreError):
-    """The node to be deleted has children."""
+    """The node to delete has children."""
 
 
 class UnimplementedError(StoreError):
@@ -47,24 +49,24 @@ class UnimplementedError(StoreError):
 
 
 class SessionExpiredError(StoreError):
-    """The session is gone, its ephemeral nodes with it; a new one follows by itself."""
+    """The session has expired, and its ephemeral nodes are gone. A new session follows automatically."""
 
 
 class ConnectionLossError(StoreError):
-    """No answer in time: whether the operation was done is not known."""
+    """No answer in time. It is unknown whether the operation was carried out."""
 
 
 class ConnectTimeoutError(StoreError):
-    """No connection within the time the caller gave."""
+    """No connection within the time the caller allowed."""
 
 
 class Cancelled(StoreError):
-    """The caller no longer wants the connection: the broker is told to stop."""
+    """The caller no longer wants the connection, because the broker is shutting down."""
 
 
 class SessionEvent(Enum):
-    """What happens to the session. After EXPIRED a CONNECTED follows with a new session and all watches set
-    again.
+    """A change of the session. After EXPIRED, a CONNECTED follows with a new session and with all watches
+    set again.
     """
 
     CONNECTED = "connected"
@@ -74,8 +76,8 @@ class SessionEvent(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """A node's metadata. ``czxid`` is the transaction that created it; ``ephemeral_owner`` a session id, or
-    0.
+    """A node's metadata. ``czxid`` is the transaction that created it; ``ephemeral_owner`` is a session id,
+    or 0.
     """
 
     czxid: int
@@ -88,7 +90,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Creates a node; its parent must exist. Yields the path as created."""
+    """Creates a node, whose parent must exist. The result is the created path."""
 
     path: str
     data: bytes = b""
@@ -98,7 +100,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class SetData:
-    """Replaces a node's data. Yields its new :class:`Stat`."""
+    """Replaces a node's data. The result is its new :class:`Stat`."""
 
     path: str
     data: bytes
@@ -107,7 +109,7 @@ class SetData:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletes a node without children. Yields None."""
+    """Deletes a node without children. The result is None."""
 
     path: str
     version: int = ANY_VERSION
@@ -115,7 +117,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Holds only while the node has this version. Yields None."""
+    """Succeeds only if the node has this version. The result is None."""
 
     path: str
     version: int
@@ -126,40 +128,44 @@ OpResult = str | Stat | None
 
 
 class Watch(Protocol):
-    """A standing interest in a node."""
+    """A permanent watch of a node."""
 
     def cancel(self) -> None:
-        """No callback is started after this; one under way may still end."""
+        """No callback starts after this call. A running one may still finish."""
         ...
 
 
 class Store(Protocol):
-    """Thread-safe. Every operation may raise :class:`SessionExpiredError` or :class:`ConnectionLossError`.
+    """The store of the cluster's state. Thread-safe. Every operation may raise :class:`SessionExpiredError`
+    or :class:`ConnectionLossError`.
 
-    Operations of one thread are done in its order. An operation whose connection breaks is tried again, so a
-    conditional write or a create may meet its own first try: callers to whom that matters read the node back.
+    The operations of one thread are carried out in order. If the connection breaks, an operation is tried
+    again. So a conditional write or a create may find the result of its own first attempt; callers that must
+    know read the node back.
     """
 
     @property
     def session_id(self) -> int:
-        """The present session's id, 0 before the first."""
+        """The current session's id, 0 before the first session."""
         ...
 
     @property
     def session(self) -> Session | None:
-        """What it takes to end the present session from outside; None before the first, and where that cannot be."""
+        """What is needed to end the current session from outside. None before the first session, and where
+        that is impossible.
+        """
         ...
 
     @property
     def longest_silence_ms(self) -> int:
-        """The longest time in which nothing was heard of ZooKeeper, since the first connection. An idle session is
-        heard of every third of its time-out; at the whole of it, it ends.
+        """The longest time without a message from ZooKeeper since the first connection. An idle session gets
+        a message every third of its timeout. After the whole timeout, the session ends.
         """
         ...
 
     @property
     def state_name(self) -> str:
-        """CONNECTED, CONNECTING, EXPIRED or CLOSED, as Kafka's SessionState metric has it."""
+        """CONNECTED, CONNECTING, EXPIRED or CLOSED, as in Kafka's SessionState metric."""
         ...
 
     def connect(
@@ -168,25 +174,27 @@ class Store(Protocol):
         cancel: threading.Event,
         on_waiting: Callable[[str], None] | None = None,
     ) -> None:
-        """Blocks until connected and the chroot exists; ``timeout_ms`` <= 0 waits for ever.
+        """Blocks until connected and the chroot exists. With ``timeout_ms`` <= 0 it waits for ever.
 
-        ``on_waiting`` is told about once a second what is being waited for. Raises :class:`Cancelled` within
+        ``on_waiting`` is called about once a second with what it waits for. Raises :class:`Cancelled` within
         100 ms of ``cancel``, :class:`ConnectTimeoutError` when the time is up.
         """
         ...
 
     def close(self) -> None:
-        """Ends the session: its ephemeral nodes go. Does not wait long for a server that is away."""
+        """Ends the session, which deletes its ephemeral nodes. It does not wait long for a server that
+        is down.
+        """
         ...
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> tuple[str, Stat]:
-        """Returns the path as created. Raises :class:`NodeExistsError`, :class:`NoNodeError` (no parent)."""
+        """Returns the created path. Raises :class:`NodeExistsError`, :class:`NoNodeError` (no parent)."""
         ...
 
     def ensure_path(self, path: str) -> None:
-        """Creates the node and its parents, where they are missing, empty."""
+        """Creates the node and its parents, empty, where they are missing."""
         ...
 
     def get(self, path: str) -> tuple[bytes, Stat]:
@@ -204,48 +212,48 @@ class Store(Protocol):
     def exists(self, path: str) -> Stat | None: ...
 
     def children(self, path: str) -> list[str]:
-        """Names in no particular order. Raises :class:`NoNodeError`."""
+        """The children's names, in no particular order. Raises :class:`NoNodeError`."""
         ...
 
     def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        """All or nothing. Raises the failing operation's error, with its ``op_index``."""
+        """Carries out all operations or none. Raises the failing operation's error, with its ``op_index``."""
         ...
 
     def multi_many(self, batches: Sequence[Sequence[Op]]) -> list[list[OpResult] | StoreError]:
-        """Many multis, pipelined and in order; each succeeds or fails by itself, with the error as its
-        result.
+        """Carries out many multis, pipelined and in order. Each succeeds or fails separately, with the error
+        as its result.
 
         Raises only :class:`SessionExpiredError` and :class:`ConnectionLossError`.
         """
         ...
 
     def get_many(self, paths: Sequence[str], *, small: bool = False) -> list[tuple[bytes, Stat] | None]:
-        """Pipelined reads; None where there is no such node. ``small``: no node or path is of more than a few KiB, and
-        some may be read with one request.
+        """Pipelined reads; None for a node that does not exist. ``small`` promises that no node or path is
+        larger than a few KiB, so several may be read with one request.
         """
         ...
 
     def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """Pipelined :meth:`children`; None where there is no such node."""
+        """Pipelined :meth:`children`; None for a node that does not exist."""
         ...
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Calls back after each change of the node's children (or of its existence), and after each
-        reconnection.
+        """Calls ``callback`` after each change of the node's children or its existence, and after
+        each reconnection.
 
-        The watch is set again before the callback: what is read after the callback misses nothing.
+        The watch is set again before the callback, so a read in the callback misses nothing.
         """
         ...
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        """The same for creation, deletion and change of the node's data."""
+        """Like :meth:`watch_children`, for creation, deletion and change of the node's data."""
         ...
 
     def add_session_listener(self, callback: Callable[[SessionEvent], None]) -> None:
-        """Tells every later change of the session, in order."""
+        """Calls ``callback`` for every later change of the session, in order."""
         ...
 
 
 def parent_of(path: str) -> str:
-    """``/a/b`` of ``/a/b/c``; ``/`` for a node at the top."""
+    """``/a/b`` for ``/a/b/c``; ``/`` for a top-level node."""
     return path.rpartition("/")[0] or "/"

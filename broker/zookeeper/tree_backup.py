@@ -1,7 +1,7 @@
-"""A cluster's metadata tree as a file: its lines, what is left out of it, and what may not come back as it was. Pure.
+"""A cluster's metadata tree as a file: its format, what it leaves out, and what a restore changes. Pure.
 
-JSON lines: a header (format, cluster id, time, chroot, how many nodes), one line for each node, a trailer with the
-SHA-256 of all lines before it. Reading and writing ZooKeeper is `tree_copy`'s.
+The file has JSON lines: a header (format, cluster id, time, chroot, number of nodes), one line per node, and
+a trailer with the SHA-256 of all lines before it. `tree_copy` reads and writes ZooKeeper.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from broker.zookeeper.acl import PERMISSIONS, Acl
 from broker.zookeeper.admin_requests import PREFERRED_ELECTION
 
 FORMAT: Final = 1
-# Queues: who wrote into them wanted brokers to look at something, and restored brokers look at everything.
+# Queues of notifications. They are not needed, because restored brokers read everything.
 _QUEUES: Final = (znodes.CONFIG_CHANGES, znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS)
-# The ensemble's own; the claims of brokers that run; what was to happen at that moment.
+# The ensemble's own nodes, the claims of running brokers, and requests of that moment.
 _LEFT_OUT: Final = (
     "/zookeeper",
     znodes.CONTROLLER,
@@ -37,7 +37,7 @@ PRODUCER_IDS_SKIPPED: Final = 1_000_000_000
 
 
 class BackupError(Exception):
-    """The file, or the tree, is not what it has to be: says which, and what to do."""
+    """The file or the tree is invalid. The message says which, and what to do."""
 
 
 OPEN_ACL: Final = (Acl("world", "anyone", PERMISSIONS),)
@@ -55,8 +55,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A cluster's metadata tree at a time. ``made_at`` is a UTC time as ISO 8601 writes it; ``nodes`` are
-    sorted: parents first.
+    """A cluster's metadata tree at one time. ``made_at`` is a UTC time in ISO 8601; ``nodes`` are sorted,
+    parents first.
     """
 
     cluster_id: str
@@ -66,14 +66,14 @@ class Backup:
 
 
 def is_kept(path: str) -> bool:
-    """Whether a persistent node belongs into a backup."""
+    """Whether a persistent node belongs in a backup."""
     if any(path == left or path.startswith(left + "/") for left in _LEFT_OUT):
         return False
     return not any(path.startswith(queue + "/") for queue in _QUEUES)
 
 
 def cluster_id_of(nodes: Sequence[Node]) -> str:
-    """Raises :class:`BackupError` where there is no cluster."""
+    """The cluster id. Raises :class:`BackupError` if there is none."""
     for node in nodes:
         if node.path == znodes.CLUSTER_ID:
             try:
@@ -104,7 +104,9 @@ def encode(backup: Backup) -> bytes:
 
 
 def decode(content: bytes) -> Backup:
-    """Raises :class:`BackupError` for anything that :func:`encode` did not write, or that was changed since."""
+    """Raises :class:`BackupError` for content that :func:`encode` did not write, or that has
+    changed since.
+    """
     lines = content.splitlines(keepends=True)
     header = _object(lines[0]) if lines else None
     if header is None or header.get("what") != "landline metadata":
@@ -133,11 +135,13 @@ def decode(content: bytes) -> Backup:
 
 
 def restored(nodes: Sequence[Node]) -> Iterator[Node]:
-    """The nodes as they may come back, ``/cluster/id`` the last: without it brokers refuse a tree that is half there.
+    """The nodes as they are restored. ``/cluster/id`` is the last: without it brokers refuse an
+    incomplete tree.
 
-    The backup is older than the logs, and the new ensemble counts its transactions from the start. So leader epochs
-    and producer ids go on far beyond any that were given out meanwhile, for logs remember them; and the broker epochs
-    beside each ISR, numbers of the old ensemble's transactions, go: nobody is an eligible leader by them.
+    The backup is older than the logs, and the new ensemble's transaction ids start from zero. Logs remember
+    leader epochs and producer ids, so both continue far above any that were assigned meanwhile. The broker
+    epochs beside each ISR are transaction ids of the old ensemble, and are removed; so no replica is an
+    eligible leader by them.
     """
     last = [node for node in nodes if node.path == znodes.CLUSTER_ID]
     for node in nodes:

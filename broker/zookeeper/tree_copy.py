@@ -1,4 +1,6 @@
-"""The metadata tree read out of ZooKeeper, and written into one that has none. What a backup is: `tree_backup`."""
+"""Reads the metadata tree from ZooKeeper, and writes it into an empty one. `tree_backup` defines what a
+backup is.
+"""
 
 from __future__ import annotations
 
@@ -27,26 +29,30 @@ _PARENT: Final = znodes.CLUSTER_ID.rpartition("/")[0]
 
 
 class TreeStore(Store, Protocol):
-    """A store that knows its nodes' ACLs."""
+    """A store that also reads and writes ACLs."""
 
     def get_acls_many(self, paths: Sequence[str]) -> list[tuple[Acl, ...] | None]:
-        """None where there is no such node. Raises :class:`StoreError` for one that may not be read."""
+        """The ACLs of each node; None for a node that does not exist. Raises :class:`StoreError` for one that
+        cannot be read.
+        """
         ...
 
     def set_acls_many(self, acls: Sequence[tuple[str, Sequence[Acl]]]) -> None:
-        """Raises the first one's :class:`StoreError`."""
+        """Sets the ACLs. Raises the first :class:`StoreError`."""
         ...
 
     def create_with_acls(self, path: str, data: bytes, acls: Sequence[Acl]) -> None:
-        """In one step, so that nobody meets the node with another ACL. Raises :class:`StoreError`."""
+        """Creates the node with its ACL in one step, so that it never has another ACL.
+        Raises :class:`StoreError`.
+        """
         ...
 
 
 def read_tree(store: TreeStore) -> list[Node]:
-    """All persistent nodes that a backup keeps, sorted, ``/`` with its ACL the first.
+    """All persistent nodes that belong in a backup, sorted; ``/`` with its ACL is the first.
 
-    The cluster may go on meanwhile: a node is read whole, two nodes may be of two moments. Raises
-    :class:`BackupError` for an ACL that is shown in part only, :class:`StoreError`.
+    The cluster may keep running: each node is read as a whole, but two nodes may be from different moments.
+    Raises :class:`BackupError` for an ACL that is only partly visible, :class:`StoreError`.
     """
     nodes: list[Node] = []
     level = ["/"]
@@ -78,11 +84,12 @@ def _read(store: TreeStore, paths: Sequence[str], nodes: list[Node]) -> Iterator
 
 
 def write_tree(store: TreeStore, nodes: Sequence[Node]) -> None:
-    """Makes the tree. Raises :class:`BackupError` when there is one already, or when it was left unfinished.
+    """Creates the tree. Raises :class:`BackupError` if there is one already, or if it could not be completed.
 
-    Data first, ACLs then, for they might forbid the rest; and ``/cluster/id`` at the very end, for with it brokers take
-    the tree: a restore that dies before leaves nothing that is open and in use. One ACL has to follow: that of its
-    parent, where it lets nobody without credentials, as this session is, make the node.
+    It writes the data first and then the ACLs, because those might forbid the remaining writes.
+    ``/cluster/id`` comes last, because with it brokers accept the tree. So a restore that dies earlier leaves
+    no unprotected tree in use. Only one ACL may follow later: that of its parent, if the ACL does not let
+    this session, which has no credentials, create the node.
     """
     present = [name for name in sorted(store.children("/")) if name != "zookeeper"]
     if present:
@@ -92,7 +99,7 @@ def write_tree(store: TreeStore, nodes: Sequence[Node]) -> None:
         for batch in _batches(most):
             store.multi(batch)
         for node in nodes:
-            if node.path == znodes.BROKER_SEQUENCE:  # its version is the last id that was given to a broker
+            if node.path == znodes.BROKER_SEQUENCE:  # its version is the last broker id that was assigned
                 for ops in _chunks([SetData(node.path, node.data)] * node.version):
                     store.multi(ops)
         guarded = [node for node in nodes if node.acls != OPEN_ACL and node.path != cluster_id.path]

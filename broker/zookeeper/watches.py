@@ -1,4 +1,4 @@
-"""Watches that set themselves again whenever ZooKeeper's one-shot watch has fired, or was refused."""
+"""Watches that set themselves again after ZooKeeper's one-shot watch has fired or was refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kazoo.protocol.states import EventType, WatchedEvent
 
 _log = structlog.get_logger(__name__)
 REARM_PAUSE_S = 1.0
-# With these the connection has gone, and every watch is set again once there is the next.
+# With these errors the connection is gone, and every watch is set again once there is a new one.
 _GONE_WITH_THE_CONNECTION = (
     zk_errors.ConnectionLoss,
     zk_errors.SessionExpiredError,
@@ -23,7 +23,7 @@ _GONE_WITH_THE_CONNECTION = (
 
 
 class WatchedStore(Protocol):
-    """What a watch needs of the store that it belongs to."""
+    """The part of its store that a watch uses."""
 
     @property
     def kazoo(self) -> KazooClient: ...
@@ -32,11 +32,11 @@ class WatchedStore(Protocol):
         """Runs ``event`` on the events thread."""
 
     def forget_watch(self, watch: ZooKeeperWatch) -> None:
-        """It is cancelled."""
+        """Removes a cancelled watch."""
 
 
 class ZooKeeperWatch:
-    """One watch of a store; ``callback`` runs on the events thread."""
+    """One watch of a store. ``callback`` runs on the events thread."""
 
     def __init__(self, store: WatchedStore, path: str, callback: Callable[[], None]) -> None:
         self._store = store
@@ -56,8 +56,9 @@ class ZooKeeperWatch:
             self._callback()
 
     def _refused(self, error: Exception) -> None:
-        """ZooKeeper did not set it, as a server does that has too much to do. While the connection lives nothing else
-        would, and what it was to tell of would be seen by nobody: it is set later, and counts as fired then.
+        """ZooKeeper did not set the watch, for example because the server is overloaded. While the
+        connection lasts, nothing else would set it, and changes would be missed. So it is set later, and
+        counts as fired then.
         """
         if self._cancelled or isinstance(error, _GONE_WITH_THE_CONNECTION):
             return
@@ -72,7 +73,7 @@ class ZooKeeperWatch:
             self._store.enqueue(self.fire)
 
     def _on_event(self, event: WatchedEvent) -> None:
-        # NONE: kazoo drops its watches with the connection; all are armed again when it is back.
+        # NONE: kazoo drops its watches with the connection; all are set again when it is back.
         if self._cancelled or event.type == EventType.NONE:
             return
         self.arm()
@@ -80,7 +81,7 @@ class ZooKeeperWatch:
 
 
 class DataWatch(ZooKeeperWatch):
-    """ZooKeeper's exists-watch, which sees creation, change and deletion alike."""
+    """A watch of a node's data: ZooKeeper's exists-watch, which reports creation, change and deletion."""
 
     def arm(self) -> None:
         self._store.kazoo.exists_async(self._path, watch=self._on_event).rawlink(self._on_set)
@@ -91,7 +92,7 @@ class DataWatch(ZooKeeperWatch):
 
 
 class ChildrenWatch(ZooKeeperWatch):
-    """A children-watch, with an exists-watch in its place while there is no such node."""
+    """A watch of a node's children. While the node does not exist, an exists-watch replaces it."""
 
     def arm(self) -> None:
         self._store.kazoo.get_children_async(self._path, watch=self._on_event).rawlink(self._on_children)
@@ -108,5 +109,5 @@ class ChildrenWatch(ZooKeeperWatch):
         if result.exception is not None:
             self._refused(result.exception)
         elif result.value is not None and not self._cancelled:
-            self.arm()  # the node came between the two calls
+            self.arm()  # the node was created between the two calls
             self._store.enqueue(self.fire)

@@ -1,8 +1,7 @@
-"""The cluster's znodes: their paths and their JSON, exactly Kafka 3.9's (``ZkData``). Pure: values in,
-values out.
+"""The cluster's znodes: their paths and their JSON, exactly as in Kafka 3.9 (``ZkData``). Pure.
 
-Decoding takes what other brokers write, Apache Kafka's among them, with keys in any order and keys of later
-versions; what cannot be understood raises :class:`BadZnodeError` with the path.
+Decoding accepts what other brokers write, including Apache Kafka, with keys in any order and keys of later
+versions. Content that cannot be understood raises :class:`BadZnodeError` with the path.
 """
 
 from __future__ import annotations
@@ -36,7 +35,9 @@ LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
 NO_FINALIZED_FEATURES = b'{"features":{},"version":2,"status":1}'
-"""What Kafka 3.9 keeps in ``/feature`` on ZooKeeper: versioning of features is enabled, none is finalized."""
+"""What Kafka 3.9 stores in ``/feature`` in ZooKeeper mode: feature versioning is enabled, no feature
+is finalized.
+"""
 CONFIG_KINDS = ("topics", "clients", "users", "brokers", "ips")
 PERSISTENT_PATHS = (
     "/consumers",
@@ -52,21 +53,23 @@ PERSISTENT_PATHS = (
 )
 
 _FIRST_EPOCH, _SPEAKS_BY = "landline_first_epoch", "landline_inter_broker_listener"
-EPOCHS = "landline_epochs"  # Kafka reads over what it does not know
+EPOCHS = "landline_epochs"  # Kafka ignores unknown keys
 DEFAULT_ENTITY = "<default>"
 PRODUCER_ID_BLOCK_SIZE = 1000
 
 
 class BadZnodeError(StoreError):
-    """A znode holds something else than Kafka writes there."""
+    """A znode has content that Kafka would not write there."""
 
 
-# What taking a value of the wrong kind apart raises; OverflowError is JSON's Infinity as a number.
+# The exceptions when a value of the wrong kind is decoded. OverflowError is for JSON's Infinity as a number.
 STRANGE: Final = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 
 
 class LeaderRecoveryState(IntEnum):
-    """KIP-704: RECOVERING from an unclean election until the leader says otherwise."""
+    """The recovery state of a leader (KIP-704). RECOVERING lasts from an unclean election until the leader
+    reports otherwise.
+    """
 
     RECOVERED = 0
     RECOVERING = 1
@@ -74,10 +77,11 @@ class LeaderRecoveryState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A live broker, as the znode ``/brokers/ids/N`` has it; Kafka's BrokerIdZNode. ``timestamp_ms`` is when
-    the broker registered, by its own clock. ``first_epoch`` is Landline's: the broker epoch that the same
-    process had first, where it has registered before. So is ``speaks_by``: the listener by which it speaks to
-    other brokers, where it has several. The broker's session owns the znode.
+    """A live broker, as in the znode ``/brokers/ids/N``; Kafka's BrokerIdZNode. ``timestamp_ms`` is when
+    the broker registered, by its own clock. ``first_epoch`` and ``speaks_by`` are Landline's additions.
+    ``first_epoch`` is the first broker epoch of the same process, if it has registered before.
+    ``speaks_by`` is the listener from which it connects to other brokers, if it has several. The broker's
+    session owns the znode.
     """
 
     broker_id: int
@@ -107,15 +111,17 @@ class LiveBroker:
 
     @property
     def whole_since(self) -> int:
-        """The broker epoch since which this broker's logs have lost nothing, for its process lives since then."""
+        """The broker epoch since which this broker's logs have lost nothing, because the same process has
+        been running.
+        """
         first = self.registration.first_epoch
         return self.epoch if first is None else first
 
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
-    """A topic's replicas, as the znode ``/brokers/topics/T`` has them; Kafka's TopicZNode. The preferred
-    leader of each partition comes first. ``version`` is the znode's.
+    """A topic's replicas, as in the znode ``/brokers/topics/T``; Kafka's TopicZNode. The preferred leader of
+    each partition comes first. ``version`` is the znode's.
     """
 
     partitions: Mapping[int, tuple[int, ...]]
@@ -127,9 +133,10 @@ class TopicAssignment:
 
 @dataclass(frozen=True, slots=True)
 class MemberEpochs:
-    """Landline's addition to a partition's state: which broker epoch each member of the ISR had when it came in, and
-    each eligible replica, one that left an ISR below min.insync.replicas and so still has all that is committed
-    (KIP-966). ``configs`` says of which version the configs were by which replicas are eligible.
+    """Landline's addition to a partition's state (KIP-966): broker epochs. ``in_sync`` has each ISR member's
+    epoch from when it joined. ``eligible`` has those of the eligible replicas, which left an ISR below
+    min.insync.replicas and so still have all committed records. ``configs`` is the version of the configs for
+    which they are eligible.
     """
 
     in_sync: tuple[tuple[int, int], ...]
@@ -139,9 +146,9 @@ class MemberEpochs:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """Who leads a partition and who is in sync, as the znode ``…/partitions/P/state`` has it; Kafka's
-    LeaderAndIsr. ``partition_epoch`` is the znode's version, -1 while it is not written; ``epochs`` is None
-    in what Apache Kafka wrote. The controller writes it.
+    """A partition's leader and ISR, as in the znode ``…/partitions/P/state``; Kafka's LeaderAndIsr.
+    ``partition_epoch`` is the znode's version, -1 before it is written. ``epochs`` is None in states that
+    Apache Kafka wrote. The controller writes it.
     """
 
     leader: int
@@ -155,8 +162,8 @@ class LeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class ControllerClaim:
-    """Who is controller, and the session that says so, as the znode ``/controller`` has it; Kafka's
-    ControllerZNode. There is one at most; the session owns it.
+    """The controller and the session that claims it, as in the znode ``/controller``; Kafka's
+    ControllerZNode. There is at most one; the session owns it.
     """
 
     broker_id: int
@@ -191,7 +198,9 @@ def delete_topic_path(topic: str) -> str:
 
 
 def entity_config_path(entity_path: str) -> str:
-    """``entity_path`` is ``topics/t1``, ``brokers/<default>``, ``users/U/clients/C``, names sanitized."""
+    """The znode of an entity's config. ``entity_path`` is ``topics/t1``, ``brokers/<default>``,
+    ``users/U/clients/C``, with sanitized names.
+    """
     return f"/config/{entity_path}"
 
 
@@ -200,7 +209,7 @@ def entity_path(kind: str, name: str) -> str:
 
 
 def sanitize(name: str) -> str:
-    """Kafka's Sanitizer: URL encoding, but for the literal ``<default>``."""
+    """Kafka's Sanitizer: URL encoding, except for the literal ``<default>``."""
     return name if name == DEFAULT_ENTITY else quote(name, safe="")
 
 
@@ -216,10 +225,10 @@ def dump(value: Mapping[str, Any]) -> bytes:
 
 
 def load(path: str, data: bytes) -> dict[str, Any]:
-    """Raises :class:`BadZnodeError` when the node holds no JSON object."""
+    """Raises :class:`BadZnodeError` if the node does not hold a JSON object."""
     try:
         value = json.loads(data)
-    except (ValueError, RecursionError) as error:  # the latter for brackets within brackets without end
+    except (ValueError, RecursionError) as error:  # RecursionError: brackets nested too deeply
         raise BadZnodeError(f"{path} holds no JSON ({error}): {data[:200]!r}") from error
     if not isinstance(value, dict):
         raise BadZnodeError(f"{path} holds no JSON object: {data[:200]!r}")
@@ -383,7 +392,7 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
-    """Empty for an empty node: Kafka writes such ones for users and clients."""
+    """The config; empty for an empty node, which Kafka writes for users and clients."""
     if not data:
         return {}
     config = load(path, data).get("config", {})
@@ -397,7 +406,7 @@ def encode_config_change(changed_entity_path: str) -> bytes:
 
 
 def decode_config_change(path: str, data: bytes) -> str:
-    """The entity path; version 1 of the notification names kind and entity apart."""
+    """The entity path. Version 1 of the notification has kind and entity in separate fields."""
     value = load(path, data)
     if "entity_path" in value:
         return str(value["entity_path"])
@@ -405,7 +414,7 @@ def decode_config_change(path: str, data: bytes) -> str:
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
-    """Event 1: a log directory of the broker failed. Kafka knows no other."""
+    """Encodes event 1, a failed log directory of the broker. Kafka has no other event."""
     return dump({"version": 1, "broker": broker_id, "event": 1})
 
 
@@ -432,7 +441,7 @@ def decode_uuid(text: str) -> uuid.UUID:
 
 
 def random_uuid() -> uuid.UUID:
-    """A random id whose text does not start with a dash, as command lines take that for an option."""
+    """A random id whose text does not start with a dash, which command lines would take for an option."""
     while True:
         value = uuid.uuid4()
         if not encode_uuid(value).startswith("-"):
@@ -440,7 +449,9 @@ def random_uuid() -> uuid.UUID:
 
 
 def int32(value: Any) -> int:
-    """A number that a request can carry: a larger one would fail where it is sent, far from the node that holds it."""
+    """Checks that a request can carry the number. A larger one would fail only when it is sent, far from
+    its node.
+    """
     number = int(value)
     if not -(1 << 31) <= number < 1 << 31:
         raise ValueError(f"{str(value)[:40]} is no int32")
@@ -456,7 +467,7 @@ def _number_of(path: str, data: bytes, name: str) -> int:
 
 
 def field_of(path: str, value: Mapping[str, Any], name: str) -> Any:
-    """Raises :class:`BadZnodeError` when it is not there."""
+    """The field's value. Raises :class:`BadZnodeError` if it is missing."""
     try:
         return value[name]
     except KeyError:

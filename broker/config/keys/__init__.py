@@ -1,8 +1,8 @@
 """Every config key: Kafka 3.9.1's 328 broker keys and 36 topic keys with their types and defaults, and
 Landline's own.
 
-A module is a group; a row is a :class:`~broker.config.key.Key`. `docs/configuration.md` is made from them.
-Reading and checking a file against them is `broker_config`'s and `topic_config`'s part.
+Each module is a group of keys; each row is a :class:`~broker.config.key.Key`. `docs/configuration.md` is
+generated from them. `broker_config` and `topic_config` read files and check them against the tables.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""KRaft: Kafka's mode without ZooKeeper. Landline runs in ZooKeeper mode only, so what would switch it is
-refused.
+"""KRaft: Kafka's mode without ZooKeeper. Landline runs only in ZooKeeper mode, so keys that would enable
+KRaft are refused.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ KEYS: Final = (
     Key("process.roles", LIST, (), HIGH, valid=list_of("broker", "controller", empty=True), use=REFUSED,
         doc="The roles of a KRaft node."),
     Key("node.id", INT, -1, HIGH, use=REFUSED,
-        doc="A KRaft node's number; set broker.id instead."),
+        doc="A KRaft node's id; set broker.id instead."),
     Key("controller.listener.names", STRING, None, HIGH, use=REFUSED,
         doc="Listeners of KRaft controllers."),
     Key("controller.quorum.voters", LIST, (), HIGH, use=REFUSED,
         doc="The KRaft quorum's members."),
     Key("controller.quorum.bootstrap.servers", LIST, (), HIGH, use=REFUSED,
-        doc="Where the KRaft quorum is found."),
+        doc="Servers from which the KRaft quorum is discovered."),
     Key("metadata.log.dir", STRING, None, HIGH, use=REFUSED,
         doc="Directory of the KRaft metadata log."),
     Key("controller.quorum.append.linger.ms", INT, 25, MEDIUM,
-        doc="KRaft quorum: how long writes are gathered."),
+        doc="KRaft quorum: how long writes are collected."),
     Key("controller.quorum.election.backoff.max.ms", INT, 1000, HIGH,
         doc="KRaft quorum: longest wait between elections."),
     Key("controller.quorum.election.timeout.ms", INT, 1000, HIGH,
@@ -32,7 +32,7 @@ KEYS: Final = (
     Key("controller.quorum.fetch.timeout.ms", INT, 2000, HIGH,
         doc="KRaft quorum: silence before a new election."),
     Key("controller.quorum.request.timeout.ms", INT, 2000, MEDIUM,
-        doc="KRaft quorum: request time-out."),
+        doc="KRaft quorum: request timeout."),
     Key("controller.quorum.retry.backoff.ms", INT, 20, LOW,
         doc="KRaft quorum: wait before a retry."),
     Key("broker.heartbeat.interval.ms", INT, 2000, MEDIUM,
@@ -58,7 +58,7 @@ KEYS: Final = (
     Key("metadata.max.retention.ms", LONG, 604_800_000, HIGH,
         doc="KRaft metadata log: time kept."),
     Key("sasl.mechanism.controller.protocol", STRING, "GSSAPI", HIGH,
-        doc="SASL mechanism towards KRaft controllers."),
+        doc="SASL mechanism for connections to KRaft controllers."),
     Key("eligible.leader.replicas.enable", BOOLEAN, False, HIGH,
         doc="KRaft: eligible leader replicas (KIP-966)."),
     Key("unstable.api.versions.enable", BOOLEAN, False, HIGH,

@@ -1,4 +1,6 @@
-"""Who may do what, and secrets. Authorization is accepted, not enforced, for now."""
+"""Authorization and secrets. For now there is no authorization: keys that promise access control
+are refused.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +12,31 @@ from broker.config.validators import at_least
 # fmt: off
 KEYS: Final = (
     Key("authorizer.class.name", STRING, "", LOW, use=REFUSED,
-        doc="Java class of the authorizer. Refused when set: records would be open to everybody behind a "
-            "setting that says otherwise."),
+        doc="Java class of the authorizer. Refused when set: everyone could access the records in spite of "
+            "the setting."),
     Key("principal.builder.class", CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", MEDIUM,
         mode=PER_BROKER, use=REFUSED,
-        doc="Java class that names a connection's principal. Refused when set: connections have none."),
+        doc="Java class that determines a connection's principal. Refused when set: connections have "
+            "no principal."),
     Key("security.providers", STRING, None, LOW,
         doc="Java security providers."),
     Key("delegation.token.secret.key", PASSWORD, None, MEDIUM, use=REFUSED,
-        doc="Secret that signs delegation tokens. Refused when set: there are none."),
+        doc="Secret that signs delegation tokens. Refused when set: there are no delegation tokens."),
     Key("delegation.token.master.key", PASSWORD, None, MEDIUM, use=REFUSED,
-        doc="Older name of delegation.token.secret.key."),
+        doc="Old name of delegation.token.secret.key."),
     Key("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, LOW, valid=at_least(1),
-        doc="How often expired delegation tokens are looked for."),
+        doc="How often expired delegation tokens are removed."),
     Key("delegation.token.expiry.time.ms", LONG, 86_400_000, MEDIUM, valid=at_least(1),
-        doc="A delegation token's life until renewed."),
+        doc="How long a delegation token is valid before it must be renewed."),
     Key("delegation.token.max.lifetime.ms", LONG, 604_800_000, MEDIUM, valid=at_least(1),
-        doc="A delegation token's longest life."),
+        doc="The maximum lifetime of a delegation token."),
     Key("password.encoder.secret", PASSWORD, None, MEDIUM,
-        doc="Secret that encodes passwords kept in ZooKeeper."),
+        doc="Secret that encodes passwords stored in ZooKeeper."),
     Key("password.encoder.old.secret", PASSWORD, None, MEDIUM,
-        doc="The secret before it was changed."),
+        doc="The previous secret, while it is being changed."),
     Key("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", LOW,
-        doc="Cipher that encodes passwords kept in ZooKeeper."),
+        doc="Cipher that encodes passwords stored in ZooKeeper."),
     Key("password.encoder.iterations", INT, 4096, LOW, valid=at_least(1024),
         doc="Iterations for encoding passwords."),
     Key("password.encoder.key.length", INT, 128, LOW, valid=at_least(8),

@@ -1,4 +1,4 @@
-"""TLS. Landline serves PLAINTEXT listeners only for now, so these change nothing yet."""
+"""TLS. For now Landline serves only PLAINTEXT listeners, so these keys change nothing yet."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ KEYS: Final = (
         doc="Cipher suites offered."),
     Key("ssl.client.auth", STRING, "none", MEDIUM,
         valid=one_of("required", "requested", "none"), mode=PER_BROKER, use=REFUSED,
-        doc="Whether clients must show a certificate. Refused when set: nobody would be asked for one."),
+        doc="Whether clients must present a certificate. Refused when set: clients would not be asked "
+            "for one."),
     Key("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), MEDIUM, mode=PER_BROKER,
         doc="TLS versions offered."),
     Key("ssl.endpoint.identification.algorithm", STRING, "https", LOW, mode=PER_BROKER,
         doc="How a server's host name is verified."),
     Key("ssl.engine.factory.class", CLASS, None, LOW, mode=PER_BROKER,
-        doc="Java class that makes TLS engines."),
+        doc="Java class that creates TLS engines."),
     Key("ssl.key.password", PASSWORD, None, MEDIUM, mode=PER_BROKER,
         doc="Password of the private key."),
     Key("ssl.keymanager.algorithm", STRING, "SunX509", MEDIUM, mode=PER_BROKER,
@@ -39,7 +40,7 @@ KEYS: Final = (
     Key("ssl.keystore.type", STRING, "JKS", MEDIUM, mode=PER_BROKER,
         doc="Key store type."),
     Key("ssl.principal.mapping.rules", STRING, "DEFAULT", LOW,
-        doc="Rules from certificate names to principals."),
+        doc="Rules that map certificate names to principals."),
     Key("ssl.protocol", STRING, "TLSv1.3", MEDIUM, mode=PER_BROKER,
         doc="TLS version of the context."),
     Key("ssl.provider", STRING, None, MEDIUM, mode=PER_BROKER,

@@ -1,4 +1,4 @@
-"""Producer ids and transactions. Transactions themselves are refused for now."""
+"""Producer ids and transactions. For now transactions are refused."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from broker.config.validators import at_least
 # fmt: off
 KEYS: Final = (
     Key("producer.id.expiration.ms", INT, 86_400_000, LOW, valid=at_least(1), mode=CLUSTER_WIDE, use=USED,
-        doc="An idle producer's id is forgotten by a partition after this long."),
+        doc="A partition forgets an idle producer's id after this time."),
     Key("producer.id.expiration.check.interval.ms", INT, 600_000, LOW, valid=at_least(1),
-        doc="How often idle producer ids are looked for."),
+        doc="How often idle producer ids are removed."),
     Key("transaction.max.timeout.ms", INT, 900_000, HIGH, valid=at_least(1),
-        doc="The longest transaction a producer may ask for."),
+        doc="The longest transaction timeout that a producer may request."),
     Key("transaction.partition.verification.enable", BOOLEAN, True, LOW, mode=CLUSTER_WIDE,
         doc="Whether a partition checks that its transaction exists (KIP-890)."),
     Key("transaction.state.log.num.partitions", INT, 50, HIGH, valid=at_least(1),
@@ -26,11 +26,11 @@ KEYS: Final = (
     Key("transaction.state.log.segment.bytes", INT, 104_857_600, HIGH, valid=at_least(1),
         doc="Segment size of __transaction_state."),
     Key("transaction.state.log.load.buffer.size", INT, 5_242_880, HIGH, valid=at_least(1),
-        doc="Read size when transactions are loaded."),
+        doc="Read size for loading transactions."),
     Key("transactional.id.expiration.ms", INT, 604_800_000, HIGH, valid=at_least(1),
-        doc="An unused transactional id is forgotten after this long."),
+        doc="An unused transactional id is forgotten after this time."),
     Key("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10000, LOW, valid=at_least(1),
-        doc="How often transactions past their time-out are aborted."),
+        doc="How often timed-out transactions are aborted."),
     Key("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000, LOW,
         valid=at_least(1),
         doc="How often expired transactional ids are removed."),

@@ -1,5 +1,5 @@
-"""What becomes of a leader's wish to change its ISR: the rules of KafkaController.tryProcessAlterPartition.
-Pure.
+"""Decides on a leader's request to change its ISR: the rules of
+KafkaController.tryProcessAlterPartition. Pure.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from broker.zookeeper.znodes import LeaderAndIsr, LeaderRecoveryState
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One partition of an AlterPartition request. ``isr`` maps each member to the epoch it was known by, or
-    NO_EPOCH.
+    """One partition of an AlterPartition request. ``isr`` maps each member to the broker epoch the leader
+    knows, or to NO_EPOCH.
     """
 
     broker_id: int
@@ -28,7 +28,9 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class IsrDecision:
-    """An error, or the state to be written; NONE without a state: it is so already."""
+    """The decision on a proposal: an error, or the state to write. NONE without a state means that
+    nothing changes.
+    """
 
     error: Errors
     new_state: LeaderAndIsr | None = None
@@ -42,14 +44,15 @@ def judge(
     *,
     knows_ineligible: bool,
 ) -> IsrDecision:
-    """Decides on one partition, from the controller's state of it and the replicas that are online.
+    """Decides on one partition, given the controller's state and the online replicas.
 
-    ``knows_ineligible``: versions before 2 have OPERATION_NOT_ATTEMPTED for a member that is dead or reborn.
+    Without ``knows_ineligible`` (versions before 2) the error for a dead or restarted member
+    is OPERATION_NOT_ATTEMPTED.
     """
     if state is None:
         return IsrDecision(Errors.UNKNOWN_TOPIC_OR_PARTITION)
     if proposal.leader_epoch > state.leader_epoch or proposal.partition_epoch > state.partition_epoch:
-        return IsrDecision(Errors.NOT_CONTROLLER)  # another controller has written: this one is behind
+        return IsrDecision(Errors.NOT_CONTROLLER)  # a later controller has written the state
     if proposal.leader_epoch < state.leader_epoch:
         return IsrDecision(Errors.FENCED_LEADER_EPOCH)
     if proposal.broker_id != state.leader:
@@ -67,7 +70,9 @@ def judge(
 
 
 def _is_sound(proposal: Proposal, state: LeaderAndIsr) -> bool:
-    """The leader is in its own ISR; a recovering one is alone there, and nobody begins to by itself."""
+    """Whether the leader is in its own ISR. A recovering leader must be alone there, and cannot start
+    recovering by itself.
+    """
     if proposal.broker_id not in proposal.isr:
         return False
     if proposal.recovery_state is LeaderRecoveryState.RECOVERED:
@@ -80,7 +85,7 @@ def _is_eligible(member: int, epoch: int, live: Collection[int], broker_epochs: 
 
 
 def proposal_of(broker_id: int, change: IsrChange) -> Proposal | None:
-    """Of a broker's request; None when its recovery state is no such thing."""
+    """The proposal in a broker's request, or None if its recovery state is invalid."""
     try:
         recovery_state = LeaderRecoveryState(change.leader_recovery_state)
     except ValueError:
@@ -90,7 +95,7 @@ def proposal_of(broker_id: int, change: IsrChange) -> Proposal | None:
 
 
 def answer_of(index: int, error: Errors, state: LeaderAndIsr | None) -> AlteredPartition:
-    """What the broker is told of one partition."""
+    """The row of the response for one partition."""
     if error is not Errors.NONE or state is None:
         return AlteredPartition(index, error)
     return AlteredPartition(

@@ -1,8 +1,8 @@
-"""Who leads a partition: Kafka's election algorithms (PartitionLeaderElectionAlgorithms). Pure.
+"""Chooses leaders: Kafka's election algorithms (PartitionLeaderElectionAlgorithms). Pure.
 
-Every function takes the partition's present state and returns the state to be written, or None when nobody
-can be elected or nothing is to change. A new state has the next leader epoch and keeps the partition epoch
-that the write must find. Two invariants: **a follower out of the ISR becomes leader only by an unclean
+Every function takes the partition's current state and returns the state to write, or None if no replica can
+be elected or nothing changes. A new state has the next leader epoch. It keeps the partition epoch, which the
+conditional write expects. Two invariants: **a follower out of the ISR becomes leader only by an unclean
 election that the topic's config allows, and an ISR is never emptied.**
 """
 
@@ -17,7 +17,7 @@ from broker.zookeeper.znodes import LeaderAndIsr, LeaderRecoveryState
 
 
 class Election(Enum):
-    """Why a leader is looked for."""
+    """The reason for an election."""
 
     OFFLINE = "offline"
     PREFERRED = "preferred"
@@ -29,7 +29,9 @@ class Election(Enum):
 def initial_state(
     replicas: Sequence[int], live: Collection[int], controller_epoch: int
 ) -> LeaderAndIsr | None:
-    """A new partition is led by its first live replica; all live ones are in sync, there being no data."""
+    """The state of a new partition: the first live replica leads and all live replicas are in sync, as there
+    is no data yet.
+    """
     isr = tuple(replica for replica in replicas if replica in live)
     if not isr:
         return None
@@ -45,10 +47,12 @@ def elect_offline(
     unclean_allowed: bool,
     eligible: Collection[int] = (),
 ) -> LeaderAndIsr | None:
-    """The first live replica of the ISR in assignment order; if there is none, the first ``eligible`` one that lives
-    (KIP-966); if there is none and it is allowed, the first live one.
+    """Elects the first live ISR member in assignment order. If there is none, elects the first live
+    ``eligible`` replica (KIP-966). If there is none either and ``unclean_allowed``, elects the first
+    live replica.
 
-    The latter two are alone in the ISR; after an unclean election the leader is recovering (KIP-704).
+    In the last two cases the leader is alone in the ISR. After an unclean election it is
+    recovering (KIP-704).
     """
     leader = _first(replicas, live, state.isr)
     if leader is not None:
@@ -69,7 +73,7 @@ def elect_offline(
 def elect_preferred(
     state: LeaderAndIsr, replicas: Sequence[int], live: Collection[int], controller_epoch: int
 ) -> LeaderAndIsr | None:
-    """The first replica of the assignment, if it lives and is in sync and does not lead already."""
+    """Elects the first replica of the assignment if it is alive, in sync and not leading already."""
     preferred = replicas[0]
     if preferred == state.leader or preferred not in live or preferred not in state.isr:
         return None
@@ -83,7 +87,9 @@ def elect_controlled_shutdown(
     shutting_down: Collection[int],
     controller_epoch: int,
 ) -> LeaderAndIsr | None:
-    """The first in-sync replica that stays; those that go leave the ISR, so that they hold nobody up."""
+    """Elects the first in-sync replica that stays. Replicas that are shutting down leave the ISR, so that
+    they delay no write.
+    """
     staying = [replica for replica in live if replica not in shutting_down]
     leader = _first(replicas, staying, state.isr)
     if leader is None:
@@ -95,9 +101,10 @@ def elect_controlled_shutdown(
 def elect_reassign(
     state: LeaderAndIsr, target: Sequence[int], live: Collection[int], controller_epoch: int
 ) -> LeaderAndIsr | None:
-    """The first live in-sync replica of those that a reassignment leaves; the present leader if it is one of them.
+    """Elects a leader for the replicas that remain after a reassignment: the current leader if it is alive
+    and remains, otherwise the first live in-sync replica.
 
-    The leader epoch rises in either case: the leader has to learn who is a replica from now on.
+    The leader epoch rises in either case, because the leader has to learn the new set of replicas.
     """
     stays = state.leader in target and state.leader in live
     leader = state.leader if stays else _first(target, live, state.isr)
@@ -105,9 +112,10 @@ def elect_reassign(
 
 
 def raise_epoch(state: LeaderAndIsr, replicas: Collection[int], controller_epoch: int) -> LeaderAndIsr:
-    """The same leader with the next epoch, so that everybody takes the new set of replicas.
+    """Keeps the leader but raises the epoch, so that all brokers take the new set of replicas.
 
-    Who is no replica any more (its controller died while it dropped it) leaves the ISR, unless nobody else is in it.
+    A broker that is no longer a replica (its controller died while removing it) leaves the ISR, unless the
+    ISR would become empty.
     """
     isr = tuple(replica for replica in state.isr if replica in replicas) or state.isr
     return _next(state, state.leader, isr, controller_epoch)
@@ -116,10 +124,10 @@ def raise_epoch(state: LeaderAndIsr, replicas: Collection[int], controller_epoch
 def remove_from_isr(
     state: LeaderAndIsr, removed: Collection[int], live: Collection[int], controller_epoch: int
 ) -> LeaderAndIsr | None:
-    """Takes offline replicas out of the ISR, and the leadership from a leader among them.
+    """Takes offline replicas out of the ISR. If the leader is among them, the partition has no leader.
 
-    When no live replica would be left, the ISR stays as it is: every member has every committed record, so
-    any of them may lead again. (Kafka keeps only the one it happens to come to last.)
+    If no live replica would remain, the ISR is kept: every member has every committed record, so any of them
+    may lead again. (Kafka keeps only the replica that it happens to process last.)
     """
     isr = tuple(replica for replica in state.isr if replica not in removed)
     if not any(replica in live for replica in isr):
@@ -131,10 +139,10 @@ def remove_from_isr(
 
 
 def imbalanced(led_by: Sequence[tuple[int, int]], percentage: int) -> list[int]:
-    """Positions of the partitions whose preferred leader leads too few of its own.
+    """Positions of the partitions whose preferred leader leads too few of the partitions it should lead.
 
-    ``led_by`` has ``(preferred, leader)`` for each partition; a broker counts when more than ``percentage``
-    per cent of the partitions it should lead are led by others (``leader.imbalance.per.broker.percentage``).
+    ``led_by`` has ``(preferred, leader)`` for each partition. A broker counts if other brokers lead more than
+    ``percentage`` per cent of the partitions it should lead (``leader.imbalance.per.broker.percentage``).
     """
     wanted: dict[int, list[int]] = {}
     astray: dict[int, list[int]] = {}

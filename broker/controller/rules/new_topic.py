@@ -1,5 +1,5 @@
-"""What may be created: names, numbers and assignments of topics and partitions. Pure; refusals are
-KafkaErrors.
+"""Checks what may be created: names, numbers and assignments of topics and partitions. Pure. Refusals
+are KafkaErrors.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from broker.config.topic_name import topic_name_problem
 from broker.protocol.errors import Errors, KafkaError
 
 Assignment = Mapping[int, tuple[int, ...]]
-# As many as Kafka's KRaft controller makes by one request; a slip of the finger must not fill disks and
-# memory.
+# The limit of Kafka's KRaft controller for one request. A typing error must not fill disks and memory.
 MAX_NEW_PARTITIONS = 10_000
 
 
 class TopicNames:
-    """The topics that there are at a moment. Looked up by name, and by what a metric's name makes of it."""
+    """The existing topics of a snapshot. They are looked up by name, and by their form in metric names."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(names)
@@ -26,7 +25,7 @@ class TopicNames:
         return topic in self._names
 
     def alike(self, topic: str) -> list[str]:
-        """Others that differ from it in nothing but '.' and '_'."""
+        """Existing topics that differ from ``topic`` only in '.' and '_'."""
         return sorted(other for other in self._by_plain.get(_plain(topic), ()) if other != topic)
 
     @cached_property
@@ -42,9 +41,9 @@ def _plain(topic: str) -> str:
 
 
 def check_name(topic: str, existing: TopicNames) -> None:
-    """Raises INVALID_TOPIC_EXCEPTION, also for a name that differs from another only in '.' and '_'.
+    """Raises INVALID_TOPIC_EXCEPTION, also for a name that differs from an existing one only in '.' and '_'.
 
-    Metric names hold '_' for '.', so such two would be one there.
+    Metric names have '_' in place of '.', so two such topics would collide.
     """
     problem = topic_name_problem(topic)
     if problem is not None:
@@ -61,7 +60,7 @@ def check_name(topic: str, existing: TopicNames) -> None:
 
 
 def check_request(partitions: Iterable[int]) -> None:
-    """Raises POLICY_VIOLATION for a request whose topics' new partitions are far too many together."""
+    """Raises POLICY_VIOLATION if the topics of a request have far too many new partitions in total."""
     total = sum(max(count, 0) for count in partitions)
     if total > MAX_NEW_PARTITIONS:
         raise KafkaError(
@@ -97,7 +96,7 @@ def check_counts(partitions: int, replication_factor: int, brokers: int) -> None
 
 
 def check_new_assignment(assignment: Assignment, brokers: Collection[int]) -> None:
-    """A whole topic's assignment by hand. Raises INVALID_REPLICA_ASSIGNMENT."""
+    """Checks a manual assignment of a whole topic. Raises INVALID_REPLICA_ASSIGNMENT."""
     if sorted(assignment) != list(range(len(assignment))):
         _refuse(f"partitions {sorted(assignment)} are not numbered from 0 without gaps")
     sizes = {len(replicas) for replicas in assignment.values()}

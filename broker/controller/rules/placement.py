@@ -1,10 +1,10 @@
-"""Which brokers hold a new partition's replicas: Kafka's AdminUtils.assignReplicasToBrokers. Pure but for
-``rng``.
+"""Chooses the brokers for a new partition's replicas: Kafka's AdminUtils.assignReplicasToBrokers. Pure except
+for ``rng``.
 
-The first replicas go round the brokers from a random start, so that leaders are spread evenly; each further
-replica of a partition is shifted by one more round, so that a broker's partitions have their followers all
-over. With racks, brokers are taken from the racks in turn, and no rack gets a second replica before every
-rack has one.
+First replicas are assigned to the brokers round-robin from a random start, which spreads the leaders evenly.
+Each further replica is shifted by a distance that grows with every round. So the followers of one broker's
+partitions are spread over all brokers. With racks, brokers are taken from the racks in turn, and no rack gets
+a second replica before every rack has one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def assign_replicas(
     start_shift: int = -1,
     rng: Random = _RANDOM,
 ) -> dict[int, tuple[int, ...]]:
-    """Replicas of ``partitions`` new partitions, numbered from ``first_partition``.
+    """The replicas of ``partitions`` new partitions, numbered from ``first_partition``.
 
-    ``brokers`` maps live ids to racks; racks count only when every broker has one. ``start_index`` and
-    ``start_shift`` are drawn when negative; when partitions are added, Kafka gives the position of partition
-    0's first replica for both, so that the round goes on where it was. Raises ValueError when there are
-    fewer brokers than replicas.
+    ``brokers`` maps live ids to racks; racks count only if every broker has one. Negative values of
+    ``start_index`` and ``start_shift`` are replaced by random ones. When partitions are added, Kafka passes
+    the position of partition 0's first replica for both, which continues the round. Raises ValueError if
+    there are fewer brokers than replicas.
     """
     if not 0 < replication_factor <= len(brokers):
         raise ValueError(f"{replication_factor} replicas cannot be put on {len(brokers)} brokers")
@@ -53,8 +53,8 @@ def assign_replicas(
 
 
 def alternate_racks(racks: Mapping[int, str]) -> list[int]:
-    """Brokers such that neighbours are in different racks as far as it goes: one of each rack, then the
-    next.
+    """The brokers, ordered so that neighbours are in different racks if possible: one of each rack, then the
+    next of each.
     """
     queues = {rack: sorted(b for b in racks if racks[b] == rack) for rack in sorted(set(racks.values()))}
     order: list[int] = []
@@ -94,5 +94,7 @@ def _spread_over_racks(
 
 
 def _replica_index(first: int, shift: int, number: int, brokers: int) -> int:
-    """Never ``first`` itself: a step of 1 to brokers-1 from it."""
+    """The index of a further replica. It is never ``first`` itself: the distance from it is 1
+    to brokers-1.
+    """
     return (first + 1 + (shift + number) % (brokers - 1)) % brokers

@@ -1,8 +1,9 @@
-"""A partition's replicas while they may be moving (KIP-455), and which moves are allowed. Pure.
+"""A partition's replicas during a reassignment (KIP-455), and which moves are allowed. Pure.
 
-``replicas`` is everything that exists, the target first; ``adding`` and ``removing`` are what the move brings and
-takes away. So the target is ``replicas`` without ``removing``, and where it all began is ``replicas`` without
-``adding``: any controller can tell both from the topic's znode alone. Kafka's ReplicaAssignment.
+``replicas`` has all existing replicas, the target first. ``adding`` and ``removing`` are those that
+the move adds and removes. So the target is ``replicas`` without ``removing``, and the original
+replicas are ``replicas`` without ``adding``. Any controller can derive both from the topic's znode
+alone. Kafka's ReplicaAssignment.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ from broker.zookeeper.znodes import LeaderAndIsr
 
 Ids = tuple[int, ...]
 _TOLD: Final = 20
-# As many as a replication factor, two bytes in the protocol, can say.
+# The maximum replication factor, which has two bytes in the protocol.
 _MOST_REPLICAS: Final = (1 << 15) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
-    """Invariant: ``adding`` and ``removing`` are part of ``replicas``.
+    """A partition's replicas, also during a reassignment; Kafka's ReplicaAssignment. Invariant: ``adding``
+    and ``removing`` are part of ``replicas``.
 
-    What is in both was added by a move that another has overridden: it is :attr:`unneeded` and goes at once, but not
-    before the znode says so, lest a controller that dies in between leave it behind.
+    A replica in both was added by a move that was overridden. It is :attr:`unneeded` and is removed at once,
+    but only after the znode says so: a controller that dies in between must not leave it behind.
     """
 
     replicas: Ids
@@ -43,22 +45,22 @@ class ReplicaAssignment:
 
     @property
     def target(self) -> Ids:
-        """The replicas after it, the preferred leader first."""
+        """The replicas after the move, the preferred leader first."""
         return _without(self.replicas, self.removing)
 
     @property
     def unneeded(self) -> Ids:
-        """Neither of the origin nor of the target."""
+        """Replicas that belong neither to the origin nor to the target."""
         removing = set(self.removing)
         return tuple(replica for replica in self.adding if replica in removing)
 
     def reassign_to(self, target: Sequence[int]) -> ReplicaAssignment:
-        """The move to ``target``, in place of the one under way if there is one: it begins at the same origin."""
+        """A move to ``target``. It replaces a move in progress and keeps that move's origin."""
         replicas = tuple(dict.fromkeys((*target, *self.origin, *self.replicas)))
         return ReplicaAssignment(replicas, _without(replicas, self.origin), _without(replicas, target))
 
     def cancelled(self) -> ReplicaAssignment:
-        """The way back to the origin."""
+        """A move back to the origin."""
         return self.reassign_to(self.origin)
 
     def without_unneeded(self) -> ReplicaAssignment:
@@ -68,12 +70,14 @@ class ReplicaAssignment:
         )
 
     def is_complete(self, state: LeaderAndIsr | None) -> bool:
-        """Whether the removed replicas may go: nothing moves, or every target replica is in sync."""
+        """Whether the removed replicas may be deleted: there is no move, or every target replica is
+        in sync.
+        """
         return not self.is_being_reassigned or (state is not None and set(self.target) <= set(state.isr))
 
 
 def check_target(target: Sequence[int]) -> None:
-    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT for what cannot be a partition's replicas."""
+    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT if this cannot be a partition's replica list."""
     if not target:
         raise _invalid("the list of replicas is empty: name at least one broker, or null to cancel")
     if len(target) > _MOST_REPLICAS:
@@ -85,18 +89,18 @@ def check_target(target: Sequence[int]) -> None:
 
 
 def check_alive(target: Sequence[int], before: ReplicaAssignment, live: Collection[int]) -> None:
-    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT where a dead broker would be added: what passes is no longer than
-    the cluster has brokers.
+    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT if a dead broker would be added. So an accepted target is
+    no longer than the number of brokers.
     """
     known = {*before.origin, *live}
-    # One by one, so that other threads have their turns: a stranger may name a hundred thousand.
+    # A Python loop, so that other threads get to run: a client may name a hundred thousand brokers.
     dead = [broker_id for broker_id in target if broker_id not in known]
     if dead:
         raise _invalid(f"brokers {few(dead)} are not alive (or stop just now): live are {few(sorted(live))}")
 
 
 def check_move(move: ReplicaAssignment, state: LeaderAndIsr | None, online: Collection[int]) -> None:
-    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT where the unneeded replicas may not be dropped."""
+    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT if the unneeded replicas may not be dropped."""
     if not may_drop_unneeded(move, state, online):
         raise _invalid(
             f"this would drop {list(move.unneeded)}, which alone are alive and in sync: wait until another replica is "
@@ -105,9 +109,10 @@ def check_move(move: ReplicaAssignment, state: LeaderAndIsr | None, online: Coll
 
 
 def may_drop_unneeded(move: ReplicaAssignment, state: LeaderAndIsr | None, online: Collection[int]) -> bool:
-    """Whether somebody who stays has everything that is committed, and could lead as well as those dropped could.
+    """Whether a remaining replica has all committed records, and could lead as well as the dropped
+    ones could.
 
-    ``online`` has the partition's replicas that are alive. (Kafka does not ask.)
+    ``online`` has the partition's live replicas. (Kafka has no such check.)
     """
     unneeded = set(move.unneeded)
     if state is None or not unneeded:
@@ -119,7 +124,7 @@ def may_drop_unneeded(move: ReplicaAssignment, state: LeaderAndIsr | None, onlin
 
 
 def few(ids: Sequence[int]) -> str:
-    """Ids for a person to read; a stranger may name a hundred thousand."""
+    """The ids as text, shortened: a client may name a hundred thousand."""
     told = ", ".join(map(str, ids[:_TOLD]))
     return f"[{told}]" if len(ids) <= _TOLD else f"[{told}, ... {len(ids)} in all]"
 

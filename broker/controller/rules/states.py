@@ -1,4 +1,4 @@
-"""The states of partitions and replicas at the controller, and which may follow which. Pure.
+"""The states of partitions and replicas in the controller, and the transitions between them. Pure.
 
 Partitions (Kafka's PartitionStateMachine)::
 
@@ -8,8 +8,7 @@ Replicas (Kafka's ReplicaStateMachine)::
 
     NON_EXISTENT -> NEW -> ONLINE <-> OFFLINE -> DELETION_STARTED -> DELETION_SUCCESSFUL -> NON_EXISTENT
                                          ^             |
-                                         +-- DELETION_INELIGIBLE (a broker is down; tried again when it is
-                                         back)
+                                         +-- DELETION_INELIGIBLE (a broker is down; retried when it is back)
 """
 
 from __future__ import annotations
@@ -33,7 +32,9 @@ class Replica(NamedTuple):
 
 
 class PartitionState(Enum):
-    """NEW has an assignment but no leader yet; ONLINE has a leader; OFFLINE had one that died."""
+    """The state of a partition. NEW has an assignment but no leader yet, ONLINE has a leader, OFFLINE lost
+    its leader.
+    """
 
     NON_EXISTENT = "non-existent"
     NEW = "new"
@@ -42,7 +43,7 @@ class PartitionState(Enum):
 
 
 class ReplicaState(Enum):
-    """DELETION_INELIGIBLE waits for its broker."""
+    """The state of a replica. DELETION_INELIGIBLE waits for its broker."""
 
     NON_EXISTENT = "non-existent"
     NEW = "new"
@@ -74,9 +75,7 @@ REPLICA_PREDECESSORS: Mapping[ReplicaState, frozenset[ReplicaState]] = {
 
 
 class StateChangeFailed(Exception):
-    """A state was to follow one that it may not follow: a defect of the controller. Kafka's
-    StateChangeFailedException.
-    """
+    """A transition that is not allowed: a bug in the controller. Kafka's StateChangeFailedException."""
 
 
 def check_partition(partition: TopicPartition, before: PartitionState, after: PartitionState) -> None:

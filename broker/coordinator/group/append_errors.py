@@ -1,4 +1,4 @@
-"""What a failed append to __consumer_offsets means to the client that waits for it (Kafka 3.9's mapping)."""
+"""Maps the error of a failed append to __consumer_offsets to the client's error, as Kafka 3.9 does."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _COMMIT: Final[Mapping[Errors, Errors]] = {
 
 
 def store_error(error: Errors) -> Errors:
-    """For a group's metadata: JoinGroup and SyncGroup."""
+    """The error for a group's metadata: JoinGroup and SyncGroup."""
     return _GROUP.get(error, error)
 
 
 def commit_error(error: Errors) -> Errors:
-    """For OffsetCommit."""
+    """The error for OffsetCommit."""
     return _COMMIT.get(error, error)

@@ -1,4 +1,4 @@
-"""A group with its lock, its timer and its outbox: where decisions become effects."""
+"""A group with its lock, timer and outbox. It carries out what the pure modules decide."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _MAX_NAME = 256
 
 
 class GroupCell:
-    """Owner of one :class:`Group`.
+    """The cell of one :class:`Group`, which it owns.
 
-    Invariants: the group is touched only under the lock; replies and appends run without it, one at a time,
-    in the order in which they were decided (so what the log holds last is what the group decided last). One
-    timer entry serves all deadlines of the group; heartbeats only move a deadline back, which needs no new
-    entry. After each decision the memory knows the group's weight.
+    Invariants: the group is touched only under the lock. Replies and appends run without the lock, one at a
+    time, in the order of the decisions. So the last record in the log is the group's last decision. One timer
+    entry serves all deadlines of the group; a heartbeat only moves a deadline back, which needs no new entry.
+    After each decision the group's weight is reported to the memory.
     """
 
     __slots__ = (
@@ -69,9 +69,9 @@ class GroupCell:
         self._limits = limits
         self._memory = memory
         self._lines = lines
-        self._counted = 0  # of the group's weight, what the memory was told
+        self._counted = 0  # the part of the group's weight that was reported to the memory
         self._lock = threading.Lock()  # lock order 36
-        self._outbox: list[Reply | Append] = []  # an empty deque takes ten times as much, and groups are many
+        self._outbox: list[Reply | Append] = []  # an empty deque takes ten times as much memory
         self._draining = False
         self._entry: TimerEntry | None = None
         self._armed_ms = NEVER_MS
@@ -81,7 +81,7 @@ class GroupCell:
         return self.group.state is GroupState.DEAD
 
     def run(self, decide: Callable[[Group, Moment], Effects]) -> None:
-        """Decides under the lock, then performs what was decided."""
+        """Decides under the lock, then carries out the decision."""
         with self._lock:
             before = self.group.state
             now = self._now()
@@ -101,14 +101,18 @@ class GroupCell:
         self._drain()
 
     def count(self) -> None:
-        """Tells the memory what the group weighs now: under the lock, or before anybody else knows the cell."""
+        """Reports the group's weight to the memory. Called under the lock, or before another thread knows
+        the cell.
+        """
         weight = self.group.weight
         if weight != self._counted:
             self._memory.change(weight - self._counted)
             self._counted = weight
 
     def _tell(self, before: GroupState, after: GroupState, generation_id: int, members: int) -> None:
-        """A line for each is told to who has few groups. Clients can make many a second."""
+        """Logs a state change. The number of lines is limited, because clients can cause many changes
+        a second.
+        """
         left_out = self._lines.left_out()
         if left_out is None:
             return
@@ -124,7 +128,7 @@ class GroupCell:
         )
 
     def ask(self, question: Callable[[Group, Moment], T]) -> T:
-        """An answer that has no effects: heartbeats, descriptions, offsets."""
+        """Answers a question that has no effects: heartbeats, descriptions, offsets."""
         with self._lock:
             now = self._now()
             answer = question(self.group, now)
@@ -152,7 +156,9 @@ class GroupCell:
         self.run(_only_deadlines)
 
     def _drain(self) -> None:
-        """Performs the outbox, unless another thread is at it: then that one does it all."""
+        """Carries out the effects in the outbox, unless another thread is doing so: then that thread does all
+        of them.
+        """
         with self._lock:
             if self._draining or not self._outbox:
                 return
@@ -169,7 +175,7 @@ class GroupCell:
     def _try(self, effect: Reply | Append) -> None:
         try:
             self._perform(effect)
-        except Exception:  # one peer's answer that fails must not stop the answers to the others
+        except Exception:  # a failure to answer one client must not stop the other answers
             _log.exception("group_effect_failed", group=self.group.group_id, effect=type(effect).__name__)
 
     def _perform(self, effect: Reply | Append) -> None:

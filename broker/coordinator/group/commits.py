@@ -1,4 +1,4 @@
-"""OffsetCommit, and offsets and groups that go: expiry, deleted topics, DeleteGroups. Pure."""
+"""OffsetCommit, and the removal of offsets and groups: expiry, deleted topics, DeleteGroups. Pure."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ CommitErrors = dict[TopicPartition, Errors]
 
 
 class CommitRequest(NamedTuple):
-    """An OffsetCommit for one group. Without a member and with ``generation_id`` -1 it is from somebody
-    outside the group's management.
+    """An OffsetCommit for one group. Without a member and with ``generation_id`` -1 it comes from a client
+    that does not use group membership.
     """
 
     member: MemberIdentity
@@ -39,9 +39,9 @@ class CommitRequest(NamedTuple):
 def commit(
     group: Group, request: CommitRequest, now: Moment, metadata_max_chars: int, admits: Admits = admits_all
 ) -> Effects:
-    """Stores the offsets; the answer comes when the log has acknowledged them. Metadata that is too long is
-    refused for its partition alone, and so is what there is no memory for: never an offset that takes the place of one
-    that weighs as much.
+    """Stores the offsets. The answer comes when the log has acknowledged them. If the metadata is too long,
+    or there is no memory for an offset, only that partition is refused. An offset that replaces one of the
+    same weight is never refused.
     """
     member = request.member
     error = check_commit(group, member.member_id, member.group_instance_id, request.generation_id, now)
@@ -81,7 +81,7 @@ def _fits(metadata: str, max_chars: int) -> bool:
 
 
 def expire(group: Group, now: Moment, retention_ms: int, forget: Callable[[], None]) -> Effects:
-    """Drops offsets past their time (KIP-211) and the group itself when nothing is left of it.
+    """Removes expired offsets (KIP-211), and the group itself if it has become empty.
 
     ``forget`` is called when a dead group's tombstones are written.
     """
@@ -89,7 +89,7 @@ def expire(group: Group, now: Moment, retention_ms: int, forget: Callable[[], No
 
 
 def _expired(group: Group, now: Moment, retention_ms: int) -> list[TopicPartition]:
-    if group.protocol_type is None:  # offsets without members ever: each has its own time
+    if group.protocol_type is None:  # the group never had members: each offset has its own time
         return group.offsets.expired(now.wall_ms, retention_ms)
     if group.state is GroupState.EMPTY:
         return group.offsets.expired(now.wall_ms, retention_ms, unused_since_ms=group.state_timestamp_ms)
@@ -105,14 +105,14 @@ def _expired(group: Group, now: Moment, retention_ms: int) -> list[TopicPartitio
 
 
 def remove_topic(group: Group, now: Moment, topic: str, forget: Callable[[], None]) -> Effects:
-    """The topic is deleted: its offsets would point into another topic of the same name."""
+    """Removes the offsets of a deleted topic. They would be wrong for a new topic of the same name."""
     return _drop(group, group.offsets.partitions(topic), now, forget)
 
 
 def delete_group(
     group: Group, now: Moment, respond: Callable[[Errors], None], forget: Callable[[], None]
 ) -> Effects:
-    """DeleteGroups for one group; it must have no members."""
+    """Handles DeleteGroups for one group, which must have no members."""
     if group.state is GroupState.DEAD:
         return [Reply(respond, Errors.GROUP_ID_NOT_FOUND)]
     if group.state is not GroupState.EMPTY:
@@ -143,7 +143,7 @@ def _drop(
 
 
 def _die(group: Group, now: Moment) -> list[tuple[bytes, None]]:
-    """A group that never had a generation has no record to take back."""
+    """Ends the group. Returns a tombstone, unless the group never had a generation and so has no record."""
     group.transition_to(GroupState.DEAD, now)
     group.pending_members.clear()
     group.wake_at_ms = NEVER_MS

@@ -1,4 +1,4 @@
-"""What DescribeGroups, ListGroups and OffsetFetch show of a group: copies, made under its lock. Pure."""
+"""A group's data for DescribeGroups, ListGroups and OffsetFetch: copies, made under its lock. Pure."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as DescribeGroups shows it; Kafka's GroupSummary. ``state`` is Kafka's name of it, empty with
-    an error.
+    """A group as DescribeGroups shows it; Kafka's GroupSummary. ``state`` is Kafka's name of the state, and
+    empty with an error.
     """
 
     error: Errors
@@ -45,7 +45,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupOverview:
-    """One line of ListGroups."""
+    """A group as ListGroups shows it."""
 
     group_id: str
     protocol_type: str
@@ -54,7 +54,7 @@ class GroupOverview:
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffset:
-    """One partition of OffsetFetch; offset -1 when the group has none."""
+    """A partition as OffsetFetch shows it. The offset is -1 if the group has none."""
 
     offset: int = INVALID_OFFSET
     leader_epoch: int = NO_EPOCH
@@ -97,8 +97,8 @@ def fetch_offsets(
     partitions: Iterable[TopicPartition] | None,
     require_stable: bool,
 ) -> dict[TopicPartition, FetchedOffset]:
-    """Committed offsets of the partitions (None: all that there are). With ``require_stable`` a partition
-    that an open transaction may change says UNSTABLE_OFFSET_COMMIT (KIP-447).
+    """The committed offsets of the partitions (None: all of the group). With ``require_stable``, a partition
+    that an open transaction may change gets UNSTABLE_OFFSET_COMMIT (KIP-447).
     """
     if group.state is GroupState.DEAD:
         return dict.fromkeys(partitions or (), NO_OFFSET)

@@ -1,8 +1,8 @@
-"""A classic consumer group as data: its state and transitions, members, generation and the vote for a
-protocol.
+"""A classic consumer group as data: its state and transitions, its members, generation and protocol vote.
 
-Pure: it takes the time as a value and does no IO. What happens on a request or a deadline is decided by
-:mod:`.joining`, :mod:`.membership` and :mod:`.rebalance`; locks, timers and the log are the coordinator's.
+Pure: time is passed in as a value, and there is no IO. :mod:`.joining`, :mod:`.membership` and
+:mod:`.rebalance` decide what happens on a request or a deadline. The coordinator handles locks, timers and
+the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 class GroupState(Enum):
-    """Kafka's names, as DescribeGroups and ListGroups show them."""
+    """The state of a group, with Kafka's names as DescribeGroups and ListGroups show them."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -47,16 +47,17 @@ TRANSITIONS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 
 
 class InvalidGroupTransition(Exception):
-    """A defect of ours: the group was asked to go where the table does not lead."""
+    """A state transition that the table does not allow: a bug in the coordinator."""
 
 
 class Group:
-    """One group. Kafka's GroupMetadata has the same job; the coordinator's lock for the group owns it.
+    """A classic consumer group; Kafka's GroupMetadata. The coordinator's lock for the group owns it.
 
-    Invariants: the leader is a member; ``static_members`` names members only; every protocol that is selected
-    is supported by all members; the generation never goes back; in PreparingRebalance there is a join
-    deadline. ``wake_at_ms`` (monotonic) is never later than the earliest deadline in the group. ``weight`` is what all
-    that it holds weighs (:mod:`.weights`), so members change by methods of the group alone.
+    Invariants: the leader is a member. ``static_members`` names members only. All members support the
+    selected protocol. The generation never decreases. In PreparingRebalance there is a join deadline.
+    ``wake_at_ms`` (monotonic) is never later than the earliest deadline in the group. ``weight`` is the
+    memory of everything the group holds (:mod:`.weights`), so members are changed only by methods of
+    the group.
     """
 
     __slots__ = (
@@ -95,7 +96,7 @@ class Group:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.pending_members: dict[str, int] = {}
-        self.pending_sync: dict[str, None] = {}  # a set that is empty takes three times as much
+        self.pending_sync: dict[str, None] = {}  # an empty set takes three times as much memory
         self.new_member_added = False
         self.join_deadline_ms: int | None = None
         self.initial_delay_left_ms: int | None = None
@@ -106,13 +107,13 @@ class Group:
         self._support: Counter[str] = Counter()
         self._own_weight = group_weight(group_id)
         self._members_weight = 0
-        # The most bytes that its members were assigned together since it was last without any. They stay the group's
-        # while it rebalances, and whoever gets which share: another may have none of them until then.
+        # The most bytes of assignments since the group last had no members. This memory stays counted during
+        # a rebalance, and however the assignments are then divided among the members.
         self._most_assigned = 0
 
     @classmethod
     def from_record(cls, group_id: str, record: GroupRecord, now: Moment) -> Group:
-        """A group as it was stored, each session starting anew."""
+        """A group as it was stored, with new sessions for all members."""
         group = cls(group_id, now)
         group.state = GroupState.STABLE if record.members else GroupState.EMPTY
         group.generation_id = record.generation_id
@@ -128,7 +129,7 @@ class Group:
         return group
 
     def to_record(self, assignments: Mapping[str, bytes]) -> GroupRecord:
-        """What is stored, with these assignments (members that are not named get an empty one)."""
+        """The record to store, with these assignments. Members without one get an empty assignment."""
         protocol = self.protocol_name if self.members else None
         return GroupRecord(
             protocol_type=self.protocol_type or "",
@@ -151,7 +152,7 @@ class Group:
 
     @property
     def weight(self) -> int:
-        """In bytes of memory; of a dead group nothing, for it is about to be forgotten."""
+        """The group's memory in bytes. A dead group counts as 0, because it is about to be removed."""
         if self.state is GroupState.DEAD:
             return 0
         assignments = assignments_weight(len(self.members), self._most_assigned)
@@ -183,10 +184,10 @@ class Group:
     def assignments(self) -> dict[str, bytes]:
         return {member_id: member.assignment for member_id, member in self.members.items()}
 
-    # Members
+    # -- members
 
     def add(self, member: Member, respond: JoinCallback | None) -> None:
-        """The first member gives the group its protocol type and leads it."""
+        """Adds a member. The first member sets the group's protocol type and becomes its leader."""
         if member.member_id in self.members:
             raise ValueError(f"{member.member_id} is already a member of {self.group_id}")
         self.members[member.member_id] = member
@@ -201,7 +202,9 @@ class Group:
             self.await_join(member, respond)
 
     def remove(self, member_id: str) -> None:
-        """Forgets the member (or pending member); the eldest left leads if it was the leader."""
+        """Removes the member (or pending member). If it led, the oldest remaining member becomes
+        the leader.
+        """
         self.forget_pending(member_id)
         self.pending_sync.pop(member_id, None)
         member = self.members.pop(member_id, None)
@@ -218,7 +221,7 @@ class Group:
             self.leader_id = next(iter(self.members), None)
 
     def rename(self, old_id: str, new_id: str) -> Member:
-        """A static member came back under a new id: the same member takes it."""
+        """Gives a static member that came back its new member id."""
         member = self.members.pop(old_id)
         member.member_id = new_id
         self.members[new_id] = member
@@ -239,13 +242,13 @@ class Group:
         self._weigh(member)
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
-        """Gives each member its part; those that are not named get an empty one."""
+        """Sets each member's assignment. Members without one get an empty assignment."""
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self._most_assigned = max(self._most_assigned, self._assigned_by(assignments))
 
     def growth_by(self, assignments: Mapping[str, bytes]) -> int:
-        """How much more the members would weigh with these."""
+        """How many more bytes the group would count with these assignments."""
         size = len(self.members)
         held = assignments_weight(size, self._most_assigned)
         return assignments_weight(size, self._assigned_by(assignments)) - held
@@ -263,13 +266,15 @@ class Group:
         member.awaiting_join = respond
 
     def take_join(self, member: Member) -> JoinCallback | None:
-        """The waiting JoinGroup of the member, which does not wait any more."""
+        """Returns the member's waiting JoinGroup callback and clears it."""
         respond, member.awaiting_join = member.awaiting_join, None
         self._awaiting_join -= respond is not None
         return respond
 
     def identity_error(self, member_id: str, group_instance_id: str | None) -> Errors | None:
-        """Why this is not (any longer) a member: unknown, or fenced by a newer holder of its instance id."""
+        """The error if this is not a member (any more): unknown, or fenced by a newer holder of its
+        instance id.
+        """
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -279,7 +284,9 @@ class Group:
         return None if member_id in self.members else Errors.UNKNOWN_MEMBER_ID
 
     def elect_joined_leader(self) -> bool:
-        """Keeps the leader if it rejoined, else the eldest member that did; False when nobody has."""
+        """Keeps the leader if it rejoined; otherwise the oldest member that rejoined leads. Returns False if
+        no member did.
+        """
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -287,10 +294,10 @@ class Group:
         self.leader_id = joined or self.leader_id
         return joined is not None
 
-    # Protocols and generations
+    # -- protocols and generations
 
     def supports(self, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
-        """Whether a member with these protocols can be in the group and all still share a protocol."""
+        """Whether the group would still have a common protocol with a member that supports these."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         return self.protocol_type == protocol_type and any(
@@ -298,8 +305,8 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all support; ties go to the name that sorts
-        first.
+        """The protocol for the next generation. Each member votes for the first of its protocols that all
+        members support. Ties go to the name that sorts first.
         """
         size = len(self.members)
         candidates = {name for name, supporters in self._support.items() if supporters == size}
@@ -317,9 +324,9 @@ class Group:
             self.transition_to(GroupState.EMPTY, now)
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Topics of all members; None when the members' metadata is not a consumer's.
+        """The topics that the members subscribe to; None if their metadata is not a consumer's.
 
-        Not kept: as a set it is many times the metadata.
+        This is not cached: the set needs many times the memory of the metadata.
         """
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
@@ -330,7 +337,9 @@ class Group:
             return None
 
     def join_result(self, member: Member, *, leader_id: str | None = None, skip: bool = False) -> JoinResult:
-        """The current generation for one member; the leader gets all members' metadata."""
+        """The JoinGroup result of the current generation for one member. The leader gets all
+        members' metadata.
+        """
         leader_id = self.leader_id if leader_id is None else leader_id
         return JoinResult(
             member.member_id,
@@ -349,10 +358,10 @@ class Group:
             for m in self.members.values()
         )
 
-    # Deadlines
+    # -- deadlines
 
     def extend_session(self, member: Member, now: Moment) -> None:
-        """The member was heard of."""
+        """Extends the member's session after a sign of life."""
         self._set_session(member, now.monotonic_ms + member.session_timeout_ms)
 
     def await_new_member(self, member: Member, now: Moment) -> None:
@@ -373,8 +382,8 @@ class Group:
         self.wake_at_ms = min(self.wake_at_ms, deadline_ms)
 
     def compute_wake(self) -> None:
-        """Sets ``wake_at_ms`` to the earliest deadline. Counts the members, so only after a deadline has
-        come.
+        """Sets ``wake_at_ms`` to the earliest deadline. It visits all members, so it is called only after a
+        deadline has passed.
         """
         deadlines = [m.deadline_ms for m in self.members.values() if m.deadline_ms is not None]
         deadlines += self.pending_members.values()

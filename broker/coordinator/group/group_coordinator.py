@@ -1,8 +1,8 @@
-"""The group coordinator: requests of consumer groups in, answers by callback out. Kafka's GroupCoordinator.
+"""The group coordinator: takes requests of consumer groups and answers by callback. Kafka's GroupCoordinator.
 
-It finds the group, lets the pure modules decide under the group's lock (:mod:`.cell`), and keeps the
-partitions of __consumer_offsets that this broker leads (:mod:`.ownership`). No method blocks; callbacks run
-on any thread with no lock held. The wire is the API modules' business.
+It finds the group, lets the pure modules decide under the group's lock (:mod:`.cell`), and keeps track of the
+partitions of __consumer_offsets that this broker leads (:mod:`.ownership`). No method blocks. Callbacks run
+on any thread, with no lock held. The API modules handle the wire format.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from broker.utils.topic_partition import TopicPartition
 
 _MAX_NAME_BYTES: Final = 0x7FFF
 _UUID_SUFFIX_BYTES: Final = 37
-# Of state changes of groups: of a broker's 10,000 lines in 30 s that journald takes.
+# Limits on log lines about group state changes, because journald takes 10,000 lines in 30 s from a broker.
 _LINES_A_SECOND: Final = 10
 _LINES_AT_ONCE: Final = 100
 
@@ -56,9 +56,10 @@ LeaveCallback = Callable[[Errors, list[Errors]], None]
 
 
 class GroupCoordinator:
-    """Thread-safe. ``appender`` is ``ReplicaManager.append_records``; ``log_of`` gives the local log of a
-    partition of __consumer_offsets; ``partition_count`` how many it has, None when the topic is not there
-    yet.
+    """The coordinator of this broker's consumer groups; Kafka's GroupCoordinator. Thread-safe. ``appender``
+    is ``ReplicaManager.append_records``. ``log_of`` returns the local log of a partition of
+    __consumer_offsets. ``partition_count`` returns the topic's number of partitions, or None if it does not
+    exist yet.
     """
 
     def __init__(
@@ -93,46 +94,48 @@ class GroupCoordinator:
         if metrics is not None:
             register_metrics(metrics, self._registry, self._memory)
 
-    # -- life
+    # -- start and stop
 
     def startup(self) -> None:
-        """Serves from here on; elections may have come before."""
+        """Starts to serve requests. Elections may have been reported before."""
         self._active = True
         period_ms = self._settings.retention_check_interval_ms
         self._scheduler.schedule("delete-expired-group-metadata", self.delete_expired, period_ms, period_ms)
 
     def shutdown(self) -> None:
-        """Answers whoever waits with NOT_COORDINATOR and refuses what comes later."""
+        """Answers all waiting requests with NOT_COORDINATOR and refuses later ones."""
         self._active = False
         self._ownership.resign_all()
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads the partition now. Its groups are loaded in the background."""
+        """This broker now leads the partition. Its groups are loaded in the background."""
         self._ownership.on_election(partition, leader_epoch)
 
     def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
-        """Another broker leads the partition now; ``leader_epoch`` None when the replica is gone."""
+        """Another broker now leads the partition. ``leader_epoch`` is None if this broker's replica
+        is gone.
+        """
         self._ownership.on_resignation(partition, leader_epoch)
 
     def on_topic_deleted(self, topic: str) -> None:
-        """Its offsets are removed, in the background."""
+        """Removes the offsets of a deleted topic, in the background."""
         self._scheduler.schedule("delete-topic-offsets", lambda: self._remove_topic(topic))
 
     def delete_expired(self) -> None:
-        """Removes offsets past ``offsets.retention.minutes`` and groups that nothing is left of."""
+        """Removes offsets older than ``offsets.retention.minutes``, and groups that have become empty."""
         retention_ms = self._settings.retention_ms
         for cell in self._registry.cells():
             forget = self._forgetting(cell)
             cell.run(partial(commits.expire, retention_ms=retention_ms, forget=forget))
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of __consumer_offsets that the group lives in."""
+        """The partition of __consumer_offsets that stores the group."""
         return partition_for(group_id, self._partition_count() or self._settings.offsets_partitions)
 
     # -- requests
 
     def new_member_id(self, client_id: str, group_instance_id: str | None) -> str:
-        """Kafka's form: the instance's or client's name and a random UUID."""
+        """A member id in Kafka's form: the instance id or the client id, and a random UUID."""
         name = (group_instance_id or client_id)[: _MAX_NAME_BYTES // 4 - _UUID_SUFFIX_BYTES]
         return f"{name}-{uuid.uuid4()}"
 
@@ -159,7 +162,7 @@ class GroupCoordinator:
     def sync(self, group_id: str, request: SyncRequest) -> None:
         error = self._refusal(group_id)
         if error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
-            # The rebalance was not in the log, so it is lost: the member starts over with JoinGroup.
+            # A rebalance is not stored in the log, so it is lost: the member starts over with JoinGroup.
             error = Errors.REBALANCE_IN_PROGRESS
         cell = self._registry.find(group_id)
         if error is not None or cell is None:
@@ -170,7 +173,7 @@ class GroupCoordinator:
         admits.tell()
 
     def heartbeat(self, group_id: str, identity: MemberIdentity, generation_id: int) -> Errors:
-        """While groups are loaded a heartbeat is taken on trust."""
+        """Handles a heartbeat. While groups are being loaded, heartbeats are accepted unchecked."""
         error = self._refusal(group_id)
         if error is not None:
             return Errors.NONE if error is Errors.COORDINATOR_LOAD_IN_PROGRESS else error
@@ -183,7 +186,7 @@ class GroupCoordinator:
         )
 
     def leave(self, group_id: str, members: Sequence[MemberIdentity], respond: LeaveCallback) -> None:
-        """``respond`` gets the group's error and, without one, each member's."""
+        """Removes members. ``respond`` gets the group's error and, without one, each member's error."""
         error = self._refusal(group_id)
         cell = self._registry.find(group_id)
         if error is not None:
@@ -208,7 +211,7 @@ class GroupCoordinator:
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
     ) -> tuple[Errors, dict[TopicPartition, FetchedOffset]]:
-        """The group's error and its offsets; ``partitions`` None asks for all."""
+        """The group's error and its offsets. With ``partitions`` None it returns all offsets."""
         error = self._refusal(group_id, allow_empty=True)
         if error is not None:
             return error, {}
@@ -220,7 +223,7 @@ class GroupCoordinator:
         )
 
     def describe(self, group_id: str) -> GroupDescription:
-        """A group that does not exist is described as Dead, as in Kafka."""
+        """Describes a group. A group that does not exist is described as Dead, as in Kafka."""
         error = self._refusal(group_id, allow_empty=True)
         if error is not None:
             return GroupDescription(error)
@@ -228,7 +231,7 @@ class GroupCoordinator:
         return UNKNOWN_GROUP if cell is None else cell.ask(lambda group, _now: describe.describe(group))
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> tuple[Errors, list[GroupOverview]]:
-        """Groups coordinated here; empty filters let everything through, case does not matter."""
+        """Lists the groups of this coordinator. An empty filter matches everything; filters ignore case."""
         if not self._active:
             return Errors.COORDINATOR_NOT_AVAILABLE, []
         wanted_states = {state.lower() for state in states}
@@ -250,7 +253,7 @@ class GroupCoordinator:
         forget = self._forgetting(cell)
         cell.run(lambda group, now: commits.delete_group(group, now, respond, forget))
 
-    # -- inside
+    # -- internal
 
     def _refusal(self, group_id: str, *, allow_empty: bool = False) -> Errors | None:
         if (not group_id and not allow_empty) or not _fits(group_id):
@@ -270,7 +273,7 @@ class GroupCoordinator:
         return None if all(map(_fits, names)) else Errors.INVALID_REQUEST  # it could not be stored
 
     def _has_room(self, group_id: str, more: int) -> bool:
-        """Whether there is memory for a group and ``more``. Else it is told of."""
+        """Whether there is memory for the group and for ``more``. If not, this is logged."""
         admits = self._admits(group_id)
         has_room = admits(group_weight(group_id) + more)
         admits.tell()
@@ -280,7 +283,9 @@ class GroupCoordinator:
         return Admission(self._memory, group_id)
 
     def _committing_cell(self, group_id: str, request: CommitRequest) -> GroupCell | Errors:
-        """Without a generation no group need be there; one with a generation comes from an older time."""
+        """The cell for a commit. Without a generation the group is created if necessary. With one it must
+        exist, because the generation belongs to an earlier group.
+        """
         cell = self._registry.find(group_id)
         if cell is not None:
             return cell

@@ -1,5 +1,5 @@
-"""JoinGroup: who may join, under which id, and whether that sets off a rebalance. Pure; versions 0 to 9
-(KIP-62, KIP-394 member ids, KIP-345 static members, KIP-814 skipped assignments).
+"""JoinGroup: who may join, under which member id, and whether this starts a rebalance. Pure. Handles versions
+0 to 9 (KIP-62, KIP-394 member ids, KIP-345 static members, KIP-814 skipped assignments).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _WITHOUT_CURRENT_MEMBERS = (GroupState.EMPTY, GroupState.DEAD)
 def join(
     group: Group, request: JoinRequest, now: Moment, limits: GroupLimits, admits: Admits = admits_all
 ) -> Effects:
-    """Decides about one JoinGroup; its answer may come now, with the next generation, or with a record's
-    storing.
+    """Decides on one JoinGroup. Its answer may come at once, with the next generation, or after a record
+    is stored.
 
-    Whom there is no memory for is told GROUP_MAX_SIZE_REACHED, as by ``group.max.size``: clients then give up with that
-    error, where they would ask again at once, and all the time, if they were told to try later. A member that says no
-    more than before is never refused.
+    If there is no memory for the member, the error is GROUP_MAX_SIZE_REACHED, as for ``group.max.size``.
+    Clients give up on this error, whereas they would keep retrying a retriable error without a pause. A
+    member whose metadata does not grow is never refused.
     """
     if not _has_room(group, request.member_id, limits):
         group.remove(request.member_id)
@@ -62,7 +62,9 @@ def join(
 
 
 def _has_room(group: Group, member_id: str, limits: GroupLimits) -> bool:
-    """``group.max.size``: while members join, those that have come count; later, those that are in."""
+    """Checks ``group.max.size``. While members join, it counts those that have joined, otherwise
+    all members.
+    """
     if group.state in _WITHOUT_CURRENT_MEMBERS:
         return True
     member = group.members.get(member_id)
@@ -73,7 +75,9 @@ def _has_room(group: Group, member_id: str, limits: GroupLimits) -> bool:
 
 
 def _growth(group: Group, request: JoinRequest) -> int:
-    """How much more the group weighs once the request is granted; nothing when it is not to be for other reasons."""
+    """How much the group's weight grows if the request is granted; 0 if it will be refused for
+    another reason.
+    """
     instance_id = request.group_instance_id
     holder = (
         group.static_members.get(instance_id or "")
@@ -91,7 +95,7 @@ def _growth(group: Group, request: JoinRequest) -> int:
 
 
 def weight_of(request: JoinRequest) -> int:
-    """What the member weighs that the request makes."""
+    """The weight of the member that the request creates."""
     member_id = request.member_id or request.new_member_id
     names = (member_id, request.group_instance_id, request.client_id, request.client_host)
     return member_weight(names, words_weight(request.protocols)) + assignments_weight(1, 0)
@@ -126,9 +130,10 @@ def _join_known(group: Group, request: JoinRequest, now: Moment, limits: GroupLi
 
 
 def _knows_generation(group: Group, member: Member, request: JoinRequest) -> bool:
-    """Nothing changed for this member: it lost the answer, and gets the current generation again.
+    """Whether nothing has changed for this member: the answer was lost, so it gets the current
+    generation again.
 
-    A leader that rejoins a stable group asks for a rebalance (its metadata of topics changed).
+    A leader that rejoins a stable group requests a rebalance, because its topic metadata has changed.
     """
     if member.protocols != request.protocols:
         return False
@@ -149,7 +154,9 @@ def _add(group: Group, member_id: str, request: JoinRequest, now: Moment, limits
 
 
 def _update(group: Group, member: Member, request: JoinRequest) -> Effects:
-    """Takes over what the member says now; an earlier join that still waits gives way to this one."""
+    """Updates the member from the request. An earlier join that still waits is answered
+    with REBALANCE_IN_PROGRESS.
+    """
     superseded = answer_join(group, member, JoinResult(member.member_id, Errors.REBALANCE_IN_PROGRESS))
     group.set_protocols(member, request.protocols)
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -160,7 +167,9 @@ def _update(group: Group, member: Member, request: JoinRequest) -> Effects:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What a static member was before its successor came, in case the successor cannot be stored."""
+    """A static member's values before it was replaced, to restore them if the replacement cannot
+    be stored.
+    """
 
     member_id: str
     leader_id: str | None
@@ -172,11 +181,10 @@ class _Before:
 def _replace_static(
     group: Group, old_id: str, request: JoinRequest, now: Moment, limits: GroupLimits
 ) -> Effects:
-    """A static member restarted: it takes its place with a new id and whoever still uses the old one is
-    fenced.
+    """Replaces a static member that restarted. It gets a new member id, and users of the old id are fenced.
 
-    In a stable group whose protocol stays the same, that is no reason to rebalance: the new id is stored and
-    the member gets the generation that is.
+    In a stable group whose selected protocol does not change, there is no rebalance: the new id is stored and
+    the member gets the current generation.
     """
     old = group.members[old_id]
     before = _Before(old_id, group.leader_id, old.protocols, old.rebalance_timeout_ms, old.session_timeout_ms)
@@ -186,7 +194,7 @@ def _replace_static(
     effects += _update(group, member, request)
     group.extend_session(member, now)
     if group.state is GroupState.COMPLETING_REBALANCE:
-        # The leader may already be assigning to the old id.
+        # The leader may already be assigning partitions to the old id.
         return effects + prepare_rebalance(group, now, limits)
     if group.state is not GroupState.STABLE:
         return effects
@@ -198,15 +206,15 @@ def _replace_static(
 def _store_replacement(group: Group, member: Member, request: JoinRequest, before: _Before) -> Append:
     def stored(error: Errors, _offset: int, now: Moment) -> Effects:
         if member.awaiting_join is not request.respond or group.state is not GroupState.STABLE:
-            return []  # a rebalance came between and answers it, or has
+            return []  # a rebalance started meanwhile and answers the request, or has done so
         if error is not Errors.NONE:
             return _undo_replacement(group, member, before, store_error(error), now)
         group.extend_session(member, now)
         if request.supports_skipping_assignment:
             leads = group.is_leader(member.member_id)
             return answer_join(group, member, group.join_result(member, skip=leads))
-        # Before version 9 a leader is not told that it leads: it would assign, and a stable group hears no
-        # assignment.
+        # Before version 9 a replaced leader must not learn that it leads. It would send an assignment, which
+        # a stable group ignores.
         return answer_join(group, member, group.join_result(member, leader_id=before.leader_id))
 
     return store_group(group, group.assignments(), stored)

@@ -1,5 +1,5 @@
-"""Reading a partition of __consumer_offsets back: later records win, tombstones remove. Kafka 3.9's records,
-also those of transactions that a Kafka broker left behind.
+"""Reads a partition of __consumer_offsets: later records win, tombstones remove. It reads Kafka 3.9's
+records, including those of transactions that a Kafka broker left behind.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Offsets = dict[TopicPartition, CommittedOffset]
 
 
 class ReadableLog(Protocol):
-    """What of the log is needed: :class:`broker.log.log.Log` has it."""
+    """The part of :class:`broker.log.log.Log` that is used here."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -47,7 +47,7 @@ class LoadError(Exception):
 
 
 class Replay:
-    """What a partition's records add up to. One thread feeds it."""
+    """The state that a partition's records add up to. One thread feeds it."""
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
@@ -58,7 +58,7 @@ class Replay:
         self.first_skipped: tuple[int, str] | None = None
 
     def feed(self, view: memoryview) -> int | None:
-        """Takes whole batches; returns the offset after the last one, None when there was none."""
+        """Takes whole batches. Returns the offset after the last batch, or None if there was none."""
         next_offset = None
         position = 0
         for header in iter_batches(view):
@@ -110,7 +110,7 @@ class Replay:
             into.setdefault(key.group_id, {})[key.partition] = committed
 
     def _end_transaction(self, header: BatchHeader, records: list[Record]) -> None:
-        """A marker: the producer's offsets count from now on, or never."""
+        """Handles a transaction marker: the producer's offsets become valid, or are dropped."""
         ended = self.transactions.pop(header.producer_id, {})
         if not records or records[0].key is None or len(records[0].key) < _MARKER_KEY.size:
             self._skip(header.base_offset, "a transaction marker without a type")
@@ -129,8 +129,8 @@ class Replay:
 
 
 def replay(log: ReadableLog, partition: int, is_wanted: Callable[[], bool]) -> Replay | None:
-    """Reads the log up to its end as it is now; None when it is not wanted any more. Raises
-    :class:`LoadError`.
+    """Reads the log to its current end. Returns None if the load is no longer wanted.
+    Raises :class:`LoadError`.
     """
     result = Replay(partition)
     offset, end = log.log_start_offset, log.log_end_offset

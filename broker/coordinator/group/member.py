@@ -1,4 +1,4 @@
-"""One member of a group: who it is, what it supports, what it waits for."""
+"""A member of a group: its ids, its protocols and its waiting requests."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from broker.coordinator.group.records import MemberRecord
 from broker.coordinator.group.weights import member_weight, words_weight
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""A new member has no id to send heartbeats with yet; if its client gave up, this is how long its join may
-wait.
+"""How long the join of a new member may wait. It has no member id yet to send heartbeats with, and its client
+may have given up.
 """
 
 
 class Member:
-    """A member; the group it is in owns it. Kafka's MemberMetadata has the same job.
+    """A member of a group; Kafka's MemberMetadata. Its group owns it.
 
-    ``deadline_ms`` (monotonic) is when its session ends; None while an unanswered request keeps it alive.
+    ``deadline_ms`` (monotonic) is when its session ends. None means that an unanswered request keeps
+    it alive.
     """
 
     __slots__ = (
@@ -55,7 +56,7 @@ class Member:
         self.protocols = protocols
         self.words = words_weight(protocols)
         self.assignment = b""
-        self.weight = 0  # as its group counts it; told by the group
+        self.weight = 0  # its share of the group's weight; set by the group
         self.awaiting_join: JoinCallback | None = None
         self.awaiting_sync: SyncCallback | None = None
         self.is_new = False
@@ -100,7 +101,7 @@ class Member:
         )
 
     def weight_with(self, words: int) -> int:
-        """What it would weigh with protocols of such a weight."""
+        """The member's weight if its protocols weighed ``words``."""
         names = (self.member_id, self.group_instance_id, self.client_id, self.client_host)
         return member_weight(names, words)
 
@@ -110,15 +111,19 @@ class Member:
 
     @property
     def is_kept_alive(self) -> bool:
-        """An unanswered request stands for heartbeats; not a new member's: nobody may be there."""
+        """Whether an unanswered request replaces heartbeats. Not for a new member, whose client may
+        be gone.
+        """
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """The subscription under ``protocol``; empty when it does not support it."""
+        """The subscription under ``protocol``; empty if the member does not support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: set[str]) -> str:
-        """The first of its protocols that everybody supports. Raises ValueError when there is none."""
+        """The first of the member's protocols that all members support. Raises ValueError if there
+        is none.
+        """
         for name, _ in self.protocols:
             if name in candidates:
                 return name

@@ -1,6 +1,4 @@
-"""SyncGroup, Heartbeat, LeaveGroup and the right to commit: what a member may do between two rebalances.
-Pure.
-"""
+"""SyncGroup, Heartbeat, LeaveGroup and the check for commits: what a member does between rebalances. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ from broker.coordinator.group.rebalance import (
 from broker.protocol.errors import Errors
 
 _HEARTBEAT_ANSWERS: Mapping[GroupState, Errors] = {
-    # A consumer may send heartbeats as soon as it has its join's answer.
+    # A consumer may send heartbeats as soon as its JoinGroup is answered.
     GroupState.COMPLETING_REBALANCE: Errors.NONE,
     GroupState.STABLE: Errors.NONE,
     GroupState.PREPARING_REBALANCE: Errors.REBALANCE_IN_PROGRESS,
@@ -44,8 +42,8 @@ _HEARTBEAT_ANSWERS: Mapping[GroupState, Errors] = {
 def sync(
     group: Group, request: SyncRequest, now: Moment, limits: GroupLimits, admits: Admits = admits_all
 ) -> Effects:
-    """Members wait for their assignment; the leader brings it, and it counts once it is stored. Where there is no
-    memory for it, they join again, as when it cannot be stored.
+    """Handles a SyncGroup. Members wait for the leader's assignment, which becomes valid once it is stored.
+    If there is no memory for it, or it cannot be stored, the members join again.
     """
     error = _sync_error(group, request)
     if error is not None:
@@ -57,7 +55,7 @@ def sync(
         return [Reply(request.respond, sync_result(group, member))]
     effects: Effects = answer_sync(
         member, SyncResult(Errors.REBALANCE_IN_PROGRESS)
-    )  # an earlier try of its own
+    )  # its own earlier attempt
     member.awaiting_sync = request.respond
     if group.is_leader(member.member_id) and not admits(group.growth_by(request.assignments)):
         effects += reset_assignments(group, Errors.COORDINATOR_NOT_AVAILABLE, now)
@@ -90,7 +88,7 @@ def _store_assignments(group: Group, request: SyncRequest, limits: GroupLimits) 
 
     def stored(error: Errors, _offset: int, now: Moment) -> Effects:
         if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation_id:
-            return []  # another rebalance has begun and answered who waited
+            return []  # another rebalance has started and has answered the waiting members
         if error is Errors.NONE:
             return set_assignments(group, assignments, now)
         effects = reset_assignments(group, store_error(error), now)
@@ -102,7 +100,7 @@ def _store_assignments(group: Group, request: SyncRequest, limits: GroupLimits) 
 def heartbeat(
     group: Group, member_id: str, group_instance_id: str | None, generation_id: int, now: Moment
 ) -> Errors:
-    """Extends the member's session; REBALANCE_IN_PROGRESS tells it to join again."""
+    """Extends the member's session. REBALANCE_IN_PROGRESS makes the member join again."""
     if group.state is GroupState.DEAD:
         return Errors.COORDINATOR_NOT_AVAILABLE
     error = group.identity_error(member_id, group_instance_id)
@@ -117,7 +115,9 @@ def heartbeat(
 def leave(
     group: Group, leaving: Sequence[MemberIdentity], now: Moment, limits: GroupLimits
 ) -> tuple[list[Errors], Effects]:
-    """One error per identity, in order. An administrator removes static members by instance id alone."""
+    """Returns one error per identity, in order. An administrator removes static members by instance
+    id only.
+    """
     errors: list[Errors] = []
     effects: Effects = []
     for identity in leaving:
@@ -145,10 +145,10 @@ def _leave_one(
 def check_commit(
     group: Group, member_id: str, group_instance_id: str | None, generation_id: int, now: Moment
 ) -> Errors:
-    """Whether offsets may be committed, which is also a sign of life.
+    """Whether a member may commit offsets. A valid commit also extends its session.
 
-    Without a generation anybody may commit while the group is empty: administrators, and consumers that
-    assign partitions themselves.
+    Without a generation anyone may commit while the group is empty: administrators, and consumers that assign
+    partitions themselves.
     """
     if group.state is GroupState.DEAD:
         return Errors.COORDINATOR_NOT_AVAILABLE

@@ -1,7 +1,7 @@
-"""What all groups here hold together, and whether there is room for more: ``landline.group.max.bytes``.
+"""The memory that all groups on this broker use, and its limit ``landline.group.max.bytes``.
 
-Each group knows its weight, change by change; its cell tells the difference here. What is there already, or comes from
-the log, is never refused, but counts.
+Each group keeps its weight up to date, and its cell reports the difference here. Existing data and data
+loaded from the log count, but are never refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.utils.line_budget import LineBudget
 
 _log = structlog.get_logger(__name__)
 _MAX_NAME: Final = 256
-# Asked before something is taken that weighs so much: whether there is room for it.
+# Called with a weight before something is accepted. Returns whether there is room for it.
 Admits = Callable[[int], bool]
 
 
@@ -25,8 +25,8 @@ def admits_all(_weight: int) -> bool:
 
 
 class GroupMemory:
-    """Thread-safe. ``held`` is the sum of what :meth:`change` was told. What several threads decide at once may pass
-    ``most`` together, by one request each.
+    """The memory of all groups. Thread-safe. ``held`` is the sum of the differences passed to :meth:`change`.
+    Threads that decide at the same time may exceed ``most``, by one request each.
     """
 
     def __init__(self, most: int, lines: LineBudget) -> None:
@@ -44,11 +44,13 @@ class GroupMemory:
             self._held += difference
 
     def admits(self, weight: int) -> bool:
-        """Whether so much more fits. What weighs nothing always does."""
+        """Whether ``weight`` more bytes fit. No growth always fits."""
         return weight <= 0 or self._held + weight <= self._most
 
     def tell_refusal(self, group_id: str) -> None:
-        """One line a second for the operator: something of ``group_id`` had no room. With no lock held."""
+        """Logs that a request of ``group_id`` had no room, at most one line a second. Called with no
+        lock held.
+        """
         left_out = self._lines.left_out()
         if left_out is not None:
             _log.warning(
@@ -63,7 +65,7 @@ class GroupMemory:
 
 
 class Admission:
-    """One request's look at the memory: what it was refused is told of when it is over, with no lock held."""
+    """One request's access to the memory. A refusal is logged when the request is over, with no lock held."""
 
     __slots__ = ("_group_id", "_memory", "_refused")
 

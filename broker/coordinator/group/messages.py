@@ -1,7 +1,7 @@
-"""What goes into the pure group and what comes out: requests, results and effects, all plain values.
+"""The input and output of the pure group code: requests, results and effects, all plain values.
 
-The group decides and returns :data:`Effects`; the coordinator performs them in order, outside the group's
-lock.
+The group decides and returns :data:`Effects`. The coordinator carries them out in order, outside the
+group's lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_LEADER = ""
 
 
 class Moment(NamedTuple):
-    """Now: deadlines run on the monotonic clock, what is stored carries wall time."""
+    """The current time: deadlines use the monotonic clock, stored records the wall clock."""
 
     monotonic_ms: int
     wall_ms: int
@@ -26,7 +26,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """The broker's ``group.*`` and ``landline.group.*`` settings that decide about members and groups."""
+    """The broker's ``group.*`` and ``landline.group.*`` settings that limit members and groups."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
@@ -40,7 +40,7 @@ class GroupLimits:
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """What the leader learns of a member."""
+    """A member as the leader's JoinGroup response lists it."""
 
     member_id: str
     group_instance_id: str | None
@@ -49,7 +49,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """An answer to JoinGroup; ``members`` only for the leader."""
+    """The answer to a JoinGroup; ``members`` is filled only for the leader."""
 
     member_id: str
     error: Errors = Errors.NONE
@@ -63,7 +63,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """An answer to SyncGroup."""
+    """The answer to a SyncGroup."""
 
     error: Errors = Errors.NONE
     protocol_type: str | None = None
@@ -77,8 +77,8 @@ SyncCallback = Callable[[SyncResult], None]
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A JoinGroup of one client. ``new_member_id`` is taken if the group has to name the member. ``respond``
-    is called exactly once.
+    """A JoinGroup of one client. ``new_member_id`` is used if the group has to give the member an id.
+    ``respond`` is called exactly once.
     """
 
     member_id: str
@@ -97,8 +97,8 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """A SyncGroup of one member; the leader's has the assignments. ``protocol_type`` and ``protocol_name``
-    are None where the version lacks them. ``respond`` is called exactly once.
+    """A SyncGroup of one member. The leader's has the assignments. ``protocol_type`` and ``protocol_name``
+    are None in versions without them. ``respond`` is called exactly once.
     """
 
     member_id: str
@@ -111,7 +111,7 @@ class SyncRequest:
 
 
 class MemberIdentity(NamedTuple):
-    """Who is meant: by member id, by instance id, or by both."""
+    """Identifies a member by member id, by instance id, or by both."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -128,11 +128,12 @@ AppendDone = Callable[[Errors, int, Moment], "Effects"]
 
 
 class Append(NamedTuple):
-    """Write ``records`` (key, value or None for a tombstone) to the group's partition of __consumer_offsets.
+    """Write ``records`` (key, and value or None for a tombstone) to the group's partition
+    of __consumer_offsets.
 
-    ``then`` gets the log's error, the offset of the first record and the time, under the group's lock, and
-    returns what follows. ``required_acks`` -1: when all in-sync replicas have it; 1: when it is in the
-    leader's log.
+    ``then`` is called under the group's lock with the log's error, the first record's offset and the time,
+    and returns further effects. With ``required_acks`` -1 the write is complete when all in-sync replicas
+    have it, with 1 when the leader's log has it.
     """
 
     records: tuple[tuple[bytes, bytes | None], ...]

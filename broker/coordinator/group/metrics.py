@@ -14,7 +14,7 @@ _PREFIX: Final = "kafka_coordinator_group_groupmetadatamanager_"
 
 
 def register_metrics(metrics: Metrics, registry: GroupRegistry, memory: GroupMemory) -> None:
-    """Counted when they are asked for; nothing is kept for them."""
+    """Registers the gauges. Their values are computed at each scrape; no state is kept for them."""
 
     def offsets() -> float:
         return sum(len(cell.group.offsets) for cell in registry.cells())

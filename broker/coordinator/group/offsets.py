@@ -1,4 +1,4 @@
-"""Committed offsets of one group, and which of them have expired (KIP-211). Pure."""
+"""The committed offsets of one group, and which of them have expired (KIP-211). Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from broker.utils.topic_partition import TopicPartition
 
 
 class CommittedOffset(NamedTuple):
-    """An offset and where in __consumer_offsets it stands: of two commits the later record wins."""
+    """A committed offset with the position of its record in __consumer_offsets: of two commits, the later
+    record wins.
+    """
 
     appended_at: int
     value: OffsetAndMetadata
 
 
 class GroupOffsets:
-    """Offsets that were stored, those being stored, and those of transactions without an end.
+    """The offsets of one group: the stored ones, the pending ones, and those of open transactions.
 
-    Invariant: what :meth:`get` answers has been acknowledged by the log, and of two acknowledged commits of a
-    partition it is the one that stands later in the log. ``weight`` is that of all three. The group's lock owns it.
+    Invariant: what :meth:`get` returns has been acknowledged by the log. Of two acknowledged commits of a
+    partition, it is the one later in the log. ``weight`` counts all three kinds. The group's lock owns it.
     """
 
     __slots__ = ("_committed", "_in_transactions", "_pending", "weight")
@@ -37,7 +39,7 @@ class GroupOffsets:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing stored, under way, or in a transaction."""
+        """Whether there is no offset: stored, pending or in a transaction."""
         return not (self._committed or self._pending or self._in_transactions)
 
     def get(self, partition: TopicPartition) -> OffsetAndMetadata | None:
@@ -51,21 +53,21 @@ class GroupOffsets:
         self._put(self._committed, offsets)
 
     def load_transaction(self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Offsets of a transaction that had no end when the log was read."""
+        """Loads the offsets of a transaction that was open when the log was read."""
         self._put(self._in_transactions.setdefault(producer_id, {}), offsets)
 
     def is_unstable(self, partition: TopicPartition) -> bool:
-        """Whether a transaction without an end has an offset for the partition (KIP-447)."""
+        """Whether an open transaction has an offset for the partition (KIP-447)."""
         return any(partition in offsets for offsets in self._in_transactions.values())
 
     def begin(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """These commits are on their way to the log."""
+        """Adds commits that are being written to the log."""
         for partition, value in offsets.items():
             self._pending.setdefault(partition, []).append(value)
             self.weight += offset_weight(partition, value)
 
     def growth(self, partition: TopicPartition, value: OffsetAndMetadata) -> int:
-        """How much more than what is known of the partition ``value`` weighs; nothing and less: as much as is there."""
+        """How much the weight grows if ``value`` replaces the partition's offset. May be 0 or negative."""
         committed = self._committed.get(partition)
         if committed is not None:
             known: OffsetAndMetadata | None = committed.value
@@ -76,24 +78,24 @@ class GroupOffsets:
         return offset_weight(partition, value) - (0 if known is None else offset_weight(partition, known))
 
     def finish(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], appended_at: int | None) -> None:
-        """What :meth:`begin` announced was acknowledged at offset ``appended_at``, or failed (None). What was removed
-        meanwhile stays removed: the tombstone stands behind it in the log.
+        """Ends pending commits: they were acknowledged at offset ``appended_at``, or failed (None). Offsets
+        removed meanwhile stay removed, because their tombstone comes later in the log.
         """
         for partition, value in offsets.items():
             count = self._forget_pending(partition, value)
             known = self._committed.get(partition)
             if count and appended_at is not None and (known is None or known.appended_at <= appended_at):
                 self._committed[partition] = CommittedOffset(appended_at, value)
-                count -= 1  # that one is kept
+                count -= 1  # this one is kept
                 if known is not None:
                     self.weight -= offset_weight(partition, known.value)
             if count:
                 self.weight -= count * offset_weight(partition, value)
         if not self._pending:
-            self._pending = {}  # a dict that was not empty once keeps its room
+            self._pending = {}  # a dict keeps its memory after its entries are gone
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Drops the offsets, those on their way too, and returns the partitions that had one."""
+        """Removes the offsets, also pending ones. Returns the partitions that had one."""
         removed = []
         for partition in partitions:
             pending, committed = self._pending.pop(partition, None), self._committed.pop(partition, None)
@@ -107,7 +109,7 @@ class GroupOffsets:
         return removed
 
     def partitions(self, topic: str | None = None) -> list[TopicPartition]:
-        """Those with an offset, or one on its way; of one topic, or all."""
+        """The partitions with a stored or pending offset, of one topic or of all topics."""
         known = {**dict.fromkeys(self._committed), **dict.fromkeys(self._pending)}
         return [partition for partition in known if topic in {None, partition.topic}]
 
@@ -119,10 +121,10 @@ class GroupOffsets:
         unused_since_ms: int | None = None,
         subscribed: frozenset[str] = frozenset(),
     ) -> list[TopicPartition]:
-        """Partitions whose offset is past its time; wall-clock ms.
+        """The partitions whose offset has expired. Times are wall-clock ms.
 
-        The time runs from the commit, or from ``unused_since_ms`` when the whole group is unused since then.
-        Topics in ``subscribed`` and commits under way are kept.
+        The retention time runs from the commit, or from ``unused_since_ms`` if the whole group has been
+        unused since then. Topics in ``subscribed`` and pending commits are kept.
         """
         return [
             partition
@@ -143,7 +145,9 @@ class GroupOffsets:
             into[partition] = committed
 
     def _forget_pending(self, partition: TopicPartition, value: OffsetAndMetadata) -> int:
-        """How often that very commit was still pending: once, or not any more. Its weight is the caller's."""
+        """How many of the partition's pending commits were this one: 1, or 0 if it was removed. The caller
+        adjusts the weight.
+        """
         pending = self._pending.get(partition, [])
         if len(pending) == 1 and pending[0] is value:  # as nearly always
             del self._pending[partition]

@@ -1,4 +1,4 @@
-"""Writing to __consumer_offsets: one batch per append, handed to the ReplicaManager, answered by callback."""
+"""Writes to __consumer_offsets: one batch per append, through the ReplicaManager, answered by callback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AppendedCallback = Callable[[Errors, int], None]
 
 
 class Appender(Protocol):
-    """How batches get into a log: the ReplicaManager's ``append_records``."""
+    """The function that appends batches to a log: the ReplicaManager's ``append_records``."""
 
     def __call__(
         self,
@@ -31,7 +31,7 @@ class Appender(Protocol):
 
 
 class OffsetsLog:
-    """Has no state: order is the caller's business."""
+    """The writer to __consumer_offsets. It has no state; the caller is responsible for the order."""
 
     def __init__(self, appender: Appender, timeout_ms: int, clock: Clock) -> None:
         self._appender = appender
@@ -45,7 +45,9 @@ class OffsetsLog:
         required_acks: int,
         callback: AppendedCallback,
     ) -> None:
-        """``callback`` gets the error and the first record's offset, once, on any thread."""
+        """Appends records. ``callback`` is called once, on any thread, with the error and the first
+        record's offset.
+        """
         now_ms = self._clock.wall_ms()
         batch = build_batch([Record(key, value, timestamp=now_ms) for key, value in records])
         topic_partition = TopicPartition(GROUP_METADATA_TOPIC, partition)

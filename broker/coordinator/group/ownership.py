@@ -1,4 +1,4 @@
-"""Becoming and ceasing to be the coordinator of a partition of __consumer_offsets."""
+"""Starts and stops coordinating a partition of __consumer_offsets."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _log = structlog.get_logger(__name__)
 
 
 class Ownership:
-    """Loads on election, on the scheduler's threads, and unloads on resignation. All state is the registry's.
+    """The loading of groups on election, on the scheduler's threads, and their unloading on resignation. The
+    registry holds all state.
 
-    A log that cannot be read is tried again while this broker leads the partition: to serve what was read so
-    far would tell consumers that their offsets are gone.
+    A log that cannot be read is retried while this broker leads the partition. Serving a partial load would
+    tell consumers that their offsets are gone.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Ownership:
         def load() -> None:
             try:
                 self._load(partition, leader_epoch)
-            except Exception as error:  # the disk's errors and the log's, tried again below
+            except Exception as error:  # errors of the disk and of the log, retried below
                 _log.exception(
                     "group_metadata_load_failed", partition=partition, retry_ms=retry_ms, reason=str(error)
                 )
@@ -108,7 +109,7 @@ class Ownership:
         )
 
     def _start(self, group: Group, now: Moment) -> Effects:
-        """Sessions run from now; a group that ``group.max.size`` has become too small for rebalances."""
+        """Starts all sessions now. A group with more members than ``group.max.size`` rebalances."""
         if len(group.members) > self._limits.max_size:
             return prepare_rebalance(group, now, self._limits)
         return []

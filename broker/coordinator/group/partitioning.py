@@ -1,5 +1,5 @@
-"""Which partition of __consumer_offsets a group lives in: Kafka's rule, or clients of a mixed cluster get
-lost.
+"""Maps a group to its partition of __consumer_offsets by Kafka's rule. In a mixed cluster all brokers must
+agree on it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _MIN_INT = -(1 << 31)
 
 @lru_cache(maxsize=4096)
 def java_hash(text: str) -> int:
-    """``String.hashCode``: signed 32 bits over UTF-16 code units."""
+    """Java's ``String.hashCode``: signed 32 bits over UTF-16 code units."""
     encoded = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for high, low in zip(encoded[::2], encoded[1::2], strict=True):

@@ -1,7 +1,7 @@
-"""How a group gets from one generation to the next: preparing, completing, time running out. Pure.
+"""The rebalance: how a group gets from one generation to the next, including timeouts. Pure.
 
-Kafka's GroupCoordinator does this with delayed operations; here the group keeps its deadlines and
-:func:`on_time` acts on those that have come.
+Kafka's GroupCoordinator uses delayed operations. Here the group keeps its deadlines, and :func:`on_time`
+handles those that have passed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def maybe_prepare_rebalance(group: Group, now: Moment, limits: GroupLimits) -> E
 
 
 def prepare_rebalance(group: Group, now: Moment, limits: GroupLimits) -> Effects:
-    """Members have to join again. The first rebalance of an empty group waits for more members to come
-    (KIP-134).
+    """Starts a rebalance, in which all members must join again. The first rebalance of an empty group waits
+    for more members (KIP-134).
     """
     effects: Effects = []
     if group.state is GroupState.COMPLETING_REBALANCE:
@@ -49,14 +49,14 @@ def prepare_rebalance(group: Group, now: Moment, limits: GroupLimits) -> Effects
 
 
 def try_complete_join(group: Group, now: Moment) -> Effects:
-    """Completes when all have joined, unless this is the initial delay, which always lasts its time."""
+    """Completes the join phase if all members have joined. The initial delay always lasts its full time."""
     if group.is_rebalancing and group.initial_delay_left_ms is None and group.all_have_joined:
         return _complete_join(group, now)
     return []
 
 
 def remove_member(group: Group, member: Member, now: Moment, limits: GroupLimits) -> Effects:
-    """The member left or was silent too long; whatever it waits for is answered."""
+    """Removes a member that left or whose session expired. Its waiting requests are answered."""
     effects = answer_join(group, member, JoinResult(NO_MEMBER_ID, Errors.UNKNOWN_MEMBER_ID))
     effects += answer_sync(member, SyncResult(Errors.UNKNOWN_MEMBER_ID))
     group.remove(member.member_id)
@@ -66,7 +66,7 @@ def remove_member(group: Group, member: Member, now: Moment, limits: GroupLimits
 
 
 def on_time(group: Group, now: Moment, limits: GroupLimits) -> Effects:
-    """Acts on every deadline that has come and sets ``wake_at_ms`` to the next one."""
+    """Handles every deadline that has passed and sets ``wake_at_ms`` to the next one."""
     effects = _expire_pending_members(group, now)
     effects += _expire_sessions(group, now, limits)
     if group.join_deadline_ms is not None and group.join_deadline_ms <= now.monotonic_ms:
@@ -78,7 +78,9 @@ def on_time(group: Group, now: Moment, limits: GroupLimits) -> Effects:
 
 
 def unload(group: Group, now: Moment) -> Effects:
-    """This broker coordinates the group no more: whoever waits is told, nothing times out here."""
+    """Unloads a group that this broker no longer coordinates: waiting requests are answered, and deadlines
+    are removed.
+    """
     effects: Effects = []
     for member in group.members.values():
         effects += answer_join(group, member, JoinResult(member.member_id, Errors.NOT_COORDINATOR))
@@ -90,13 +92,15 @@ def unload(group: Group, now: Moment) -> Effects:
 
 
 def store_group(group: Group, assignments: Mapping[str, bytes], then: AppendDone) -> Append:
-    """The record of the group as it is now."""
+    """An append of the group's current record."""
     record = (encode_group_key(group.group_id), encode_group_value(group.to_record(assignments)))
     return Append((record,), then)
 
 
 def set_assignments(group: Group, assignments: Mapping[str, bytes], now: Moment) -> Effects:
-    """The leader's assignment is stored: the generation is complete and everybody who waits gets its part."""
+    """Called when the leader's assignment is stored. The generation is complete, and all waiting members get
+    their assignment.
+    """
     group.assign(assignments)
     group.transition_to(GroupState.STABLE, now)
     effects: Effects = []
@@ -118,7 +122,7 @@ def sync_result(group: Group, member: Member) -> SyncResult:
 
 
 def received_sync(group: Group, member_id: str) -> None:
-    """The member showed that it knows the generation; when all have, nothing more is awaited."""
+    """Notes that the member sent SyncGroup. When all members have, the sync deadline is removed."""
     group.pending_sync.pop(member_id, None)
     if not group.pending_sync:
         group.sync_deadline_ms = None
@@ -142,8 +146,8 @@ def _sync_done(group: Group, member: Member, result: SyncResult, now: Moment) ->
 
 
 def _complete_join(group: Group, now: Moment) -> Effects:
-    """Dynamic members that did not come back are dropped; static ones keep their place until their session
-    ends.
+    """Completes the join phase. Dynamic members that did not rejoin are removed; static members stay until
+    their session ends.
     """
     for member in [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]:
         group.remove(member.member_id)
@@ -178,7 +182,7 @@ def _on_join_deadline(group: Group, now: Moment, limits: GroupLimits) -> Effects
 
 
 def _on_sync_deadline(group: Group, now: Moment, limits: GroupLimits) -> Effects:
-    """Members that joined but never asked for their assignment hold partitions nobody reads: they go."""
+    """Removes members that joined but never sent SyncGroup: nobody reads the partitions assigned to them."""
     effects: Effects = []
     for member_id in group.pending_sync.copy():
         member = group.members[member_id]
@@ -201,7 +205,7 @@ def _expire_sessions(group: Group, now: Moment, limits: GroupLimits) -> Effects:
         if member.deadline_ms is None or member.deadline_ms > now.monotonic_ms:
             continue
         if group.members.get(member.member_id) is not member:
-            continue  # dropped by the rebalance that an earlier one set off
+            continue  # removed by a rebalance that an earlier expiry started
         if member.is_kept_alive:
             member.deadline_ms = None
         else:

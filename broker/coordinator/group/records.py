@@ -1,16 +1,16 @@
-"""The records of __consumer_offsets, byte for byte as Kafka 3.9 writes them; versions 0 to 4 are read.
+"""The records of __consumer_offsets, byte for byte as Kafka 3.9 writes them. Versions 0 to 4 are read.
 
 Keys: OffsetCommit v0 and v1 (int16 version, group string, topic string, partition int32); GroupMetadata v2
 (int16 version, group string).
 
-Values of OffsetCommit: v0 offset, metadata, timestamp; v1 offset, metadata, commit and expire timestamps;
-v2 offset, metadata, commit timestamp; v3 offset, leader epoch, metadata, commit timestamp.
+Values of OffsetCommit: v0 offset, metadata, timestamp; v1 offset, metadata, commit and expire timestamps; v2
+offset, metadata, commit timestamp; v3 offset, leader epoch, metadata, commit timestamp.
+
 Values of GroupMetadata: v0 protocol type, generation, protocol, leader, members; v1 adds each member's
 rebalance timeout, v2 the state's timestamp, v3 each member's instance id. v4 of both is v3 in the flexible
 layout (KIP-915).
 
-A null value is a tombstone. Pure; reading the log is :mod:`.loader`'s and writing it :mod:`.offsets_log`'s
-job.
+A null value is a tombstone. Pure: :mod:`.loader` reads the log and :mod:`.offsets_log` writes it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OFFSET_KEY_VERSIONS: Final = (0, 1)
 _GROUP_KEY_VERSION: Final = 2
 _HIGHEST_VALUE_VERSION: Final = 4
 _FLEXIBLE_FROM: Final = 4
-# Written for every commit, so in as few calls as it takes.
+# Encoded for every commit, so with as few calls as possible.
 T = TypeVar("T")
 _KEY: Final = struct.Struct(">hh")
 _OFFSET_V1: Final = struct.Struct(">hqh")
@@ -48,11 +48,11 @@ _OFFSET_V3: Final = struct.Struct(">hqih")
 
 
 class MalformedRecord(ValueError):
-    """The bytes are no such record: truncated, a length that is none, or text that is not UTF-8."""
+    """The bytes are not a valid record: truncated, an invalid length, or text that is not UTF-8."""
 
 
 class OffsetKey(NamedTuple):
-    """Names the committed offset of one partition in one group."""
+    """The key of one partition's committed offset in one group."""
 
     group_id: str
     partition: TopicPartition
@@ -60,14 +60,14 @@ class OffsetKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """Names a group's metadata."""
+    """The key of a group's metadata."""
 
     group_id: str
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset. Timestamps are wall-clock ms; ``expire_timestamp_ms`` only from clients that set it
-    (OffsetCommit v2 to v4, retention time).
+    """A committed offset. Timestamps are wall-clock ms. ``expire_timestamp_ms`` is set only by clients that
+    send a retention time (OffsetCommit v2 to v4).
     """
 
     offset: int
@@ -79,7 +79,7 @@ class OffsetAndMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord:
-    """A member as stored: its subscription under the chosen protocol and the leader's assignment to it."""
+    """A member as stored: its subscription under the selected protocol, and its assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -121,7 +121,7 @@ def encode_group_key(group_id: str) -> bytes:
 
 
 def encode_offset_value(value: OffsetAndMetadata) -> bytes:
-    """Version 3, or version 1 where the client set an expiry of its own: only that version has it."""
+    """Encodes version 3, or version 1 if the client set an expiry time, which only that version has."""
     metadata = value.metadata.encode()
     if value.expire_timestamp_ms is None:
         head = _OFFSET_V3.pack(3, value.offset, value.leader_epoch, len(metadata))
@@ -131,7 +131,7 @@ def encode_offset_value(value: OffsetAndMetadata) -> bytes:
 
 
 def encode_group_value(group: GroupRecord) -> bytes:
-    """Version 3."""
+    """Encodes version 3."""
     return (
         INT16.pack(3)
         + pack_string(group.protocol_type)
@@ -158,7 +158,7 @@ def _encode_member(member: MemberRecord) -> bytes:
 
 
 def _told_as_malformed(decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    """What a reader raises of bytes that end early or say nonsense, as one error."""
+    """Turns the errors of a decoder for truncated or invalid bytes into :class:`MalformedRecord`."""
 
     @wraps(decode)
     def decoded(data: bytes) -> T:
@@ -172,8 +172,8 @@ def _told_as_malformed(decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
 
 @_told_as_malformed
 def decode_key(key: bytes) -> OffsetKey | GroupKey:
-    """Raises :class:`MalformedRecord` for keys of other kinds (the new group protocol's among them) and no
-    keys.
+    """Raises :class:`MalformedRecord` for invalid keys and for other kinds of keys, such as those of the new
+    group protocol.
     """
     reader = Reader(memoryview(key))
     version = reader.int16()
@@ -227,7 +227,9 @@ def _open_value(value: bytes) -> tuple[Reader, int]:
 
 
 def _count(reader: Reader) -> int:
-    """How many elements follow; null counts as none, and more than there are bytes left is refused."""
+    """Reads how many elements follow. Null counts as 0. A count larger than the remaining bytes
+    is refused.
+    """
     length = reader.array_length()
     if length > len(reader.body) - reader.position:
         raise MalformedRecord(f"an array of {length} elements in a record of {len(reader.body)} bytes")
@@ -246,7 +248,7 @@ def _decode_member(reader: Reader, version: int) -> MemberRecord:
     group_instance_id = reader.nullable_string() if version >= 3 else None
     client_id, client_host = reader.string(), reader.string()
     first_timeout_ms = reader.int32()
-    # Version 0 knows one time-out for both.
+    # Version 0 has one timeout for both.
     session_timeout_ms = reader.int32() if version >= 1 else first_timeout_ms
     subscription, assignment = _blob(reader), _blob(reader)
     reader.end_struct()

@@ -1,7 +1,7 @@
-"""Which partitions of __consumer_offsets this broker coordinates, and the groups in them.
+"""The partitions of __consumer_offsets that this broker coordinates, and the groups in them.
 
-One lock for both, so that no group appears in a partition that was just given up. Loading itself is the
-coordinator's; elections are told apart by leader epoch, since they may be announced late or out of order.
+One lock covers both, so that no group appears in a partition that was just given up. The coordinator does the
+loading. Leader epochs identify elections, which may be reported late or out of order.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from broker.protocol.errors import Errors
 
 
 class GroupRegistry:
-    """Owner of its lock, which is never held while a group's is taken.
+    """The groups and partitions of this coordinator. It owns its lock, which is never held while a group's
+    lock is taken.
 
-    Invariant: a cell is found here only while its partition is owned; ``loading`` and ``owned`` are disjoint.
+    Invariants: a cell is found here only while its partition is owned. ``loading`` and ``owned``
+    are disjoint.
     """
 
     def __init__(self, partition_for: Callable[[str], int], max_groups: int) -> None:
@@ -41,14 +43,14 @@ class GroupRegistry:
         return bool(self._loading)
 
     def refusal(self, group_id: str) -> Errors | None:
-        """Why the group's requests are not for this broker (now); None when they are."""
+        """The error for a group that this broker does not serve (now); None if it does."""
         if group_id in self._cells:
             return None
         return self._refusal_for(self._partition_for(group_id))
 
     def get_or_create(self, group_id: str, make: Callable[[str, int], GroupCell]) -> GroupCell | Errors:
-        """The group's cell, a new one when there is none; an error when it is not for this broker, or there are as many
-        as there may be.
+        """The group's cell, which is created if necessary. An error if the group belongs to another broker or
+        there are too many groups.
         """
         partition = self._partition_for(group_id)
         with self._lock:
@@ -63,15 +65,16 @@ class GroupRegistry:
             return cell
 
     def remove(self, cell: GroupCell) -> None:
-        """Forgets a dead group, unless another one took its name."""
+        """Removes a dead group, unless a new group has taken its name."""
         with self._lock:
             if self._cells.get(cell.group.group_id) is cell:
                 del self._cells[cell.group.group_id]
 
     def continues(self, partition: int, leader_epoch: int) -> bool:
-        """Whether this election only prolongs an ownership: with the very next epoch nobody led in between.
+        """Whether this election only continues the ownership: with the next epoch in sequence, no other
+        broker led in between.
 
-        It happens when a follower dies; what members wait for goes on.
+        This happens when a follower dies. Members' waiting requests go on.
         """
         with self._lock:
             if partition not in self._owned or leader_epoch != self._epochs.get(partition, NO_EPOCH) + 1:
@@ -80,7 +83,9 @@ class GroupRegistry:
             return True
 
     def begin_loading(self, partition: int, leader_epoch: int) -> list[GroupCell] | None:
-        """An election. Returns the cells of an older one, to be unloaded, or None when this one is stale."""
+        """Handles an election. Returns the cells of the earlier ownership, to be unloaded, or None if this
+        election is stale.
+        """
         with self._lock:
             if leader_epoch <= self._epochs.get(partition, NO_EPOCH):
                 return None
@@ -90,11 +95,11 @@ class GroupRegistry:
             return self._take(partition)
 
     def is_current(self, partition: int, leader_epoch: int) -> bool:
-        """Whether the loading begun with this epoch is still wanted."""
+        """Whether the load that started with this epoch is still needed."""
         return partition in self._loading and self._epochs.get(partition) == leader_epoch
 
     def publish(self, partition: int, leader_epoch: int, cells: Iterable[GroupCell]) -> bool:
-        """Loading is done: from here on requests are served. False when it came too late."""
+        """Ends the loading; from now on requests are served. Returns False if it came too late."""
         with self._lock:
             if not self.is_current(partition, leader_epoch):
                 return False
@@ -104,11 +109,13 @@ class GroupRegistry:
             return True
 
     def resign(self, partition: int, leader_epoch: int | None) -> list[GroupCell] | None:
-        """The partition is led elsewhere (or gone, without an epoch); its cells, None when this is stale."""
+        """Gives up a partition that another broker leads, or that is gone (no epoch). Returns its cells, or
+        None if stale.
+        """
         with self._lock:
             known = self._epochs.get(partition, NO_EPOCH)
             if leader_epoch is None:
-                self._epochs.pop(partition, None)  # a topic of the same name would count from 0 again
+                self._epochs.pop(partition, None)  # a new topic of the same name starts at epoch 0
             elif leader_epoch < known:
                 return None
             else:

@@ -1,4 +1,4 @@
-"""The coordinator's configuration, read once: Kafka 3.9 keeps all of it read-only."""
+"""The coordinator's configuration, read once, because in Kafka 3.9 all of it is read-only."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from broker.coordinator.group.messages import GroupLimits
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The configs ``group.*`` and ``offsets.*``; Kafka's GroupConfig and OffsetConfig. Times are
-    milliseconds, sizes of metadata are characters. The GroupCoordinator reads them once.
+    """The configs ``group.*`` and ``offsets.*``; Kafka's GroupConfig and OffsetConfig. Times are in
+    milliseconds, sizes of metadata in characters. The GroupCoordinator reads them once.
     """
 
     limits: GroupLimits

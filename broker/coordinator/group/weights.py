@@ -1,6 +1,7 @@
-"""What groups, members and offsets weigh in this process: bytes, as measured, with room for what is not asked for each.
+"""The memory of groups, members and offsets in this process, in bytes. The constants are measured, with
+some reserve.
 
-Each is told from what it is made of alone, so that whoever takes it away takes away as much as came.
+A weight is computed only from the object itself, so removing it subtracts exactly what was added.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ _MEMBER: Final = 1_024
 _PROTOCOL: Final = 128
 _PENDING: Final = 128
 _OFFSET: Final = 320
-# A member's words, and its assignment, weigh so much at least, and metadata is counted in such steps: what grows by
-# little does not grow. A member read from the log has one protocol, and says all of them when it comes back.
+# Minimum weights of a member's protocols and of its assignment, and the step in which metadata counts. So
+# small growth does not change a weight. A member read from the log has one protocol, and sends all of them
+# when it rejoins.
 _MEMBER_WORDS: Final = 4_096
 _MEMBER_ASSIGNMENT: Final = 1_024
 _METADATA_STEP: Final = 64
 
 
 def text_weight(text: str) -> int:
-    """Not by sys.getsizeof, which tells more once somebody asked for the text's UTF-8."""
+    """The size of a string. sys.getsizeof returns more once the string's UTF-8 has been requested."""
     return 49 + len(text) if text.isascii() else 76 + 4 * len(text)
 
 
@@ -38,12 +40,14 @@ def pending_weight(member_id: str) -> int:
 
 
 def words_weight(protocols: Iterable[tuple[str, bytes]]) -> int:
-    """What a member says of itself: by much more than its bytes where it is in many pieces."""
+    """The weight of a member's protocols. With many small protocols it is far more than their bytes."""
     return sum(_PROTOCOL + text_weight(name) + len(metadata) for name, metadata in protocols)
 
 
 def member_weight(names: Iterable[str | None], words: int) -> int:
-    """``names`` are its id, instance id, client id and host; ``words`` is :func:`words_weight` of its protocols."""
+    """The weight of a member. ``names`` are its id, instance id, client id and host; ``words`` is
+    :func:`words_weight` of its protocols.
+    """
     return _MEMBER + max(words, _MEMBER_WORDS) + sum(text_weight(name) for name in names if name)
 
 
@@ -52,7 +56,7 @@ def assignments_weight(members: int, assigned_bytes: int) -> int:
 
 
 def offset_weight(partition: TopicPartition, value: OffsetAndMetadata) -> int:
-    """Asked for twice with each commit of it."""
+    """The weight of a committed offset. It is called twice for each commit."""
     weight = _unsaid_weight(partition.topic)
     if not value.metadata:  # as nearly always
         return weight
@@ -62,5 +66,5 @@ def offset_weight(partition: TopicPartition, value: OffsetAndMetadata) -> int:
 
 @lru_cache(maxsize=1024)
 def _unsaid_weight(topic: str) -> int:
-    """Of an offset without metadata, which takes one step."""
+    """The weight of an offset without metadata, which counts as one step."""
     return _OFFSET + text_weight(topic) + _METADATA_STEP
