@@ -1,4 +1,4 @@
-"""The network's metrics, by Kafka's names: connections, what the Processors wait, and how long requests took."""
+"""Network metrics under Kafka's names: connections, idle time of the Processors, and request times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from broker.protocol.api_keys import ApiKey
 
 
 def register_metrics(metrics: Metrics, sockets: SocketServer) -> None:
-    """Registers what is read at each scrape; nothing here costs anything between scrapes."""
+    """Registers functions that are called at each scrape; they cost nothing between scrapes."""
     metrics.gauge(
         "kafka_network_socketserver_networkprocessoravgidlepercent",
         "Share of time the processors wait, 0 to 1",
