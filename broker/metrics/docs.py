@@ -1,7 +1,7 @@
-"""Writes docs/metrics.md from what a broker really exports.
+"""Generates docs/metrics.md from the metrics that a running broker exports.
 
-``python -m broker.metrics.docs http://127.0.0.1:8092/metrics > docs/metrics.md``; a test holds the file against a
-running broker.
+``python -m broker.metrics.docs http://127.0.0.1:8092/metrics > docs/metrics.md``; a test compares the file
+with a running broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ To watch first: `kafka_controller_kafkacontroller_activecontrollercount` (its su
 `kafka_controller_kafkacontroller_offlinepartitionscount` (0) and
 `kafka_server_replicamanager_underreplicatedpartitions` (0).
 """
-# The start of a name, and the MBean whose metrics begin so.
+# Name prefixes, and the MBean that each stands for.
 _BEANS: Final[Mapping[str, str]] = {
     "kafka_server_kafkaserver_": "kafka.server:type=KafkaServer",
     "kafka_server_replicamanager_": "kafka.server:type=ReplicaManager",
@@ -50,7 +50,7 @@ _OTHERS: Final = "Landline's own"
 
 
 class Family(NamedTuple):
-    """One metric as its two comment lines in the page tell it."""
+    """One metric: its name, type and help text, as in the page's comment lines."""
 
     name: str
     kind: str
@@ -71,7 +71,7 @@ def families(page: str) -> list[Family]:
 
 
 def metrics_page(page: str) -> str:
-    """The whole of docs/metrics.md, for a broker's page."""
+    """The complete text of docs/metrics.md for a broker's metrics page."""
     return "\n".join(_lines(families(page))) + "\n"
 
 

@@ -368,7 +368,8 @@ class Processor:
             self._put_off(connection, in_crowd=bool(self._waiting) and connection.cost_ns <= DEAR_NS)
 
     def _put_off(self, connection: Connection, *, in_crowd: bool = False) -> None:
-        """Continues the connection later, among the expensive ones or in the crowd, whether answered or not.
+        """Continues the connection later, among the expensive ones or in the crowd, whether
+        answered or not.
         """
         connection.put_off = True
         if in_crowd:
