@@ -1,4 +1,6 @@
-"""The server's own metrics, by Kafka's names: the broker's state, its handlers, its APIs, and whom it knows."""
+"""The server's metrics under Kafka's names: the broker's state, request handlers, APIs and known
+live brokers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from broker.server.request_handler_pool import RequestHandlerPool
 def register_metrics(
     metrics: Metrics, keeper: StateKeeper, cache: MetadataCache, pool: RequestHandlerPool, apis: Apis
 ) -> None:
-    """Registers what is read at each scrape; nothing here costs anything between scrapes."""
+    """Registers functions that are called at each scrape; they cost nothing between scrapes."""
     metrics.gauge(
         "kafka_server_kafkaserver_brokerstate",
         "The broker's state, Kafka's number",

@@ -47,7 +47,5 @@ class GlibcHeap:
         return int(self._info().fordblks)
 
     def trim(self) -> None:
-        """Gives free pages back. Runs without the GIL, so threads that allocate nothing from the heap being
-        trimmed continue.
-        """
+        """Gives free pages back. Runs without the GIL: only threads that use the heap being trimmed wait."""
         self._trim(0)
