@@ -38,7 +38,7 @@ class Rule:
 
     ``blocks``: its handler waits for ZooKeeper for each element and computes in between. Requests up to this
     many bytes run in parallel. Larger ones of all such APIs run one at a time on a separate thread, so that
-    no eight of them compute at the same time, and requests that only compute do not queue behind them.
+    eight of them never compute at the same time, and requests that only compute do not queue behind them.
 
     ``asks_only``: it changes nothing, so it need not be served if its client has disconnected.
     """
