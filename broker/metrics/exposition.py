@@ -105,7 +105,7 @@ def _gauge(name: str, help_: str, gauge: Gauge) -> Metric:
 
 
 def _process_threads() -> Metric:
-    family = GaugeMetricFamily("process_threads", "Threads of this process, as the kernel counts them.")
+    family = GaugeMetricFamily("process_threads", "Number of threads, as counted by the kernel.")
     try:
         family.add_metric((), len(os.listdir("/proc/self/task")))  # noqa: PTH208 - a count, no paths
     except OSError:

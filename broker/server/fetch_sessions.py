@@ -184,16 +184,16 @@ class FetchSessionCache:
         self._partitions = 0
         prefix = "kafka_server_fetchsessioncache_"
         metrics.gauge(
-            prefix + "numincrementalfetchsessions", "Incremental fetch sessions.", lambda: len(self._sessions)
+            prefix + "numincrementalfetchsessions", "Incremental fetch sessions", lambda: len(self._sessions)
         )
         metrics.gauge(
             prefix + "numincrementalfetchpartitionscached",
-            "Partitions in incremental fetch sessions.",
+            "Partitions in incremental fetch sessions",
             lambda: self._partitions,
         )
         self._evictions = metrics.counter(
             prefix + "incrementalfetchsessionevictions_total",
-            "Fetch sessions put out to make room for others.",
+            "Fetch sessions evicted to make room for others",
         )
 
     def begin(self, asked: Asked) -> FetchContext:
