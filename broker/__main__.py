@@ -385,7 +385,7 @@ def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]
     return Daemon(make_server, errors, Notifier.from_environment(), on_ready).run()
 
 
-# --- what is printed
+# --- output
 
 
 def _print_ready(server: Any, config: Any, data_dir: Path) -> None:

@@ -27,8 +27,8 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class Exposition:
-    """Prometheus's view of one :class:`Metrics` and of the process: memory, CPU, file
-    descriptors, threads.
+    """Prometheus's view of one :class:`Metrics` and of the process: memory, CPU,
+    file descriptors, threads.
     """
 
     def __init__(self, metrics: Metrics) -> None:

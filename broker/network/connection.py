@@ -56,8 +56,8 @@ def _new_buffer(size: int) -> Buffer:
 
 
 def _is_resized(buffer: Buffer, size: int) -> bool:
-    """Resizes ``buffer`` in place; False when that is not possible. A mapping's pages are moved,
-    not copied.
+    """Resizes ``buffer`` in place; False when that is not possible. A mapping's pages are
+    moved, not copied.
     """
     if isinstance(buffer, bytearray):
         return False

@@ -468,7 +468,7 @@ class BrokerServer:
         """Blocks until the broker has stopped."""
         self._stopped.wait()
 
-    # -- what it tells
+    # -- status
 
     @property
     def bound_port(self) -> int:

@@ -121,8 +121,8 @@ class Daemon:
         self._exit_code = EXIT_OK
 
     def run(self) -> int:
-        """Blocks until the broker has stopped; returns the exit code. Main thread only, with
-        signals blocked.
+        """Blocks until the broker has stopped; returns the exit code. Main thread only,
+        with signals blocked.
         """
         faulthandler.enable()  # systemd's watchdog kills with SIGABRT: then dump the stacks of all threads
         raise_open_file_limit()

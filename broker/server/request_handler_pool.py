@@ -85,4 +85,4 @@ class RequestHandlerPool:
             with self._lock:
                 self._unfinished -= 1
                 self._busy_ns += time.monotonic_ns() - started
-            work = None  # the request and what was made of it are not kept until the next one comes
+            work = None  # frees the request and its results before the wait for the next one

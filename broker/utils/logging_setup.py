@@ -51,8 +51,8 @@ def configure_logging(environment: Mapping[str, str] = os.environ) -> None:
 
 
 class StderrLoggerFactory:
-    """Makes structlog's innermost loggers. With ``journal``, lines start with the priority
-    of sd-daemon(3).
+    """Makes structlog's innermost loggers. With ``journal``, lines start with the
+    priority of sd-daemon(3).
     """
 
     def __init__(self, *, journal: bool = False) -> None:

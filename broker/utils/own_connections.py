@@ -18,8 +18,8 @@ _ACKED_AT = 120
 
 
 class ConnectionTotals(NamedTuple):
-    """Bytes sent (and acknowledged by the peer's kernel) and received, and the number of
-    connections opened.
+    """Bytes sent (and acknowledged by the peer's kernel) and received, and the number
+    of connections opened.
     """
 
     bytes: int

@@ -32,8 +32,8 @@ class Refusals:
         self._lock = threading.Lock()  # lock order 84
 
     def left_out(self, peer: str) -> int | None:
-        """The number of refusals omitted since this peer's last line; None if this one must be
-        omitted too.
+        """The number of refusals omitted since this peer's last line; None if this one must
+        be omitted too.
         """
         now_ns = self._clock_ns()
         with self._lock:

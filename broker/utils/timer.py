@@ -49,8 +49,8 @@ class Timer:
         self._stopped = False
 
     def add(self, delay_ms: int, callback: Callable[[], None]) -> TimerEntry:
-        """Runs ``callback`` on the timer's thread after ``delay_ms``, up to one tick late,
-        unless cancelled.
+        """Runs ``callback`` on the timer's thread after ``delay_ms``, up to one tick
+        late, unless cancelled.
         """
         tick = -(-(self._clock.monotonic_ms() + max(delay_ms, 0)) // TICK_MS)
         with self._lock:

@@ -1,5 +1,5 @@
-"""AlterPartitionReassignments (KIP-455): the controller starts, overrides or cancels
-partition reassignments.
+"""AlterPartitionReassignments (KIP-455): the controller starts, overrides or
+cancels partition reassignments.
 """
 
 from __future__ import annotations

@@ -60,11 +60,11 @@ def no_room(work: Callable[[], None], request: Request | None = None, *, dear: b
 class ApiContext:
     """The broker's parts, read by every API handler.
 
-    ``submit`` passes work that may block to the RequestHandlerPool (False: it is full).
-    ``submit_of_broker`` passes requests of brokers and the controller to handlers reserved for them.
-    ``submit_long`` passes work that waits for the store many times to its own handler.
-    ``submit_of_stranger`` passes the look-up of an unknown peer that sends brokers' requests to another.
-    ``depth``: how thoroughly clients' batches are validated.
+    ``submit`` passes work that may block to the RequestHandlerPool (False: it is full). ``submit_of_broker``
+    passes requests of brokers and the controller to handlers reserved for them. ``submit_long`` passes work
+    that waits for the store many times to its own handler. ``submit_of_stranger`` passes the look-up of an
+    unknown peer that sends brokers' requests to the look-up thread. ``depth``: how thoroughly clients'
+    batches are validated.
     """
 
     config: BrokerConfig

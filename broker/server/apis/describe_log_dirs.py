@@ -1,5 +1,5 @@
-"""DescribeLogDirs (KIP-113, space since KIP-827): the replicas in each log directory, and
-failed directories.
+"""DescribeLogDirs (KIP-113, space since KIP-827): the replicas in each log directory,
+and failed directories.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from broker.server.apis.context import ApiContext
 
 
 def handle(request: Request, message: InitProducerIdRequest, ctx: ApiContext) -> Fields | None:
-    """A new producer id with epoch 0. Responds later if a block must first be requested from
-    the controller.
+    """A new producer id with epoch 0. Responds later if a block must first be requested
+    from the controller.
     """
     if message.transactional_id is not None:
         return _fields(Errors.UNSUPPORTED_VERSION)

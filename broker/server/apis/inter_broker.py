@@ -28,8 +28,8 @@ _log = structlog.get_logger(__name__)
 def leader_and_isr(request: Request, message: Any, ctx: ApiContext) -> Fields | None:
     """Applies the leaders; responds with an error per partition.
 
-    Returns None and closes the connection if the store did not tell which topic is the present one, and that
-    decides. No controller, including Kafka's, repeats a request that was answered with an error for a
+    Returns None and closes the connection if the result depends on which topic exists now, and the store did
+    not tell. No controller, including Kafka's, repeats a request that was answered with an error for a
     partition. Every controller repeats it when there was no response, until this broker's session ends.
     """
     order = LeaderAndIsrRequest.of(message)

@@ -79,8 +79,8 @@ def _answer(request: Request, message: MetadataRequest, ctx: ApiContext) -> None
 
 
 def _wanted(message: MetadataRequest, version: int) -> Wanted | None:
-    """The requested names or ids, each once; None for all. Version 0 requests all topics with an
-    empty list.
+    """The requested names or ids, each once; None for all. Version 0 requests all topics with
+    an empty list.
     """
     topics = message.topics
     if topics is None or (version == 0 and not topics):

@@ -79,8 +79,8 @@ class HttpEndpoint:
         self.port = -1
 
     def startup(self) -> None:
-        """Binds the port (then in ``port``) and starts serving; -1 turns HTTP off.
-        Raises :class:`BindError`.
+        """Binds the port (then in ``port``) and starts serving; -1 turns HTTP
+        off. Raises :class:`BindError`.
         """
         if self._port < 0:
             return

@@ -66,8 +66,8 @@ class StartupSteps:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Times the enclosed code. Raises :class:`StartupCancelled` before it begins if a stop
-        was requested.
+        """Times the enclosed code. Raises :class:`StartupCancelled` before it begins if a
+        stop was requested.
         """
         if self._cancel.is_set():
             raise StartupCancelled(name)

@@ -1,11 +1,11 @@
 """A crashed broker does not register while it is still recorded as leader of partitions that other replicas
 could lead.
 
-A power loss destroys what a log had not synced. Normally the other brokers notice the crash and elect new
-leaders. But if the controller was lost too and they are slow, the broker may be back earlier. It would then
-lead with a shorter log, and its followers would truncate theirs to it, which loses acknowledged records. So
-it waits, unregistered, until it is deposed. Kafka has no such wait: there, the dead session's znode keeps a
-successor from registering until its time-out.
+A power loss destroys the records that a log had not synced. Normally the other brokers notice the crash and
+elect new leaders. But if the controller was lost too and they are slow, the broker may be back earlier. It
+would then lead with a shorter log, and its followers would truncate theirs to it, which loses acknowledged
+records. So it waits, unregistered, until it is deposed. Kafka has no such wait: there, the dead session's
+znode keeps a successor from registering until its time-out.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class Asker:
     listener: str = _DEFAULT_LISTENER
 
     def own_now(self) -> OwnBroker:
-        """The broker with its current session: somebody else may have restarted it while this
-        command waited.
+        """The broker with its current session: somebody else may have restarted it while
+        this command waited.
         """
         if self.log_dir is None:
             return self.own
@@ -98,8 +98,8 @@ def _http_url(properties: Mapping[str, str]) -> str | None:
 
 
 def recovery_progress(asker: Asker) -> Callable[[], int]:
-    """Returns the number of logs and segments that this host's broker has loaded and verified; 0
-    if unknown.
+    """Returns the number of logs and segments that this host's broker has loaded and verified;
+    0 if unknown.
     """
 
     def progress() -> int:

@@ -1,5 +1,5 @@
-"""The stopping broker's side of controlled shutdown: the controller first moves its leaders
-away (KAFKA-340).
+"""The stopping broker's side of controlled shutdown: the controller first moves its
+leaders away (KAFKA-340).
 """
 
 from __future__ import annotations
