@@ -211,8 +211,8 @@ class RequestChannel:
                     self._changed.notify()
 
     def stop_one(self) -> None:
-        """Lets one handler end after the queued work. A handler that runs expensive work also finishes the
-        rest of it.
+        """Lets one handler end after the queued work. A handler that runs expensive work also runs the
+        expensive work queued behind it.
         """
         with self._changed:
             self._ends += 1
