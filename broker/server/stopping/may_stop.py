@@ -33,7 +33,8 @@ from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Store, StoreError
 
-# Without a quorum for longer than an election takes, no broker is stopped, and the command does not wait.
+# If there is no quorum for this time, which is longer than an election, no broker is stopped and the
+# command ends.
 ZOOKEEPER_MS: Final = 6_000
 # After a first response, a quorum may be away for this long: for an election, or until a lost session
 # is replaced.
