@@ -1,5 +1,5 @@
-"""Landline: a Kafka-compatible broker. The version is pyproject.toml's, kept here because metadata is slow
-to read.
+"""Landline: a Kafka-compatible broker. The version is that of pyproject.toml, repeated here because reading
+package metadata is slow.
 """
 
 __version__ = "0.1.0"

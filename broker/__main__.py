@@ -1,7 +1,7 @@
-"""The command `landline`: from arguments to a checked configuration to a running broker.
+"""The command `landline`: parses arguments, loads and checks the configuration, runs the command.
 
-Everything heavy is imported by the command that needs it: start-up time is a feature. Signals and systemd are
-`server.daemon`'s part, what starts in which order is BrokerServer's.
+Each command imports its own heavy modules, so that start-up stays fast. Signals and systemd are handled by
+`server.daemon`; BrokerServer defines the order in which the parts start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker.utils.options import Options
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-# sysexits.h's EX_CONFIG: starting again will not help, and a unit can say so (RestartPreventExitStatus=78).
+# EX_CONFIG of sysexits.h: starting again does not help; a unit can use it (RestartPreventExitStatus=78).
 EXIT_CONFIG: Final = 78
 EXIT_INTERRUPTED: Final = 130
 
@@ -49,12 +49,12 @@ await-return), 78 wrong configuration, 130 forced by a second ^C."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and gives its exit code."""
+    """Runs the command and returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["--version"], ["-V"]):
         print(f"landline {__version__}")
         return EXIT_OK
-    if argv is None and arguments and arguments[0] in _DAEMONS:  # the process is ours, not a caller's
+    if argv is None and arguments and arguments[0] in _DAEMONS:  # not when a caller runs main()
         from broker.utils.stop_signals import block_signals
 
         block_signals()
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Callable[[Options], int] = options.run
     try:
         return command(options)
-    except KeyboardInterrupt:  # before the daemon took the signals over
+    except KeyboardInterrupt:  # before the daemon handles signals
         return EXIT_INTERRUPTED
 
 
@@ -196,7 +196,7 @@ def _port(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    """``120``, ``1.5``, or as systemd writes it, ``120s``."""
+    """Parses ``120``, ``1.5``, or systemd's form ``120s``."""
     import argparse
     import math
 
@@ -228,7 +228,9 @@ def _check_config(options: Options) -> int:
 
 
 def _deregister(options: Options) -> int:
-    """Reads nothing of the configuration but where the data is: a crashed broker's failover waits for this."""
+    """Reads only the data directories from the configuration: a crashed broker's failover waits for
+    this command.
+    """
     from broker.config.log_dirs import log_dir_paths
     from broker.config.problems import ConfigError
     from broker.config.properties import read_properties
@@ -240,7 +242,7 @@ def _deregister(options: Options) -> int:
         print(error, file=sys.stderr)
         return EXIT_CONFIG
     report = deregister([Path(path) for path in log_dir_paths(texts.get("log.dirs"), texts.get("log.dir"))])
-    took_ms = _process_age_ms()  # before what follows is loaded
+    took_ms = _process_age_ms()  # before further modules are loaded
     structlog = _logging()
     getattr(structlog.get_logger("broker"), report.level)(report.event, **report.fields, took_ms=took_ms)
     return EXIT_OK
@@ -277,7 +279,7 @@ def _metadata(options: Options) -> int:
 
 
 def _logging() -> Any:
-    """structlog, set up."""
+    """structlog, configured."""
     from broker.utils.lean_import import import_lean
 
     structlog = import_lean("structlog")
@@ -322,7 +324,7 @@ def _standalone(options: Options) -> int:
 
 
 def _standalone_defaults(data_dir: Path) -> dict[str, str]:
-    """What `--config` may change."""
+    """The defaults, which `--config` may change."""
     return {
         "broker.id": "0",
         "listeners": "PLAINTEXT://127.0.0.1:9092",
@@ -339,7 +341,7 @@ def _standalone_overrides(options: Options) -> list[tuple[str, str]]:
 
 
 def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tuple[str, str]]) -> Any:
-    """The checked configuration, or None after everything wrong with it was printed."""
+    """The checked configuration; None after printing everything that is wrong with it."""
     from broker.config.broker_config import BrokerConfig
     from broker.config.problems import ConfigError
     from broker.config.properties import Properties, read_properties
@@ -366,7 +368,7 @@ def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]
     from broker.utils.lean_import import import_lean
 
     for library in ("crc32c",) if store_path is not None else ("crc32c", "kazoo.client"):
-        import_lean(library)  # while this is the only thread, and before the broker's modules import it whole
+        import_lean(library)  # while there is one thread, and before the broker's modules import it whole
     from broker.server.broker_server import BrokerServer, StartupCancelled, StartupError
     from broker.server.daemon import Daemon, StartupErrors
     from broker.utils.systemd import Notifier
@@ -383,7 +385,7 @@ def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]
     return Daemon(make_server, errors, Notifier.from_environment(), on_ready).run()
 
 
-# --- what is printed
+# --- output
 
 
 def _print_ready(server: Any, config: Any, data_dir: Path) -> None:
@@ -400,7 +402,7 @@ def _print_ready(server: Any, config: Any, data_dir: Path) -> None:
 
 
 def _process_age_ms() -> int:
-    """Since the process was made, to the kernel's hundredth of a second."""
+    """Milliseconds since the process started, with the kernel's resolution of a hundredth of a second."""
     import time
 
     from broker.utils.process_identity import ProcessIdentity

@@ -33,7 +33,7 @@ class ControllerMetrics:
 
             metrics.gauge(_PREFIX + name, help_, value)
 
-        gauge("activecontrollercount", "1 on the broker that is the active controller", lambda _: 1)
+        gauge("activecontrollercount", "1 on the active controller, else 0", lambda _: 1)
         gauge(
             "offlinepartitionscount",
             "Partitions without a leader",
@@ -41,7 +41,7 @@ class ControllerMetrics:
         )
         gauge(
             "preferredreplicaimbalancecount",
-            "Partitions not led by their preferred leader",
+            "Partitions not led by their preferred replica",
             ControllerContext.preferred_replica_imbalance_count,
         )
         gauge("globaltopiccount", "Topics in the cluster", lambda context: len(context.topics))
@@ -50,14 +50,15 @@ class ControllerMetrics:
         gauge("activebrokercount", "Registered brokers", lambda context: len(context.brokers))
         metrics.gauge(
             "kafka_controller_controllereventmanager_eventqueuesize",
-            "Events that wait",
+            "Events in the controller's queue",
             lambda: float(queue_size()),
         )
         self._elections = metrics.counter(
-            "kafka_controller_controllerstats_leaderelections_total", "Leaders elected"
+            "kafka_controller_controllerstats_leaderelections_total", "Leader elections"
         )
         self._unclean = metrics.counter(
-            "kafka_controller_controllerstats_uncleanleaderelections_total", "Leaders elected out of sync"
+            "kafka_controller_controllerstats_uncleanleaderelections_total",
+            "Elections of a leader outside the ISR",
         )
 
     def on_elected(self, clean: bool) -> None:

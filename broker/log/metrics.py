@@ -22,10 +22,10 @@ def register_metrics(metrics: Metrics, logs: LogManager, of_partitions: Callable
 
 def _register_logs(metrics: Metrics, of_partitions: Callable[[], Iterable[Log]]) -> None:
     measures: tuple[tuple[str, str, Callable[[Log], int]], ...] = (
-        ("size", "Bytes of a partition's segments", lambda log: log.size_bytes),
-        ("logendoffset", "Where a partition's log ends", lambda log: log.log_end_offset),
-        ("logstartoffset", "Where a partition's log begins", lambda log: log.log_start_offset),
-        ("numlogsegments", "A partition's segments", lambda log: log.num_segments),
+        ("size", "Size of a partition's segments, in bytes", lambda log: log.size_bytes),
+        ("logendoffset", "End offset of a partition's log", lambda log: log.log_end_offset),
+        ("logstartoffset", "Start offset of a partition's log", lambda log: log.log_start_offset),
+        ("numlogsegments", "Number of a partition's segments", lambda log: log.num_segments),
     )
     for name, help_text, measure in measures:
         metrics.gauge(
@@ -48,28 +48,28 @@ def _per_log(
 def _register_dirs(metrics: Metrics, logs: LogManager) -> None:
     metrics.gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
-        "Log directories that failed",
+        "Failed log directories",
         lambda: float(len(logs.dirs.failed)),
     )
     for name, help_text, measure in (
-        ("kafka_log_logmanager_logdirectoryoffline", "1 for a log directory that failed", _is_offline),
-        ("landline_log_dir_free_bytes", "Free space of a log directory's file system", _free_bytes),
+        ("kafka_log_logmanager_logdirectoryoffline", "1 for a failed log directory, else 0", _is_offline),
+        ("landline_log_dir_free_bytes", "Free space of a log directory's file system, in bytes", _free_bytes),
         (
             "landline_log_dir_refuses_produce",
-            "1 for a log directory below its floor of free space, or full: clients' records are refused",
+            "1 for a log directory that refuses clients' records: full, or below its minimum free space",
             _refuses,
         ),
     ):
         metrics.gauge(name, help_text, _per_dir(logs, measure), labels=("logdirectory",))
     metrics.gauge(
         "kafka_log_logcleanermanager_uncleanable_partitions_count",
-        "Partitions of a log directory that are compacted no more, for something in them is damaged",
+        "Partitions of a log directory that are not compacted because of damaged data",
         lambda: {(str(d.path),): float(len(logs.cleaner.uncleanable_in(d))) for d in logs.dirs.all},
         labels=("logdirectory",),
     )
     metrics.gauge(
         "landline_log_dir_damaged_places",
-        "Places in a log directory's files that were met and found damaged",
+        "Damaged places found in a log directory's files",
         lambda: {(str(d.path),): float(logs.damages_in(d)) for d in logs.dirs.all},
         labels=("logdirectory",),
     )

@@ -1,7 +1,7 @@
-"""Writes docs/metrics.md from what a broker really exports.
+"""Generates docs/metrics.md from the metrics that a running broker exports.
 
-``python -m broker.metrics.docs http://127.0.0.1:8092/metrics > docs/metrics.md``; a test holds the file against a
-running broker.
+``python -m broker.metrics.docs http://127.0.0.1:8092/metrics > docs/metrics.md``; a test compares the file
+with a running broker.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ _INTRODUCTION: Final = """\
 
 Generated from a running broker by `.venv/bin/python -m broker.metrics.docs URL`.
 
-`/metrics` on `landline.http.port` (8092) is Prometheus text; no exporter or agent is needed. It is made once a second
-at most. Names are Kafka's JMX names in lower case: `kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions` is
-`kafka_server_replicamanager_underreplicatedpartitions`. A meter such as `MessagesInPerSec` is a counter ending in
-`_total`: take its `rate()`. Times are in milliseconds, as in Kafka. The broker's state is a number: 0 NotRunning,
-1 Starting, 2 RecoveringFromUncleanShutdown, 3 RunningAsBroker, 4 RunningAsController, 6 PendingControlledShutdown,
-7 BrokerShuttingDown.
+`/metrics` on `landline.http.port` (8092) serves Prometheus text; no exporter or agent is needed. The page is
+rendered at most once a second. Names are Kafka's JMX names in lower case:
+`kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions` is
+`kafka_server_replicamanager_underreplicatedpartitions`. A meter such as `MessagesInPerSec` is a counter whose
+name ends in `_total`; use `rate()` on it. Times are in milliseconds, as in Kafka. The broker's state is a
+number: 0 NotRunning, 1 Starting, 2 RecoveringFromUncleanShutdown, 3 RunningAsBroker, 4 RunningAsController,
+6 PendingControlledShutdown, 7 BrokerShuttingDown.
 
-To watch first: `kafka_controller_kafkacontroller_activecontrollercount` (its sum is 1),
+The most important metrics, with their normal values:
+`kafka_controller_kafkacontroller_activecontrollercount` (1, summed over all brokers),
 `kafka_controller_kafkacontroller_offlinepartitionscount` (0) and
 `kafka_server_replicamanager_underreplicatedpartitions` (0).
 """
-# The start of a name, and the MBean whose metrics begin so.
+# Name prefixes, and the MBean that each stands for.
 _BEANS: Final[Mapping[str, str]] = {
     "kafka_server_kafkaserver_": "kafka.server:type=KafkaServer",
     "kafka_server_replicamanager_": "kafka.server:type=ReplicaManager",
@@ -50,7 +52,7 @@ _OTHERS: Final = "Landline's own"
 
 
 class Family(NamedTuple):
-    """One metric as its two comment lines in the page tell it."""
+    """One metric: its name, type and help text, as in the page's comment lines."""
 
     name: str
     kind: str
@@ -71,7 +73,7 @@ def families(page: str) -> list[Family]:
 
 
 def metrics_page(page: str) -> str:
-    """The whole of docs/metrics.md, for a broker's page."""
+    """The complete text of docs/metrics.md for a broker's metrics page."""
     return "\n".join(_lines(families(page))) + "\n"
 
 
@@ -83,7 +85,7 @@ def _lines(found: list[Family]) -> Iterator[str]:
     order = [*dict.fromkeys(_BEANS.values()), _OTHERS]
     for bean in sorted(groups, key=order.index):
         yield f"## {bean}\n"
-        yield "| Metric | Kind | What it tells |"
+        yield "| Metric | Kind | Description |"
         yield "|---|---|---|"
         for family in groups[bean]:
             yield f"| `{family.name}` | {family.kind} | {family.help} |"

@@ -1,5 +1,6 @@
-"""The metrics as Prometheus text. The only importer of prometheus_client, which is loaded with the first
-scrape.
+"""The metrics as Prometheus text.
+
+This is the only module that imports prometheus_client; it is loaded by the first scrape.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class Exposition:
-    """Prometheus's view of one :class:`Metrics` and of the process: memory, CPU, descriptors, threads."""
+    """Prometheus's view of one :class:`Metrics` and of the process: memory, CPU,
+    file descriptors, threads.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -36,7 +39,7 @@ class Exposition:
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
-        """The page that `/metrics` answers, of :data:`CONTENT_TYPE`."""
+        """The response body of `/metrics`, of type :data:`CONTENT_TYPE`."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
@@ -50,7 +53,7 @@ class Exposition:
     def _family(self, registered: Registered) -> Metric | None:
         try:
             return _family_of(registered)
-        except Exception as error:  # one gauge that fails must not cost the others
+        except Exception as error:  # one failing gauge must not hide the others
             if registered.name not in self._failed:
                 self._failed.add(registered.name)
                 _log.warning("metric_failed", metric=registered.name, error=repr(error))
@@ -89,7 +92,7 @@ def _family_of(registered: Registered) -> Metric:
 
 def _gauge(name: str, help_: str, gauge: Gauge) -> Metric:
     value: Any = gauge.function()
-    # A function may read a count that is kept elsewhere: its name tells.
+    # A function may read a counter that is kept elsewhere; the name shows it.
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     if not gauge.names:
         return kind(name, help_, value=float(value))
@@ -102,7 +105,7 @@ def _gauge(name: str, help_: str, gauge: Gauge) -> Metric:
 
 
 def _process_threads() -> Metric:
-    family = GaugeMetricFamily("process_threads", "Threads of this process, as the kernel counts them.")
+    family = GaugeMetricFamily("process_threads", "Number of threads, as counted by the kernel.")
     try:
         family.add_metric((), len(os.listdir("/proc/self/task")))  # noqa: PTH208 - a count, no paths
     except OSError:

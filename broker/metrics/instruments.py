@@ -1,7 +1,7 @@
-"""What the broker counts with: plain objects that are read when somebody scrapes.
+"""Counters and histograms: plain objects that are read when a scrape happens.
 
-Nothing here imports prometheus_client, so that counting costs no start-up time; `exposition` turns the
-instruments into its text. Names and help are the registry's part.
+Nothing here imports prometheus_client, so metrics cost no start-up time. `exposition` converts the
+instruments to text. Names and help texts belong to the registry.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ DEFAULT_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 
 
 
 class HotCounter:
-    """A cell for a hot path: its one writing thread does ``cell.value += n``, with no lock and no call.
+    """A counter cell for a hot path: its single writer thread does ``cell.value += n``, without a lock or
+    a call.
 
-    Two threads that write to one cell may lose counts: take a cell for each, the registry adds them up.
+    Two threads that write to one cell may lose counts. Use one cell per thread; the registry adds them up.
     """
 
     __slots__ = ("value",)
@@ -34,7 +35,7 @@ class HotCounter:
 
 
 class Counter:
-    """A count that any thread may raise."""
+    """A counter that any thread may increment."""
 
     __slots__ = ("_lock", "_value")
 
@@ -53,7 +54,9 @@ class Counter:
 
 
 class _Labelled(Generic[Child]):
-    """Instruments by label values. Keep the child that :meth:`labels` gives where it is used often."""
+    """Instruments by label values. Code that uses one often should keep the child that
+    :meth:`labels` returns.
+    """
 
     __slots__ = ("_children", "_lock", "_make", "names")
 
@@ -64,7 +67,7 @@ class _Labelled(Generic[Child]):
         self._children: dict[Labels, Child] = {}
 
     def labels(self, *values: str) -> Child:
-        """The instrument of these label values; made when it is new."""
+        """The instrument for these label values, created on first use."""
         child = self._children.get(values)
         if child is not None:
             return child
@@ -76,7 +79,7 @@ class _Labelled(Generic[Child]):
             return self._children.setdefault(values, self._make())
 
     def remove(self, *values: str) -> None:
-        """Forgets a child: its topic is gone, for one."""
+        """Removes a child, for example when its topic is deleted."""
         with self._lock:
             self._children.pop(values, None)
 
@@ -98,7 +101,7 @@ class LabelledCounter(_Labelled[Counter]):
 
 
 class Histogram:
-    """Counts observations by upper bounds (included), and their sum. Any thread may observe."""
+    """Counts observations per bucket (upper bounds are inclusive), and their sum. Any thread may observe."""
 
     __slots__ = ("_counts", "_lock", "_sum", "bounds")
 
@@ -119,7 +122,7 @@ class Histogram:
         return sum(self._counts)
 
     def snapshot(self) -> tuple[list[tuple[str, float]], float]:
-        """Cumulative counts by upper bound, the last ``+Inf``, and the sum of what was observed."""
+        """Cumulative counts by upper bound, the last one ``+Inf``, and the sum of all observations."""
         with self._lock:
             counts, total = list(self._counts), self._sum
         cumulative: list[tuple[str, float]] = []

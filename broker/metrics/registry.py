@@ -1,8 +1,8 @@
-"""The broker's metrics by name: made once by BrokerServer and handed down to whoever counts.
+"""The broker's metrics by name. BrokerServer creates the registry and passes it to all parts that count.
 
-Names are Kafka's JMX names in Prometheus style, lower case: ``kafka.server:type=ReplicaManager,
-name=UnderReplicatedPartitions`` is ``kafka_server_replicamanager_underreplicatedpartitions``; meters lose
-their ``PerSec`` and end in ``_total``. `docs/metrics.md` lists them. Writing them out is `exposition`'s part.
+Names are Kafka's JMX names in Prometheus style, in lower case: ``kafka.server:type=ReplicaManager,
+name=UnderReplicatedPartitions`` is ``kafka_server_replicamanager_underreplicatedpartitions``. Meters lose
+their ``PerSec`` and end in ``_total``. `docs/metrics.md` lists all metrics. `exposition` writes them as text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T", Counter, LabelledCounter, Histogram, LabelledHistogram)
 
 @dataclass(slots=True)
 class Gauge:
-    """A value asked for when it is scraped. With labels, the function gives a mapping from their values."""
+    """A value that is read at each scrape. With labels, the function returns a mapping from label values."""
 
     function: GaugeFunction
     names: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Gauge:
 
 @dataclass(slots=True)
 class Histograms:
-    """Histograms by label values that are kept elsewhere: asked for when they are scraped."""
+    """Histograms by label values that are kept elsewhere and read at each scrape."""
 
     function: Callable[[], Mapping[Labels, Buckets]]
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ class Histograms:
 
 @dataclass(slots=True)
 class HotCounters:
-    """All cells of one name: the metric is their sum."""
+    """All cells of one counter; the metric is their sum."""
 
     cells: list[HotCounter] = field(default_factory=list)
 
@@ -57,7 +57,7 @@ Instrument = Gauge | Histograms | HotCounters | Counter | LabelledCounter | Hist
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """One metric as scraped."""
+    """A registered metric: its name, help text and instrument."""
 
     name: str
     help: str
@@ -65,8 +65,8 @@ class Registered:
 
 
 class Metrics:
-    """Thread-safe. Asking again for a counter or histogram of a name gives the same one; a gauge is
-    replaced.
+    """The broker's registry of metrics. Thread-safe. Registering a counter or histogram again returns the
+    existing one; a gauge is replaced.
     """
 
     def __init__(self) -> None:
@@ -74,10 +74,11 @@ class Metrics:
         self._registered: dict[str, Registered] = {}
 
     def gauge(self, name: str, help_: str, function: GaugeFunction, labels: Sequence[str] = ()) -> None:
-        """Exports what ``function`` returns at each scrape: a number, or with ``labels`` numbers by label
-        values.
+        """Exports what ``function`` returns at each scrape: a number, or with ``labels`` numbers by
+        label values.
 
-        The function must be quick and take no lock that is held for long; one that raises is left out.
+        The function must be quick and take no lock that is held for long. If it raises, the metric is
+        left out.
         """
         with self._lock:
             self._put(name, help_, Gauge(function, tuple(labels)))
@@ -85,7 +86,9 @@ class Metrics:
     def histograms(
         self, name: str, help_: str, function: Callable[[], Mapping[Labels, Buckets]], labels: Sequence[str]
     ) -> None:
-        """Exports histograms that ``function`` gives at each scrape: cumulative counts by bound, and the sum."""
+        """Exports histograms that ``function`` returns at each scrape: cumulative counts by bound, and
+        the sum.
+        """
         with self._lock:
             self._put(name, help_, Histograms(function, tuple(labels)))
 
@@ -94,7 +97,7 @@ class Metrics:
     @overload
     def counter(self, name: str, help_: str, labels: Sequence[str]) -> LabelledCounter: ...
     def counter(self, name: str, help_: str, labels: Sequence[str] = ()) -> Counter | LabelledCounter:
-        """A count for any thread. ``_total`` is added to the name where it lacks it."""
+        """A counter for any thread. ``_total`` is appended to the name if it is missing."""
         if labels:
             return self._get_or_put(name, help_, LabelledCounter(labels))
         return self._get_or_put(name, help_, Counter())
@@ -124,13 +127,13 @@ class Metrics:
         labels: Sequence[str] = (),
         buckets: Sequence[float] = DEFAULT_BUCKETS,
     ) -> Histogram | LabelledHistogram:
-        """Observations by upper bounds; times are in milliseconds, as Kafka's are."""
+        """A histogram by upper bounds; times are in milliseconds, as in Kafka."""
         if labels:
             return self._get_or_put(name, help_, LabelledHistogram(labels, buckets))
         return self._get_or_put(name, help_, Histogram(buckets))
 
     def registered(self) -> list[Registered]:
-        """Every metric, by name."""
+        """All metrics, sorted by name."""
         with self._lock:
             return sorted(self._registered.values(), key=lambda registered: registered.name)
 

@@ -1,8 +1,8 @@
-"""The Acceptor: one thread a listener that accepts connections and deals them to the Processors in turn.
+"""The Acceptor: one thread per listener that accepts connections and hands them to the Processors in turn.
 
-At ``max.connections`` it accepts no more, and they wait in the kernel's backlog; the brokers' own listener goes on.
-Above ``max.connection.creation.rate`` they are accepted, for else nobody knows whose they are, and wait in turns
-(:mod:`.arrivals`).
+At ``max.connections`` it stops accepting, and new connections wait in the kernel's backlog. The inter-broker
+listener is exempt. Above ``max.connection.creation.rate`` connections are still accepted, because their
+addresses are unknown until then. They then wait and are served by address in turn (:mod:`.arrivals`).
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
 _FD_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 1.0  # the rate may be changed meanwhile
+_LONGEST_PAUSE_S = 1.0  # the rate may change meanwhile
 _FULL_PAUSE_S = 0.05
-_NO_ROOM_PAUSE_S = 0.005  # so that a backlog of 50 from one address is through in a quarter of a second
+_NO_ROOM_PAUSE_S = 0.005  # 50 connections from one address pass in a quarter of a second
 
 
 class BindError(Exception):
-    """A listener's address cannot be had; the message says which and what to do."""
+    """A listener's address cannot be bound; the message names the address and the remedy."""
 
 
 class Acceptor:
-    """Owner of the listening socket: bound when made, listening from :meth:`start` on."""
+    """A listener's acceptor; Kafka's Acceptor. Owns the listening socket: bound when constructed, listening
+    from :meth:`start` on.
+    """
 
     def __init__(self, endpoint: Endpoint, *, send_buffer: int, receive_buffer: int, backlog: int) -> None:
         self.endpoint = endpoint
@@ -53,7 +55,7 @@ class Acceptor:
 
     @property
     def port(self) -> int:
-        """The bound port, also where port 0 was configured."""
+        """The bound port, also when port 0 was configured."""
         port: int = self._socket.getsockname()[1]
         return port
 
@@ -66,7 +68,7 @@ class Acceptor:
     def stop(self) -> None:
         """Stops accepting and frees the address."""
         self._stopped.set()
-        with suppress(OSError):  # it never listened
+        with suppress(OSError):  # it was never listening
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept()
         self._socket.close()
         if self._thread is not None:
@@ -86,7 +88,9 @@ class Acceptor:
             self._refuse(sock, host, quotas)
 
     def _accept(self, quotas: ConnectionQuotas) -> None:
-        """Deals one that waited, or accepts one: as soon as there is one, or for a while where others wait."""
+        """Hands out one waiting connection, or accepts one. Blocks until one arrives; while others wait, only
+        for a limited time.
+        """
         listener, pause_s = self.endpoint.listener_name, 0.0
         if self._arrivals:
             pause_s = min(quotas.pause_s(listener), _LONGEST_PAUSE_S)
@@ -121,7 +125,7 @@ class Acceptor:
                 f"max.connection.creation.rate={quotas.limits.creation_rate} is passed, and too many wait already",
             )
             self._refuse(sock, host, quotas)
-            self._stopped.wait(_NO_ROOM_PAUSE_S)  # the kernel's backlog makes them wait
+            self._stopped.wait(_NO_ROOM_PAUSE_S)  # meanwhile new ones queue in the kernel's backlog
 
     def _deal_next(self, quotas: ConnectionQuotas) -> None:
         while self._arrivals:
@@ -161,7 +165,7 @@ def _bind(endpoint: Endpoint, receive_buffer: int) -> socket.socket:
     host = endpoint.host or None
     try:
         infos = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # Every interface: one IPv6 socket serves both, where the machine has IPv6.
+        # Without a host: one IPv6 socket serves all interfaces for both families, if the machine has IPv6.
         infos.sort(key=lambda info: info[0] != socket.AF_INET6 if host is None else 0)
         return _first_bound(infos, receive_buffer, dual=host is None)
     except OSError as error:
@@ -185,7 +189,7 @@ def _first_bound(
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if dual else 1)
-            if receive_buffer > 0:  # before listen, so that the window scale fits it
+            if receive_buffer > 0:  # before listen(), so that the TCP window scale matches
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
             sock.bind(address)
         except OSError as refused:

@@ -1,8 +1,9 @@
-"""Accepted connections that wait because ``max.connection.creation.rate`` is used up: by address, in turns.
+"""Accepted connections that wait because ``max.connection.creation.rate`` is used up, served by address
+in turn.
 
-Kafka lets the next one in whoever it is, so that one client that connects all the time uses up everybody's rate. Here
-who comes beside it is next but one. An address may have no more waiting than there are places left, as in the queue for
-the handlers (ADR 29): alone it fills half of them.
+Kafka admits waiting connections in order of arrival, so one client that connects constantly uses up the rate
+for all. Here a connection from another address is next but one. An address may have no more connections
+waiting than there are free places, as in the queue for the handlers (ADR 29): alone it fills half of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 
 class Arrivals(Generic[T]):
-    """One acceptor's, on its thread."""
+    """The waiting connections of one Acceptor, used on its thread only."""
 
     def __init__(self, places: int = PLACES) -> None:
         self._places = places
@@ -28,7 +29,7 @@ class Arrivals(Generic[T]):
         return len(self._rounds)
 
     def add(self, address: str, arrival: T) -> bool:
-        """False when there is no room for this address."""
+        """Queues a connection; False when there is no room for its address."""
         waiting = self._by_address.get(address, 0)
         if waiting >= self._places - len(self):
             return False
@@ -37,7 +38,7 @@ class Arrivals(Generic[T]):
         return True
 
     def next(self) -> tuple[str, T]:
-        """Whose turn it is. There must be somebody."""
+        """Removes and returns the next connection and its address. There must be one."""
         address, arrival = self._rounds.next()
         waiting = self._by_address.pop(address) - 1
         if waiting:
@@ -46,7 +47,7 @@ class Arrivals(Generic[T]):
 
 
 def has_gone(sock: socket.socket) -> bool:
-    """Whether the peer has hung up while it waited, and left nothing to be read."""
+    """Whether the peer hung up while it waited and left nothing to read."""
     try:
         return not sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:

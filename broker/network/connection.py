@@ -1,8 +1,10 @@
-"""One client's connection: bytes in to frames, answers in order to bytes out. No threads, no epoll.
+"""One client's connection: turns received bytes into frames, and responses into sent bytes, in order. No
+threads, no epoll.
 
-Receiving follows what arrived, never what a peer announces: the buffer at most doubles, up to the frame at hand.
-Small requests are read through the Processor's shared buffer; a connection gets a buffer of its own while a frame is
-incomplete, and keeps it as long as it has such frames, so that large requests are received in place.
+The receive buffer grows with the data that arrived, never with the size that a peer announces: it at most
+doubles, up to the end of the current frame. Small requests are read through the Processor's shared buffer. A
+connection gets its own buffer while a frame is incomplete, and keeps it while it has such frames, so that
+large requests are received in place.
 """
 
 from __future__ import annotations
@@ -25,23 +27,23 @@ from broker.utils.file_region import FileRegion
 
 Buffer = bytearray | mmap.mmap
 _FIRST_BUFFER = 4 * 1024
-# A smaller one is given back with each whole frame: the shared buffer takes more requests at once.
+# A smaller buffer is released after each complete frame: the shared buffer takes more requests per read.
 _WORTH_KEEPING = 64 * 1024
-# A larger one goes with its request: a client's largest must not cost as much as long as it stays. Twice a producer's
-# usual largest request.
+# A larger buffer is released with its request, so that one large request does not cost memory for the
+# connection's lifetime. Twice the usual largest request of a producer.
 _MOST_KEPT = 2 * 1024 * 1024
-# What is read at once for who has no buffer yet while memory is short: all that is left of it must be kept.
+# Bytes read at once without an own buffer while memory is short: the unhandled rest of them must be kept.
 _SHORT_READ = 16 * 1024
-# A buffer from here on is a mapping of its own, which grows without a copy of what it holds: 8 MiB take 10 ms where
-# their pages are new.
+# Buffers from this size on are separate memory mappings, which grow without copying. Touching 8 MiB of new
+# pages takes 10 ms.
 _MAPPED = 1024 * 1024
-# And is filled with so much at once, for the same reason: the rest comes with the next turn.
+# For the same reason, one turn receives at most this much. The rest comes with the next turn.
 _MOST_RECEIVED = 1024 * 1024
 _MAX_IOV = 64
-# A reader that is as fast as sendfile could have all of fetch.max.bytes in one turn, while the others wait.
+# Otherwise a reader as fast as sendfile could take all of fetch.max.bytes in one turn while the others wait.
 _MOST_AT_ONCE = 2 * 1024 * 1024
-# Few clients send as many requests before the first is answered. Who does may ask for large answers with small ones:
-# how large, is looked at once in so many.
+# Few clients send this many requests before the first response. One that does may request large responses
+# with small requests, so their size is checked once per this many requests.
 PIPELINED = 8
 _MOST_IN_FLIGHT = 128
 _MOST_UNSENT = 1024 * 1024
@@ -54,19 +56,23 @@ def _new_buffer(size: int) -> Buffer:
 
 
 def _is_resized(buffer: Buffer, size: int) -> bool:
-    """Whether it now has ``size`` bytes: a mapping's pages are moved and not copied."""
+    """Resizes ``buffer`` in place; False when that is not possible. A mapping's pages are
+    moved, not copied.
+    """
     if isinstance(buffer, bytearray):
         return False
     try:
         buffer.resize(size)
-    except BufferError:  # somebody still looks at a request in it
+    except BufferError:  # somebody still has a view of a request in it
         return False
     return True
 
 
 def _room_for_rest(begun: memoryview) -> int:
-    """Bytes of a buffer for a frame of which ``begun`` has come: twice that, though not past the frame's end. Large
-    frames are so received one at a time, whole, and none is moved to the front for having come with another.
+    """The buffer size for a frame of which ``begun`` has arrived: twice that, but not past the frame's end.
+
+    Large frames are therefore received whole and one at a time, and none has to be moved to the front of
+    the buffer.
     """
     if len(begun) < 4:
         return _FIRST_BUFFER
@@ -81,11 +87,11 @@ def _nobody_listens(request: Request) -> None:
 
 
 class Connection:
-    """A client's connection: what has come of requests, those under way, and what is yet to be sent. Kafka's
-    KafkaChannel.
+    """A client's connection: its received data, its requests in flight and its unsent responses.
+    Kafka's KafkaChannel.
 
-    Requests are answered in the order in which they came: an answer goes out when all before it are done. Its
-    Processor's thread owns it; other threads only mark a request of it as answered.
+    Responses are sent in the order of the requests: a response is sent when all earlier ones are ready. Its
+    Processor's thread owns it; other threads only mark one of its requests as answered.
     """
 
     __slots__ = (
@@ -129,46 +135,49 @@ class Connection:
         self.info = info
         self.max_frame_bytes = max_frame_bytes
 
-        #: What has come: bytes ``start`` to ``filled`` of the buffer are not handled yet. None when nothing has.
+        #: Received data: bytes ``start`` to ``filled`` of the buffer are not handled yet. None when there
+        #: is none.
         self.buffer: Buffer | None = None
         self.start = 0
         self.filled = 0
-        #: When the frame that has come in part began; 0 when there is none.
+        #: When the incomplete frame began; 0 when there is none.
         self.begun_ms = 0
 
-        #: Requests that are not answered yet, or whose answers wait for one before them, in their order.
+        #: Requests without a response, or whose response waits for an earlier one, in order.
         self.in_flight: deque[Request] = deque()
-        #: Answers, or what is left of them, in the order in which they go out.
+        #: Unsent responses, or the rest of one, in the order of sending.
         self.out: deque[bytes | memoryview | FileRegion] = deque()
-        #: Tells the Processor of each answer.
+        #: Notifies the Processor of each response.
         self.on_answer: Callable[[Request], None] = _nobody_listens
 
-        #: All connections' together, and how many bytes of it this one's own buffer is counted with.
+        #: Memory of all connections together, and the bytes of it that count for this connection's
+        #: own buffer.
         self.memory = memory or RequestMemory()
         self.held = 0
-        #: Nothing is read until there is memory.
+        #: Nothing is read until memory is free.
         self.starved = False
 
-        #: What epoll was told to look for.
+        #: The events that epoll currently watches for.
         self.events = 0
-        #: Its Processor has it among those that were answered, to send for.
+        #: Already in its Processor's queue of connections with responses to send.
         self.dirty = False
-        #: Nothing is read, and no frame taken, until all requests are answered and the answers sent.
+        #: Nothing is read, and no frame handled, until all requests are answered and the responses sent.
         self.muted = False
-        #: Muted because its share of the turn is used up; it goes on in the next.
+        #: Muted because its share of the turn is used up; it continues in the next turn.
         self.put_off = False
-        #: The peer says that nothing comes behind what it has sent.
+        #: The peer has shut down its sending side.
         self.is_half_closed = False
-        #: It ends when what is to be sent is out.
+        #: It closes once all output is sent.
         self.closing = False
 
-        #: What its visits cost, by `shares`; 0 where nobody looks.
+        #: What its visits cost, computed by `shares`; 0 when it is not measured.
         self.cost_ns = 0
-        #: What its visits take on average, by `crowd`.
+        #: What its visits take on average, computed by `crowd`.
         self.asked_ns = UNKNOWN_NS
         #: For connections.max.idle.ms.
         self.last_active_ms = now_ms
-        #: Since when it is known to hold a deleted file, and when to look for such files again; 0 when it holds none.
+        #: Since when it is known to hold a deleted file (0: it holds none), and when to check for such
+        #: files again.
         self.pinned_since_ms = 0
         self.next_look_ms = 0
 
@@ -177,7 +186,7 @@ class Connection:
         return f"<Connection {self.info.connection_id} {state}, {len(self.in_flight)} in flight>"
 
     def receive(self, shared: bytearray) -> bool:
-        """Receives once; False when the peer has closed. Raises BlockingIOError when nothing is there."""
+        """Receives once; False when the peer has closed. Raises BlockingIOError when there is no data."""
         buffer = self.buffer
         if buffer is None:
             count = self.socket.recv_into(shared, _SHORT_READ if self.memory.over else 0)
@@ -191,7 +200,7 @@ class Connection:
         return count > 0
 
     def has_ended(self) -> bool:
-        """Whether the peer, which said that it sends nothing more, has sent nothing that is yet to be read."""
+        """Whether a peer that has shut down its sending side has left no data to read."""
         if self.filled > self.start:
             return False
         try:
@@ -202,11 +211,13 @@ class Connection:
             return True
 
     def wants_room(self) -> bool:
-        """Whether to receive more takes a larger buffer."""
+        """Whether receiving more requires a larger buffer."""
         return self.buffer is not None and self.filled == len(self.buffer)
 
     def frames(self) -> Iterator[memoryview]:
-        """The complete frames received, without their lengths. Raises :class:`ProtocolError` for a bad length."""
+        """The complete frames received, without their length prefix. Raises :class:`ProtocolError` for an
+        invalid length.
+        """
         while not self.muted and self.buffer is not None and self.filled - self.start >= 4:
             (size,) = INT32.unpack_from(self.buffer, self.start)
             if size < 0 or size > self.max_frame_bytes:
@@ -220,7 +231,7 @@ class Connection:
             yield memoryview(self.buffer)[begin:end]
 
     def settle(self, shared: bytearray) -> None:
-        """Moves what is left of a receive out of the shared buffer, or to the front of the own one."""
+        """Moves unhandled data out of the shared buffer, or to the front of the connection's own buffer."""
         buffer = self.buffer
         if buffer is None:
             return
@@ -241,12 +252,12 @@ class Connection:
         self.start, self.filled = 0, left
 
     def release_idle_buffer(self) -> None:
-        """Gives the own buffer back when it holds nothing."""
+        """Releases the connection's own buffer when it is empty."""
         if self.filled == self.start:
             self.drop_buffer()
 
     def leave(self) -> None:
-        """Its socket is closed, nothing is kept for it, and who waits on its behalf does so no more."""
+        """Closes the socket, releases all memory and abandons the requests that still wait."""
         self.socket.close()
         self.muted = self.info.gone = True
         self.out.clear()
@@ -257,12 +268,12 @@ class Connection:
                 abandon()
                 request.on_abandon = None
         self.in_flight.clear()
-        # What holds each other is freed at once, and not when the collector looks for it.
+        # Breaks reference cycles, so that the memory is freed at once and not by the garbage collector.
         self.info.waiting = None
         self.on_answer = _nobody_listens
 
     def drop_buffer(self) -> None:
-        """Gives the own buffer back, whatever it holds."""
+        """Releases the connection's own buffer and its content."""
         self._own(None)
         self.start, self.filled, self.begun_ms = 0, 0, 0
 
@@ -274,7 +285,7 @@ class Connection:
             self.held = size
 
     def _make_room(self, buffer: Buffer) -> Buffer:
-        """It is full and starts with the frame at hand."""
+        """Enlarges a full buffer that starts with the current frame."""
         size = _room_for_rest(memoryview(buffer))
         grown = buffer if _is_resized(buffer, size) else _new_buffer(size)
         if grown is not buffer:
@@ -283,7 +294,9 @@ class Connection:
         return grown
 
     def collect_answers(self, times: RequestTimes) -> bool:
-        """Moves the answers that are next in order to the outgoing bytes; False when one says to close."""
+        """Moves the responses that are next in order to the output queue; False when one means: close
+        the connection.
+        """
         in_flight = self.in_flight
         now_ns = time.monotonic_ns()
         while in_flight and in_flight[0].done:
@@ -296,7 +309,7 @@ class Connection:
         return True
 
     def asks_too_much(self) -> bool:
-        """Whether no more of its requests are to be served until it has read their answers."""
+        """Whether to handle no more of its requests until it has read its responses."""
         in_flight = len(self.in_flight)
         if in_flight % PIPELINED:
             return in_flight >= _MOST_IN_FLIGHT
@@ -304,7 +317,7 @@ class Connection:
         return held > _MOST_UNSENT or in_flight >= _MOST_IN_FLIGHT
 
     def unsent_regions(self) -> list[FileRegion]:
-        """What of files is still to be sent, also behind a request that is not answered yet."""
+        """Unsent file regions, including those of responses that wait for an earlier one."""
         return [piece for piece in self._unsent() if isinstance(piece, FileRegion)]
 
     def _unsent(self) -> Iterator[bytes | memoryview | FileRegion]:
@@ -312,7 +325,9 @@ class Connection:
         return chain(self.out, *answered)
 
     def send(self) -> int:
-        """Sends what the socket takes, up to a turn's share; returns the bytes sent. ``out`` is empty when all went."""
+        """Sends what the socket takes, up to one turn's share. Returns the bytes sent; ``out`` is empty when
+        all were sent.
+        """
         total = 0
         out = self.out
         while out and total < _MOST_AT_ONCE:
@@ -337,7 +352,7 @@ class Connection:
             self.out.popleft()
             return sent, True
         self.out[0] = FileRegion(region.file, region.position + sent, region.size - sent)
-        return sent, True  # not the socket's end yet: the next call says
+        return sent, True  # the socket may take more; the next call finds out
 
     def _send_bytes(self) -> tuple[int, bool]:
         out = self.out

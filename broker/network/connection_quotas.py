@@ -1,5 +1,5 @@
-"""How many connections there may be: ``max.connections`` and ``max.connections.per.ip`` with its overrides; how many
-new ones a second: ``max.connection.creation.rate``. All of them may change while the broker runs.
+"""Limits on connections: ``max.connections``, ``max.connections.per.ip`` with its overrides, and
+``max.connection.creation.rate`` for new ones per second. All of them may change while the broker runs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ NO_RATE = (1 << 31) - 1
 
 
 class TooManyConnectionsError(Exception):
-    """Says which limit an address has reached; the connection is closed."""
+    """An address has reached a limit, named in the message; the connection is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The four settings. ``creation_rate`` is for each second, over all listeners but the protected one."""
+    """The four connection limits. ``creation_rate`` is per second, over all listeners except the
+    protected one.
+    """
 
     max_connections: int = NO_RATE
     max_per_ip: int = NO_RATE
@@ -28,10 +30,11 @@ class ConnectionLimits:
 
 
 class ConnectionQuotas:
-    """Counts by client address. Thread-safe: the acceptor adds, processors take away.
+    """Counts connections by client address; Kafka's ConnectionQuotas. Thread-safe: the acceptor adds,
+    processors remove.
 
-    ``protected_listener`` is the brokers' own, if it is not the only one: clients that connect all the time must not
-    keep brokers from one another. ``clock_s`` is monotonic.
+    ``protected_listener`` is the inter-broker listener, if there is another one for clients. Clients that
+    connect constantly must not keep brokers from each other. ``clock_s`` is monotonic.
     """
 
     def __init__(
@@ -58,20 +61,24 @@ class ConnectionQuotas:
         return self._total
 
     def protects(self, listener: str) -> bool:
-        """Whether it is the brokers' own, and another is there for clients."""
+        """Whether it is the inter-broker listener and clients have another one."""
         return listener == self._protected_listener
 
     def is_full(self, listener: str) -> bool:
-        """Whether ``max.connections`` is reached, which keeps no broker from another."""
+        """Whether ``max.connections`` is reached; never for the inter-broker listener."""
         return self._total >= self.limits.max_connections and not self.protects(listener)
 
     @property
     def excess(self) -> int:
-        """How many connections are to be closed: brokers are let in, and others give way."""
+        """How many connections to close: brokers are admitted above the limit, and client connections
+        make room.
+        """
         return 0 if self._protected_listener is None else self._total - self.limits.max_connections
 
     def add(self, address: str) -> None:
-        """Raises :class:`TooManyConnectionsError` and counts nothing when the address has reached its limit."""
+        """Counts a connection. Raises :class:`TooManyConnectionsError`, and counts nothing, when the address
+        is at its limit.
+        """
         with self._lock:
             limits = self.limits
             limit = limits.overrides.get(address, limits.max_per_ip)
@@ -81,14 +88,16 @@ class ConnectionQuotas:
             self._total += 1
 
     def pause_s(self, listener: str) -> float:
-        """How long to wait before the next connection is accepted; 0 when it may be now, and is counted."""
+        """Seconds to wait before the next connection is accepted; 0 when it may be accepted now, which
+        counts it.
+        """
         rate = self.limits.creation_rate
         if rate >= NO_RATE or listener == self._protected_listener:
             return 0.0
         with self._lock:
             now_s = self._clock_s()
             allowed = self._allowed + (now_s - self._allowed_at_s) * rate
-            self._allowed = min(allowed, max(rate, 1))  # what was not used for a second is lost
+            self._allowed = min(allowed, max(rate, 1))  # unused allowance older than a second is lost
             self._allowed_at_s = now_s
             if self._allowed >= 1:
                 self._allowed -= 1

@@ -1,14 +1,15 @@
-"""Connections that are ready in a turn that has no time for all of them: who is next.
+"""Chooses which ready connections to serve first when a turn has no time for all of them.
 
-Each is cheap, but a thousand of them make a turn of a second. So they wait, and a turn serves some: first those that
-ask for little, then those whose turn it is, by address and by connection within one. By the first, who asks for little
-has its answer at once beside any number that ask for more, also where all of them share an address; by the second,
-nobody is left out, and who comes from elsewhere waits for one other at most.
+Each connection is cheap, but a thousand of them make a turn last a second. So they wait, and a turn serves
+some: first those that demand little, then the others in turn, by address and by connection within an address.
+The first rule gives a connection with low demand its response at once beside any number with high demand,
+even if all share an address. The second ensures that no connection starves, and one from another address
+waits for one other at most.
 
-How much somebody asks for is the part of the thread that it would take if it were alone: what its visits cost, of the
-time from one to the next. In a crowd that is processor time, as in :mod:`.shares`; else the clock will do, where it
-says less than was known. Who rests for longer than some milliseconds gains nothing by it, else ten thousand that ask
-once a second would ask for less than anybody.
+Demand is the part of the thread that a connection would take if it were alone: the cost of its visits,
+divided by the time between two visits. In a crowd the cost is processor time, as in :mod:`.shares`. Otherwise
+wall-clock time is used where it is below the known cost. Rests longer than a few milliseconds do not lower
+the demand further: otherwise ten thousand connections with one request per second would always come first.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from broker.network.request_channel import ConnectionInfo
 
-# What a turn may use for who comes first without looking at what each asks for, and in a crowd for each of both orders.
+# What a turn may spend in order of events, without regard to demand; and what it may spend on each of the two
+# orders in a crowd.
 TURN_NS: Final = 2_000_000
 CROWD_NS: Final = 1_000_000
-# Of a connection that has not asked for anything yet.
+# Assumed for a connection that has not sent a request yet.
 UNKNOWN_NS: Final = 200_000
 _LONGEST_REST_NS: Final = 8_000_000
-_WHOLE: Final = 10  # bits: who never rests
+_WHOLE: Final = 10  # bits: a connection that never rests
 
 
 class CrowdMember(Protocol):
-    """A connection, as far as its place goes."""
+    """The attributes of a connection that decide its place."""
 
     info: ConnectionInfo
     asked_ns: int
@@ -39,8 +41,8 @@ M = TypeVar("M", bound=CrowdMember)
 
 
 def rank(asked_ns: int, rested_ns: int) -> int:
-    """From 0, for who would take less than a thousandth of the thread, to 21, for who would take it all; with each two
-    it is twice as much.
+    """The demand as a rank: 0 for less than a thousandth of the thread, 21 for all of it. Two ranks more mean
+    twice the demand.
     """
     asked_ns = max(asked_ns, 1)
     rested_ns = max(0, min(rested_ns, _LONGEST_REST_NS))
@@ -49,8 +51,11 @@ def rank(asked_ns: int, rested_ns: int) -> int:
 
 
 class Crowd(Generic[M]):
-    """One Processor's, on its thread. Each member is in it once, with what epoll said of it. ``members`` is read only:
-    to ask a dict whether it is empty costs a tenth of what a method does.
+    """The waiting connections of one Processor, used on its thread only. Each member is in it once, with its
+    epoll events.
+
+    ``members`` is read-only for callers. It is public because testing a dict for emptiness costs a tenth of a
+    method call.
     """
 
     def __init__(self) -> None:
@@ -65,7 +70,7 @@ class Crowd(Generic[M]):
         return member in self.members
 
     def add(self, member: M, mask: int, now_ns: int) -> None:
-        """Who is there already keeps its place."""
+        """Adds a member with its epoll events; one that is already there keeps its place."""
         members = self._addresses.setdefault(member.info.client_address, OrderedDict())
         known = members.get(member)
         if known is not None:
@@ -76,19 +81,21 @@ class Crowd(Generic[M]):
         self._ranks[place][member] = None
 
     def least(self) -> tuple[M, int]:
-        """Takes out who asks for the least, the longest there of several. There must be somebody."""
+        """Removes and returns the member with the lowest demand; of several, the one that waited longest.
+        There must be one.
+        """
         member = next(iter(next(filter(None, self._ranks))))
         return member, self.remove(member)
 
     def next(self) -> tuple[M, int]:
-        """Takes out whose turn it is. There must be somebody."""
+        """Removes and returns the member whose turn it is. There must be one."""
         address, members = next(iter(self._addresses.items()))
         self._addresses.move_to_end(address)
         member = next(iter(members))
         return member, self.remove(member)
 
     def remove(self, member: M) -> int:
-        """What epoll said of it; 0 for who is not there."""
+        """Removes the member and returns its epoll events; 0 if it is not there."""
         place = self.members.pop(member, None)
         if place is None:
             return 0

@@ -1,7 +1,7 @@
-"""Whose turn it is: items by the address that asks and the connection it asks through, round robin over both.
+"""Round-robin queue: items by client address, and by connection within an address.
 
-Who asks the most so waits the longest, and for himself: an address with a thousand connections gets one item for each
-one of an address with a single connection.
+A client that sends the most waits the longest, and only for its own items: an address with a thousand
+connections gets one item for each item of an address with a single connection.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ T = TypeVar("T")
 
 
 class FairRounds(Generic[T]):
-    """Each address has its turn, and in an address's turn the connection of it that waits the longest since its last;
-    a connection's items keep their order. Not thread-safe. Both ends cost the same however many wait.
+    """A queue that is fair to addresses and connections. Each address has its turn; within it, the connection
+    that has waited longest since its last turn. A connection's items keep their order. Not thread-safe.
+    Adding and removing take constant time.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class FairRounds(Generic[T]):
         self._size += 1
 
     def next(self) -> tuple[str, T]:
-        """The address whose turn it is, and its item. Raises KeyError when there is none."""
+        """The next address in turn, and its item. Raises KeyError when the queue is empty."""
         address, connections = self._addresses.popitem(last=False)
         connection_id, items = connections.popitem(last=False)
         item = items.popleft()

@@ -1,4 +1,6 @@
-"""A Processor's guests: connections that are not a client's, served by its loop, as a follower's fetches are."""
+"""A Processor's guests: connections that are not a client's but are served by its loop, for example a
+follower's fetches.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +11,32 @@ from typing import Protocol
 
 
 class Guest(Protocol):
-    """A connection that is not a client's, served by a Processor's loop as long as it wants to be.
+    """A connection that is not a client's, served by a Processor's loop until it leaves.
 
-    Its methods run on the Processor's thread, must not raise and must not block.
+    Its methods run on the Processor's thread and must neither raise nor block.
     """
 
     @property
     def waits_to_send(self) -> bool:
-        """Whether room in its socket is news too; asked after each ``on_ready``."""
+        """Whether the guest also waits for its socket to become writable; read after each ``on_ready``."""
 
     def fileno(self) -> int: ...
 
     def on_ready(self) -> bool:
-        """Something can be read, or sent, or the peer is gone. False: the guest wants to leave."""
+        """The socket is readable or writable, or the peer is gone. False: the guest leaves."""
 
     def on_left(self) -> None:
-        """Its socket is the loop's no more: it wanted to leave, or the loop has ended. The last call."""
+        """The last call: the loop no longer watches the socket, because the guest left or the loop ended."""
 
 
 class Guests:
-    """Those of one Processor. Everything but appends to ``invited``, and :meth:`see_off` once the loop has ended, is on
-    its thread.
+    """The guests of one Processor. All runs on its thread, except appends to ``invited`` and, once the loop
+    has ended, :meth:`see_off`.
     """
 
     def __init__(self, epoll: select.epoll) -> None:
         self._epoll = epoll
-        self.visits: dict[int, Guest] = {}  # by descriptor: who is here
+        self.visits: dict[int, Guest] = {}  # by file descriptor
         self.invited: deque[Guest] = deque()
         self._sending: set[int] = set()
 
@@ -44,7 +46,7 @@ class Guests:
             fd = guest.fileno()
             try:
                 self._epoll.register(fd, select.EPOLLIN)
-            except (OSError, ValueError):  # closed before it came in
+            except (OSError, ValueError):  # closed before it was registered
                 guest.on_left()
             else:
                 self.visits[fd] = guest
@@ -61,7 +63,7 @@ class Guests:
             self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if guest.waits_to_send else 0))
 
     def see_off(self) -> None:
-        """All leave; who was invited too late too. From any thread."""
+        """Makes all guests leave, including those invited too late. From any thread."""
         for guest in self.visits.values():
             guest.on_left()
         self.visits.clear()

@@ -1,4 +1,4 @@
-"""The network's metrics, by Kafka's names: connections, what the Processors wait, and how long requests took."""
+"""Network metrics under Kafka's names: connections, idle time of the Processors, and request times."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from broker.protocol.api_keys import ApiKey
 
 
 def register_metrics(metrics: Metrics, sockets: SocketServer) -> None:
-    """Registers what is read at each scrape; nothing here costs anything between scrapes."""
+    """Registers functions that are called at each scrape; they cost nothing between scrapes."""
     metrics.gauge(
         "kafka_network_socketserver_networkprocessoravgidlepercent",
-        "Share of time the processors wait, 0 to 1",
+        "Share of time that the network threads are idle, 0 to 1",
         sockets.avg_idle_percent,
     )
     metrics.gauge(
@@ -21,7 +21,7 @@ def register_metrics(metrics: Metrics, sockets: SocketServer) -> None:
     )
     metrics.histograms(
         "kafka_network_requestmetrics_totaltimems",
-        "From a request's receipt to its answer handed to the socket, in milliseconds",
+        "Time from a request's receipt until its response is passed to the socket, in milliseconds",
         lambda: {(ApiKey(key).name,): times for key, times in sockets.total_times().items()},
         labels=("request",),
     )

@@ -1,10 +1,11 @@
 """A Processor: one thread, one epoll, its share of the connections. Kafka's SocketServer.Processor.
 
-It reads requests, hands each to ``dispatch`` on its own thread, and writes answers in order. ``dispatch`` runs what is
-quick to its end and queues what may block; the latter mutes the connection until it is answered, so that a
-connection's requests take effect in order. Answers given by other threads come in through a queue and an eventfd.
-Connections whose requests cost much come last in a turn, and share what of it is theirs (:mod:`.shares`, ADR 29). Where
-there are too many for a turn, who asks for little comes first (:mod:`.crowd`).
+It reads requests, passes each to ``dispatch`` on its own thread, and writes responses in order. ``dispatch``
+completes quick requests and queues those that may block. A queued request mutes its connection until it is
+answered, so that a connection's requests take effect in order. Responses from other threads arrive through a
+queue and an eventfd. Expensive ("dear") connections come last in a turn and share a fixed part of it
+(:mod:`.shares`, ADR 29). When there are too many connections for one turn, those with low demand come
+first (:mod:`.crowd`).
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from broker.utils.refusal_log import log_refusal
 _log = structlog.get_logger(__name__)
 _SHARED_BUFFER = 256 * 1024
 _TICK_S, _RETRY_S = 1.0, 0.005
-_FEW = 4  # so many need no look at the clock: each has its own bound
-_MOST_ARRIVALS = 64  # of a turn: each takes some 20 µs
+_FEW = 4  # up to this many need no time check: each has its own limit
+_MOST_ARRIVALS = 64  # per turn: each takes about 20 µs
 
 
 class Verdict(Enum):
-    """What became of a dispatched request."""
+    """The result of dispatching a request."""
 
     SERVED = "answered, or waiting in a purgatory: the connection goes on"
     QUEUED = "on its way to a handler: the connection waits for the answer"
@@ -62,9 +63,11 @@ Dispatch = Callable[[Request], Verdict]
 
 
 class Processor:
-    """A network thread with its share of the connections; Kafka's SocketServer.Processor. Only that thread touches a
-    connection: all runs on it but :meth:`adopt`, :meth:`invite`, :meth:`stop` and the completion of requests.
-    ``dispatch`` must not raise and must not block. ``settle`` comes after each turn's events, for what they put off.
+    """A network thread with its share of the connections; Kafka's SocketServer.Processor.
+
+    Only its thread touches a connection. Everything runs on that thread except :meth:`adopt`, :meth:`invite`,
+    :meth:`stop` and the completion of requests. ``dispatch`` must neither raise nor block. ``settle`` is
+    called after each turn's events, for work that they deferred.
     """
 
     def __init__(
@@ -80,7 +83,7 @@ class Processor:
         deleted_file_ms: int = DELETED_FILE_MS,
     ) -> None:
         self.index = index
-        self.loop_ns = time.monotonic_ns()  # last turn of the loop, for the watchdog
+        self.loop_ns = time.monotonic_ns()  # last iteration of the loop, for the watchdog
         self.idle_ns = 0  # time spent waiting, for NetworkProcessorAvgIdlePercent
         self.times = RequestTimes()
         self._dispatch = dispatch
@@ -99,7 +102,7 @@ class Processor:
         self._invited = self._guests.invited
         self._answered: deque[Connection] = deque()
         self._stalled: deque[tuple[Connection, Request]] = deque()
-        # To be served after the others, in their order: what epoll said.
+        # Connections to serve after the others, in order, with their epoll events.
         self._dear: dict[Connection, int] = {}
         self._dear_addresses = DearAddresses()
         self._crowd: Crowd[Connection] = Crowd()
@@ -110,8 +113,8 @@ class Processor:
         self._stopping = self._ended = False
         self._sweep = Sweep(idle_ms, deleted_file_ms, self._memory, self._dear_addresses)
         self._sweep_ms = self._thread_id = 0
-        self._late = False  # a flush takes long: what is asked meanwhile waits for the next turn
-        self._went_on = False  # some connection did, after its answers, with requests that waited
+        self._late = False  # a flush takes long: further requests wait for the next turn
+        self._went_on = False  # a connection continued with waiting requests after its responses were sent
         self._thread = threading.Thread(target=self._run, name=f"network-thread-{index}", daemon=True)
 
     def __repr__(self) -> str:
@@ -129,12 +132,12 @@ class Processor:
         self._thread.start()
 
     def adopt(self, sock: socket.socket, info: ConnectionInfo) -> None:
-        """Takes over an accepted, non-blocking socket. From the acceptor's thread."""
+        """Takes over an accepted, non-blocking socket. Called on the acceptor's thread."""
         self._arrived.append((sock, info))
         self._wake()
 
     def invite(self, guest: Guest) -> None:
-        """Serves ``guest`` from now on; one that comes too late has left at once. From any thread."""
+        """Serves ``guest`` from now on; after the loop has ended, it leaves at once. From any thread."""
         self._invited.append(guest)
         self._wake()
         if self._ended:
@@ -158,7 +161,7 @@ class Processor:
         while not self._stopping:
             try:
                 self._turn()
-            except Exception:  # a broken loop would silence every client
+            except Exception:  # an ended loop would silence every client
                 _log.exception("processor_turn_failed", processor=self.index)
         for connection in list(self._connections.values()):
             self._close(connection)
@@ -181,8 +184,9 @@ class Processor:
         crowded: object = self._waiting
         for fd, mask in events:
             if fd == self._wake_fd:
-                # In this order: a waker that still sees True has queued its answer already, and the queue is
-                # looked at below. The other way round its wake could be read away and the flag stay set.
+                # The order matters. A waker that still sees True has already queued its response, and the
+                # queue is read below. In the other order, its wake-up could be consumed while the flag
+                # stays set.
                 os.eventfd_read(fd)
                 self._woken = False
                 continue
@@ -205,7 +209,7 @@ class Processor:
             self._sweep_some(now_ms)
 
     def _serve_others(self, now_ms: int) -> None:
-        """What came by another way than this turn's events, or is to wait for them."""
+        """Serves work that is not among this turn's events, or that was deferred until after them."""
         if self._invited or self._arrived:
             self._guests.let_in()
             self._register_arrived(now_ms)
@@ -238,15 +242,17 @@ class Processor:
                 self._settle()
 
     def _wait_in_crowd(self, connection: Connection, mask: int, now_ns: int) -> None:
-        """It is not looked for again meanwhile: to be told of a thousand in each turn takes its time too."""
+        """Queues the connection in the crowd and stops watching it: reporting a thousand ready connections
+        per turn is expensive too.
+        """
         self._crowd.add(connection, mask, now_ns)
         if connection.events:
             connection.events = 0
             self._epoll.modify(connection.fd, 0)
 
     def _serve_crowd(self, now_ms: int) -> None:
-        """Serves some of who waits: by what they ask for, then by whose turn it is. Their answers go out at once, as
-        part of what a turn may use.
+        """Serves some of the waiting connections: by demand, then by turn. Their responses are sent at once
+        and count towards the time that a turn may use.
         """
         crowd = self._crowd
         for take in (crowd.least, crowd.next):
@@ -270,8 +276,8 @@ class Processor:
             self._go_on(connection)
 
     def _serve_dear(self, now_ms: int) -> None:
-        """Serves one dear connection after another until their share of the turn is used up; the rest keep their
-        places. The others' answers go first.
+        """Serves expensive connections one after another until their share of the turn is used up. The rest
+        keep their places. Responses of the other connections are sent first.
         """
         self._settle_and_flush()
         until_ns = time.monotonic_ns() + DEAR_TURN_NS
@@ -331,13 +337,13 @@ class Processor:
                 connection.in_flight.append(request)
                 verdict = self._dispatch(request)
                 if request.done and request.payload is None:
-                    self._mute(connection)  # to be closed: what follows is not looked at, nor logged
+                    self._mute(connection)  # to be closed: further frames are neither handled nor logged
                     break
                 if verdict is not Verdict.SERVED:
                     self._hold(connection, request, verdict)
                     spent_ns = time.monotonic_ns() - receive_ns
                 elif len(connection.in_flight) >= PIPELINED and connection.asks_too_much():
-                    self._mute(connection)  # answered or not
+                    self._mute(connection)  # whether answered or not
                 elif (spent_ns := time.monotonic_ns() - receive_ns) > DEAR_NS:
                     self._look_at(connection, spent_ns)
         except ProtocolError as error:
@@ -354,20 +360,24 @@ class Processor:
         if cpu_ns:
             used_ns = time.thread_time_ns() - cpu_ns
             connection.cost_ns = cost_after(connection.cost_ns, used_ns)
-            if spent_ns:  # on a whole request
+            if spent_ns:  # spent on a complete request
                 connection.asked_ns = asked_after(connection.asked_ns, used_ns)
-        elif 0 < spent_ns < connection.asked_ns:  # by the clock it may take long for others' sake
+        elif 0 < spent_ns < connection.asked_ns:  # wall-clock time may include the work of other threads
             connection.asked_ns = spent_ns
 
     def _look_at(self, connection: Connection, spent_ns: int) -> None:
-        """Its visit takes long: what the next ones cost is measured, and it ends when it used up its share."""
+        """Handles a visit that takes long: starts measuring the cost of the next ones, and ends it when its
+        share is used up.
+        """
         if not connection.cost_ns:
             connection.cost_ns = DEAR_NS
         if spent_ns > VISIT_NS:
             self._put_off(connection, in_crowd=bool(self._waiting) and connection.cost_ns <= DEAR_NS)
 
     def _put_off(self, connection: Connection, *, in_crowd: bool = False) -> None:
-        """Goes on with it among the dear ones, or in the crowd, answered or not."""
+        """Continues the connection later, among the expensive ones or in the crowd, whether
+        answered or not.
+        """
         connection.put_off = True
         if in_crowd:
             self._crowd.add(connection, 0, time.monotonic_ns())
@@ -379,12 +389,14 @@ class Processor:
         if not request.done:
             self._mute(connection)
         if verdict is Verdict.FULL:
-            # What found no room yet is not given up for its peer's last byte.
+            # A request that found no room yet is not abandoned when its peer shuts down its sending side.
             connection.is_half_closed = True
             self._stalled.append((connection, request))
 
     def _retry_stalled(self) -> None:
-        """Each address that finds no room waits for itself, in its order, and for no other."""
+        """Retries requests that found no room. An address without room blocks only its own requests, which
+        keep their order.
+        """
         full: set[str] = set()
         for _ in range(len(self._stalled)):
             connection, request = self._stalled.popleft()
@@ -395,17 +407,17 @@ class Processor:
                 full.add(address)
                 self._stalled.append((connection, request))
             else:
-                del request.again  # it holds the request, which holds it
+                del request.again  # breaks a reference cycle with the request
 
     def _go_on(self, connection: Connection) -> None:
-        connection.put_off = False  # where answers are yet to be sent, that decides when it goes on
+        connection.put_off = False  # if responses are unsent, sending them decides when it continues
         if connection.muted and not connection.out and not connection.closing:
             connection.muted = False
             self._handle_frames(connection)
             self._watch(connection)
 
     def _on_answer(self, connection: Connection, _request: Request) -> None:
-        """A request of the connection is done: called on whatever thread answered it."""
+        """Called when a request of the connection is answered, on whichever thread answered it."""
         if not connection.dirty:
             connection.dirty = True
             self._answered.append(connection)
@@ -422,8 +434,8 @@ class Processor:
         until_ns = time.monotonic_ns() + TURN_NS if count > _FEW else 0
         for _ in range(count):
             connection = self._answered.popleft()
-            if connection.dirty and connection.fd >= 0:  # else it went out already
-                connection.dirty = False  # before looking: an answer that comes meanwhile marks it again
+            if connection.dirty and connection.fd >= 0:  # otherwise it was already sent
+                connection.dirty = False  # before collecting: a response that comes meanwhile marks it again
                 self._flush(connection)
                 if until_ns:
                     self._late = time.monotonic_ns() > until_ns
@@ -452,7 +464,7 @@ class Processor:
         self._watch(connection)
 
     def _may_go_on(self, connection: Connection) -> bool:
-        """A muted connection goes on when all its requests are answered and the answers are sent."""
+        """Whether a muted connection continues: all its requests are answered and the responses are sent."""
         return not connection.in_flight and not connection.out and not connection.closing
 
     def _mute(self, connection: Connection) -> None:
@@ -460,14 +472,14 @@ class Processor:
         self._watch(connection)
 
     def _watch(self, connection: Connection) -> None:
-        """Asks epoll for what the connection can do now: read unless muted or answers pile up, write if any wait."""
+        """Sets the epoll events: readable unless muted or output is unsent, writable if output is unsent."""
         if connection.out and not connection.muted:
-            connection.muted = True  # the peer reads slower than it asks
+            connection.muted = True  # the peer reads more slowly than it sends requests
         events = select.EPOLLOUT if connection.out else 0
         if not connection.muted and not connection.starved:
             events |= select.EPOLLIN
         elif connection.in_flight and not events and not connection.is_half_closed:
-            events = select.EPOLLRDHUP  # who waits for an answer may hang up
+            events = select.EPOLLRDHUP  # a peer that waits for a response may hang up
         if events != connection.events and connection.fd >= 0:
             connection.events = events
             self._epoll.modify(connection.fd, events)
@@ -501,6 +513,8 @@ class Processor:
         self._quotas.remove(connection.info.client_address)
 
     def _close_excess(self) -> None:
-        """``max.connections`` is passed, for brokers are let in all the same: others make room, as in Kafka."""
+        """Closes client connections while ``max.connections`` is exceeded, because brokers are admitted
+        anyway, as in Kafka.
+        """
         for connection in in_the_way(self._connections.values(), self._quotas):
             self._close(connection)

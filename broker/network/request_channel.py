@@ -1,8 +1,8 @@
-"""What passes between a Processor and whoever answers, and the queue for requests that may block.
+"""Requests as they pass from a Processor to a handler and back, and the queue for requests that may block.
 
-A :class:`Request` is answered exactly once, from any thread, by one of its ``respond`` methods; the Processor keeps
-each connection's answers in the order of its requests. The queue is fair: Kafka's is first come, first served, so that
-one client that fills it keeps all others from being read.
+A :class:`Request` is answered exactly once, from any thread, by one of its ``respond`` methods. The Processor
+keeps each connection's responses in the order of its requests. The queue is fair. Kafka's is first come,
+first served, so one client that fills it blocks all others.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ _JOIN_BYTES = 2048
 
 @dataclass(slots=True)
 class ConnectionInfo:
-    """Who asks. ``connection_id`` is Kafka's ``local:port-remote:port-index``. ``reads_cold``: what the peer fetched
-    last was not in the page cache, so what it fetches next will not be either. ``waiting``: its fetch that waits for
-    data, one at a time. ``gone``: the connection is closed, nobody will read an answer. ``memory`` counts the bodies
-    that are kept, but those of brokers.
+    """The client side of a connection, as request handlers see it.
+
+    ``connection_id`` is Kafka's ``local:port-remote:port-index``. ``reads_cold``: the data of the peer's last
+    fetch was not in the page cache, so the next data will not be either. ``waiting``: its delayed fetch, one
+    at a time. ``gone``: the connection is closed and no response will be read. ``memory`` counts the request
+    bodies that are kept; those of brokers are not counted.
     """
 
     connection_id: str
@@ -45,11 +47,13 @@ class ConnectionInfo:
 
 
 class Request:
-    """One request. ``body`` (after the header) is valid only until its inline handler returns, unless :meth:`keep`
-    was called; ``receive_ns`` is on the monotonic clock. ``payload`` is the answer once ``done``; None in place of an
-    answer closes the connection. ``on_abandon`` is called on the Processor's thread when the connection has gone before
-    there was an answer: what waits for the peer's sake need wait no longer. ``again``, set before the verdict FULL is
-    given, hands over the work that was made of the request once more; False: still no room.
+    """A client's request; Kafka's RequestChannel.Request.
+
+    ``body`` (after the header) is valid only until its inline handler returns, unless :meth:`keep` was
+    called. ``receive_ns`` is on the monotonic clock. ``payload`` is the response once ``done``; None instead
+    of a response closes the connection. ``on_abandon`` is called on the Processor's thread if the connection
+    closes before there was a response, so that nothing waits on its behalf any longer. ``again``, set before
+    the verdict FULL is returned, retries to queue the request's work; False: still no room.
     """
 
     __slots__ = (
@@ -93,11 +97,13 @@ class Request:
         self._complete: Callable[[Request], None] | None = complete
 
     def keep(self) -> None:
-        """Copies the body so that it outlives the receive buffer: before the request leaves the Processor's thread."""
+        """Copies the body so that it outlives the receive buffer. Must be called before the request leaves
+        the Processor's thread.
+        """
         self.body = self.connection.memory.keep(self.body)
 
     def respond(self, payload: Payload) -> None:
-        """Answers with a complete frame: length, response header and body."""
+        """Sends a response: a complete frame of length, response header and body."""
         self._finish(payload)
 
     def respond_body(self, body: bytes) -> None:
@@ -111,15 +117,15 @@ class Request:
         self.respond_body(codec.encode(self.api_key, self.api_version, "response", fields))
 
     def respond_nothing(self) -> None:
-        """The API has no answer (Produce with acks=0)."""
+        """Completes a request that has no response (Produce with acks=0)."""
         self._finish(())
 
     def close_connection(self) -> None:
-        """Gives up on the peer."""
+        """Closes the connection instead of sending a response."""
         self._finish(None)
 
     def drop(self) -> None:
-        """Its connection has gone before anybody had it: nothing is to come of it."""
+        """Releases a request whose connection closed before it was queued."""
         self.body = memoryview(b"")
         del self.again
 
@@ -135,7 +141,9 @@ class Request:
 
 
 class Work(NamedTuple):
-    """A piece of work for a handler. ``dear``: it computes for long, and is run while no other such one is."""
+    """A piece of work for a handler. ``dear`` work computes for long; no two such pieces run at the
+    same time.
+    """
 
     run: Callable[[], None]
     address: str
@@ -143,11 +151,13 @@ class Work(NamedTuple):
 
 
 class RequestChannel:
-    """Bounded queue (``queued.max.requests``) between Processors and the RequestHandlerPool. Thread-safe.
+    """Bounded queue (``queued.max.requests``) between Processors and the RequestHandlerPool; Kafka's
+    RequestChannel. Thread-safe.
 
-    Clients' requests take turns by address, and connections within an address. An address may have no more of them
-    waiting than there are places left: alone it fills half of the queue, and whoever comes beside it finds room. Dear
-    requests wait apart and run one at a time, so that all handlers but one are there for the others.
+    Clients' requests take turns by address, and by connection within an address. An address may have no more
+    requests waiting than there are free places: alone it fills half of the queue, and another address still
+    finds room. Expensive ("dear") requests wait in a separate queue and run one at a time, so that all
+    handlers but one serve the others.
     """
 
     def __init__(self, max_requests: int) -> None:
@@ -163,7 +173,9 @@ class RequestChannel:
         return len(self._quick) + len(self._dear)
 
     def offer(self, run: Callable[[], None], request: Request | None = None, *, dear: bool = False) -> bool:
-        """Queues work for a client's ``request``, or the broker's own; False when there is no room for it."""
+        """Queues work for a client's ``request``, or for the broker itself; False when there is no room
+        for it.
+        """
         address = connection_id = ""
         with self._changed:
             left = self._max_requests - len(self)
@@ -180,7 +192,9 @@ class RequestChannel:
         return True
 
     def take(self) -> Work | None:
-        """The next piece of work, which :meth:`finished` is to be told of; None tells one handler to end."""
+        """Waits for the next piece of work; the caller must pass it to :meth:`finished` afterwards. None: the
+        handler ends.
+        """
         with self._changed:
             while True:
                 if self._dear and not self._dear_runs and not (self._dear_was_last and self._quick):
@@ -203,7 +217,7 @@ class RequestChannel:
         return work
 
     def finished(self, work: Work) -> None:
-        """It was run: the next dear one may be."""
+        """Reports that a piece of work is done, so that the next expensive one may run."""
         if work.dear:
             with self._changed:
                 self._dear_runs = False
@@ -211,7 +225,9 @@ class RequestChannel:
                     self._changed.notify()
 
     def stop_one(self) -> None:
-        """Lets one handler end once what is queued was served; who runs a dear one serves the dear ones behind it."""
+        """Lets one handler end after the queued work. A handler that runs expensive work also runs the
+        expensive work queued behind it.
+        """
         with self._changed:
             self._ends += 1
             self._changed.notify()

@@ -1,11 +1,12 @@
-"""``queued.max.request.bytes``: the memory of requests that have come in part, and of those that are kept for a
-handler, over all connections; and who may go on when it is used up.
+"""``queued.max.request.bytes``: the memory for partly received requests and for those kept for a handler,
+over all connections, and which connections may continue when it is used up.
 
-Kafka's MemoryPool gives a request all of its announced size at once, takes it back when the request was handled, and
-reads no further request while nothing is left. Here buffers grow with what came, so the budget is looked at when one is
-full. Above it one connection of each Processor, the one that waited longest, still may grow to the end of its frame, as
-long as what is kept is less than the budget: something always gets on, and both what has come in part and what is kept
-pass the budget by one frame at most, and by the small buffers of those who have just begun.
+Kafka's MemoryPool allocates a request's announced size at once, frees it when the request was handled, and
+reads no further request while nothing is left. Here buffers grow with the received data, so the budget is
+checked when a buffer is full. Above the budget, one connection per Processor, the one that waited longest,
+may still grow to the end of its frame, as long as the kept requests are below the budget. So there is always
+progress. Both the partly received and the kept requests exceed the budget by one frame at most, plus the
+small buffers of connections that have just begun.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import threading
 from collections import deque
 from typing import Final, Generic, Protocol, TypeVar
 
-# A frame that is not whole after this is given up while memory is short: who begins and never ends gives it back.
+# While memory is short, an incomplete frame is dropped after this time, so that unfinished requests free
+# their memory.
 LONGEST_FRAME_MS: Final = 30_000
-# The same where it is not read on because its connection's requests wait for their answers: a group's member may wait
-# for others for as long as it likes, a fetch for so long.
+# The same for a frame that is not read further because the connection's requests wait for their responses: a
+# group member's JoinGroup may wait for other members arbitrarily long, a fetch for this long.
 LONGEST_OWED_MS: Final = 300_000
 
 
 class RequestMemory:
-    """The budget in bytes, none when not positive. ``used`` counts what is ``kept`` too; ``over`` and ``kept`` are read
-    without the lock. Thread-safe.
+    """The memory budget for requests, in bytes; no limit when not positive. Kafka's MemoryPool. ``used``
+    includes ``kept``. ``over`` and ``kept`` are read without the lock. Thread-safe.
     """
 
     def __init__(self, limit: int = -1) -> None:
@@ -35,12 +37,12 @@ class RequestMemory:
         self._lock = threading.Lock()  # lock order 77
 
     def change(self, by: int) -> None:
-        """A connection's buffer is larger or smaller by so many bytes."""
+        """Records that a connection's buffer has grown or shrunk by ``by`` bytes."""
         with self._lock:
             self._change(by)
 
     def keep(self, body: memoryview) -> memoryview:
-        """A copy of it that counts until nobody has it any more."""
+        """A copy of the body that counts until its last reference is gone."""
         if self.limit <= 0:
             return memoryview(bytearray(body))
         kept = _Kept(body)
@@ -51,7 +53,7 @@ class RequestMemory:
         return memoryview(kept)
 
     def collect(self) -> None:
-        """Takes back what is not kept any more."""
+        """Frees what is no longer kept."""
         if self.returned:
             with self._lock:
                 self._change(0)
@@ -70,7 +72,9 @@ class RequestMemory:
 
 
 class _Kept(bytearray):
-    """It goes when the last view of it does, on any thread and at any place: no lock can be taken there."""
+    """A kept body. Its last view may disappear on any thread and at any point, so ``__del__`` can take
+    no lock.
+    """
 
     __slots__ = ("returned",)
 
@@ -81,7 +85,7 @@ class _Kept(bytearray):
 
 
 class Eater(Protocol):
-    """A connection, as far as its memory goes."""
+    """The attributes of a connection that concern its memory."""
 
     starved: bool
     begun_ms: int
@@ -93,7 +97,9 @@ E = TypeVar("E", bound=Eater)
 
 
 class Rations(Generic[E]):
-    """One Processor's connections that wait for memory, and the favoured one that need not. On its thread only."""
+    """One Processor's connections that wait for memory, and the favoured one that may grow. On its
+    thread only.
+    """
 
     def __init__(self, memory: RequestMemory) -> None:
         self.memory = memory
@@ -102,7 +108,7 @@ class Rations(Generic[E]):
         self._favoured_begun_ms = 0
 
     def may_grow(self, eater: E) -> bool:
-        """Whether its full buffer may be replaced by a larger one; else it is to wait for :meth:`fed`."""
+        """Whether its full buffer may be replaced by a larger one; otherwise it waits for :meth:`fed`."""
         self.memory.collect()
         if not self.memory.over:
             return True
@@ -115,7 +121,7 @@ class Rations(Generic[E]):
         return False
 
     def fed(self) -> list[E]:
-        """Those who may read again now, in the order in which they began to wait."""
+        """The connections that may read again now, in the order in which they began to wait."""
         self.memory.collect()
         favoured = self._favoured
         if favoured is not None and self._is_done(favoured):
@@ -136,10 +142,10 @@ class Rations(Generic[E]):
         self._favoured_begun_ms = eater.begun_ms
 
     def _is_done(self, favoured: E) -> bool:
-        """Favour is for one frame: who has begun another waits like everybody."""
+        """Whether the favoured connection has finished its frame: the favour is for one frame only."""
         return favoured.fd < 0 or favoured.held == 0 or favoured.begun_ms != self._favoured_begun_ms
 
     def forget(self, eater: E) -> None:
-        """It reads again, or is closed."""
+        """Called when the connection reads again or is closed."""
         eater.starved = False
         self.waiting.pop(eater, None)

@@ -1,7 +1,7 @@
-"""How long requests took, from their last byte received to their answer handed to the socket. Kafka's TotalTimeMs.
+"""Request durations, from the last byte received to the response passed to the socket. Kafka's TotalTimeMs.
 
-Each Processor counts its own, with no lock: a shift and a bit length choose among buckets that double from an eighth
-of a millisecond to four seconds.
+Each Processor counts its own, without a lock. A shift and a bit length select the bucket; buckets double from
+an eighth of a millisecond to four seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ BOUNDS_MS = tuple((1 << (_SHIFT + place)) / 1e6 for place in range(_BUCKETS - 1)
 
 
 class RequestTimes:
-    """One Processor's counts by API key: a cell for each bucket, the last for what took longer, and the sum in ns."""
+    """One Processor's counts by API key: a cell per bucket, the last one for anything longer, and the sum
+    in ns.
+    """
 
     __slots__ = ("_by_api",)
 
@@ -34,7 +36,9 @@ class RequestTimes:
 
 
 def total_times(processors: Iterable[RequestTimes]) -> dict[int, tuple[list[tuple[str, float]], float]]:
-    """By API key: cumulative counts by upper bound in milliseconds, the last ``+Inf``, and the sum in milliseconds."""
+    """By API key: cumulative counts by upper bound in milliseconds, the last ``+Inf``, and the sum
+    in milliseconds.
+    """
     sums: dict[int, list[int]] = {}
     for times in processors:
         for api_key, cells in times.cells().items():

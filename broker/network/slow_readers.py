@@ -1,20 +1,23 @@
-"""Peers that are slow to take answers from deleted segments, whose space on the disk is not free until they have."""
+"""Peers that are slow to read responses from deleted segments: the disk space is not freed until they have
+read them.
+"""
 
 from __future__ import annotations
 
 from broker.network.connection import Connection
 from broker.utils.refusal_log import log_refusal
 
-# How long that may take by default, from when it is seen.
+# The default limit for reading such a response, counted from its discovery.
 DELETED_FILE_MS = 60_000
-# After a look for such files: a look at one takes a microsecond, so that all of a connection take a ten-thousandth.
+# Time until the next check, per file: a check takes a microsecond, so checks take a ten-thousandth of
+# the time.
 _LOOK_MS_A_FILE = 10
 
 
 def holds_deleted_file(connection: Connection, now_ms: int, most_ms: int) -> bool:
-    """Whether the peer has taken more than ``most_ms`` for an answer from a file that is deleted, which is told.
+    """Whether the peer has taken more than ``most_ms`` to read a response from a deleted file; logged if so.
 
-    How much it takes meanwhile does not count: a byte a minute would do.
+    Partial progress does not count: otherwise a byte per minute would be enough.
     """
     if not connection.out and not connection.in_flight:
         connection.pinned_since_ms = 0

@@ -1,7 +1,8 @@
-"""SocketServer: listeners bound early, N Processors, one Acceptor a listener; accepting only when asked to.
+"""SocketServer: listeners bound early, N Processors, one Acceptor per listener; connections are accepted only
+on request.
 
-Kafka binds last and notices a port in use after it has registered and perhaps become controller; here the ports are
-taken first and nothing is accepted until :meth:`SocketServer.start`.
+Kafka binds last, and notices that a port is in use after it has registered and perhaps become controller.
+Here the ports are bound first, and nothing is accepted until :meth:`SocketServer.start`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from broker.network.slow_readers import DELETED_FILE_MS
 
 
 class SocketServer:
-    """Raises :class:`broker.network.acceptor.BindError` from :meth:`bind`. Start and stop once each."""
+    """The broker's network layer; Kafka's SocketServer. :meth:`bind` raises
+    :class:`broker.network.acceptor.BindError`. Start and stop once each.
+    """
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class SocketServer:
         return sum(processor.connection_count for processor in self._processors)
 
     def bind(self) -> None:
-        """Takes the addresses of all listeners, or none of them."""
+        """Binds all listeners, or none of them."""
         send, receive = self._buffers
         try:
             for endpoint in self._endpoints:
@@ -71,7 +74,7 @@ class SocketServer:
             raise
 
     def start(self, dispatch: Dispatch, settle: Callable[[], None] = lambda: None) -> None:
-        """Starts the Processors, then accepts."""
+        """Starts the Processors, then accepts connections."""
         self._started_ns = time.monotonic_ns()
         for index in range(self._num_processors):
             processor = Processor(
@@ -90,21 +93,23 @@ class SocketServer:
             acceptor.start(self._processors, self.quotas)
 
     def stop(self) -> None:
-        """Stops accepting, closes every connection. Harmless when it never started."""
+        """Stops accepting and closes every connection. Harmless if it never started."""
         for acceptor in self._acceptors:
             acceptor.stop()
         for processor in self._processors:
             processor.stop()
 
     def invite(self, guest: Guest) -> bool:
-        """Has the Processor with the fewest guests serve ``guest``; False when none runs."""
+        """Makes the Processor with the fewest guests serve ``guest``; False when none runs."""
         if not self._processors:
             return False
         min(self._processors, key=lambda processor: processor.guest_count).invite(guest)
         return True
 
     def slowest_loop_ms(self) -> int:
-        """How long ago the Processor that is furthest behind last turned its loop: the watchdog's measure."""
+        """Milliseconds since the last loop iteration of the Processor that is furthest behind; for
+        the watchdog.
+        """
         now = time.monotonic_ns()
         return (
             max((now - processor.loop_ns) // 1_000_000 for processor in self._processors)
@@ -113,7 +118,7 @@ class SocketServer:
         )
 
     def total_times(self) -> dict[int, tuple[list[tuple[str, float]], float]]:
-        """The requests' times by API key, as histograms of milliseconds."""
+        """Request durations by API key, as histograms in milliseconds."""
         return total_times(processor.times for processor in self._processors)
 
     def avg_idle_percent(self) -> float:

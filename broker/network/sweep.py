@@ -1,7 +1,8 @@
-"""Who is closed for what it does not do: idle connections, halves of requests while memory is short, answers not taken.
+"""Closes connections for inactivity: idle ones, unfinished requests while memory is short, responses that are
+not read.
 
-Once a second all connections are looked at, some in each turn: to look at ten thousand takes 10 ms, to close them a
-second. What was closed for being idle is told in one line a sweep.
+All connections are checked once a second, some in each turn: checking ten thousand takes 10 ms, closing them
+a second. Connections closed for being idle are logged in one line per sweep.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _BUFFER_IDLE_MS: Final = 5_000
 
 
 class Sweep:
-    """One Processor's, on its thread. ``due_ms``: when to go on with it, 0 when at once."""
+    """The periodic check of one Processor's connections, on its thread. ``due_ms``: when to continue; 0:
+    at once.
+    """
 
     def __init__(
         self, idle_ms: int, deleted_file_ms: int, memory: RequestMemory, dear_addresses: DearAddresses
@@ -42,7 +45,7 @@ class Sweep:
         self._idle_peer = ""
 
     def to_close(self, connections: Collection[Connection], now_ms: int) -> Iterator[Connection]:
-        """Goes on, or begins anew: gives those of this turn that are to be closed."""
+        """Continues or restarts the sweep; yields the connections of this turn that are to be closed."""
         if self.due_ms:
             self._left = list(connections)
             self._left.reverse()
@@ -85,9 +88,11 @@ class Sweep:
         return False
 
     def _is_overdue(self, connection: Connection, now_ms: int) -> bool:
-        """Not where we are what it waits for. Who does not read its answers is waited for by us, whatever else it has
-        asked for; and it may have asked for what never comes, so that an answer is waited for no longer than it may
-        take.
+        """Whether an incomplete frame is overdue; never while kept requests alone use up the budget.
+
+        A connection that waits for a response gets more time. The extra time is limited, because it may have
+        requested something that never comes. A connection with unread responses gets no extra time, whatever
+        else it has requested.
         """
         if not connection.begun_ms or connection.memory.keeps_too_much:
             return False
@@ -107,8 +112,8 @@ class Sweep:
 
 
 def in_the_way(connections: Collection[Connection], quotas: ConnectionQuotas) -> Iterator[Connection]:
-    """Gives those to be closed, and tells of each, while ``max.connections`` is passed: the longest unused of whom it
-    does not protect.
+    """Yields the connections to close, and logs each, while ``max.connections`` is exceeded: the longest
+    unused ones that are not on the protected listener.
     """
     clients = (each for each in connections if not quotas.protects(each.info.listener_name))
     for connection in least_needed(clients, min(quotas.excess, MOST_CLOSED)):
@@ -125,7 +130,7 @@ def in_the_way(connections: Collection[Connection], quotas: ConnectionQuotas) ->
 
 
 def least_needed(connections: Iterable[Connection], count: int) -> list[Connection]:
-    """Those that wait for no answer first, then those whose last request is the longest ago."""
+    """Connections that wait for no response first, then those whose last request is the oldest."""
     return heapq.nsmallest(
         count, connections, key=lambda connection: (bool(connection.in_flight), connection.last_active_ms)
     )

@@ -22,7 +22,7 @@ def register_metrics(
     _register_traffic(metrics, replicas.traffic)
     metrics.gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
-        "Requests that wait",
+        "Requests waiting in a purgatory",
         lambda: {
             (purgatory.name,): float(len(purgatory))
             for purgatory in (replicas.produce_purgatory, replicas.fetch_purgatory)
@@ -31,13 +31,13 @@ def register_metrics(
     )
     metrics.gauge(
         "kafka_server_replicafetchermanager_followedpartitions",
-        "Partitions fetched from other brokers",
+        "Partitions that this broker follows",
         lambda: float(fetchers.partition_count),
     )
     for direction, quota in (("leader", replicas.leader_quota), ("follower", follower_quota)):
         metrics.gauge(
             f"kafka_server_{direction}replication_byterate",
-            f"Bytes a second that throttled replicas take, as {direction}s",
+            f"Bytes per second of throttled replication, as {direction}",
             quota.rate,
         )
 
@@ -59,15 +59,27 @@ def _register_partitions(metrics: Metrics, replicas: ReplicaManager) -> None:
     for name, help_text, key in (
         ("partitioncount", "Partitions with a replica here", "partition_count"),
         ("leadercount", "Partitions led here", "leader_count"),
-        ("underreplicatedpartitions", "Led here, with replicas out of sync", "under_replicated_partitions"),
-        ("underminisrpartitioncount", "Led here, below min.insync.replicas", "under_min_isr_partitions"),
-        ("atminisrpartitioncount", "Led here, exactly at min.insync.replicas", "at_min_isr_partitions"),
-        ("reassigningpartitions", "Led here, with replicas being moved", "reassigning_partitions"),
+        (
+            "underreplicatedpartitions",
+            "Partitions led here with replicas out of sync",
+            "under_replicated_partitions",
+        ),
+        (
+            "underminisrpartitioncount",
+            "Partitions led here with an ISR below min.insync.replicas",
+            "under_min_isr_partitions",
+        ),
+        (
+            "atminisrpartitioncount",
+            "Partitions led here with an ISR of exactly min.insync.replicas",
+            "at_min_isr_partitions",
+        ),
+        ("reassigningpartitions", "Partitions led here that are being reassigned", "reassigning_partitions"),
     ):
         metrics.gauge(f"kafka_server_replicamanager_{name}", help_text, _count(replicas, key))
     metrics.gauge(
         "kafka_server_replicamanager_offlinereplicacount",
-        "Replicas given up because their log directory failed",
+        "Replicas offline because their log directory failed",
         lambda: float(replicas.offline_count),
     )
 
@@ -83,10 +95,10 @@ def _register_traffic(metrics: Metrics, traffic: Traffic) -> None:
         (of_topics + "bytesin_total", "Bytes appended by clients", "bytes_in"),
         (of_topics + "bytesout_total", "Bytes fetched by consumers", "bytes_out"),
         (of_topics + "replicationbytesout_total", "Bytes fetched by followers", "replication_bytes_out"),
-        (of_topics + "failedproducerequests_total", "Appends refused", "failed_produces"),
-        (of_topics + "failedfetchrequests_total", "Reads refused", "failed_fetches"),
-        (of_replicas + "isrshrinks_total", "ISR members dropped", "isr_shrinks"),
-        (of_replicas + "isrexpands_total", "ISR members taken back", "isr_expands"),
+        (of_topics + "failedproducerequests_total", "Failed appends to a partition", "failed_produces"),
+        (of_topics + "failedfetchrequests_total", "Failed reads of a partition", "failed_fetches"),
+        (of_replicas + "isrshrinks_total", "ISR changes that remove replicas", "isr_shrinks"),
+        (of_replicas + "isrexpands_total", "ISR changes that add a replica", "isr_expands"),
     ):
         metrics.gauge(name, help_text, _attribute(traffic, attribute))
 

@@ -1,8 +1,9 @@
-"""Where a request is served, or that it is not: the one table that decides, before anything is made of its bytes.
+"""Decides on which thread a request runs, or whether it is refused, before it is decoded.
 
-A request whose work is small runs on the network thread, for a hand-off between threads costs more than the request
-(ADR 1). What may block, and what is large, goes to a handler thread. What asks for more at once than any client does
-is refused before it is decoded, for one element of a byte can cost a kilobyte of memory and ten microseconds.
+Small requests run on the network thread, because a hand-off between threads costs more than the request
+(ADR 1). Requests that may block and large ones go to a handler thread. A request with more elements than any
+client sends is refused before decoding, because one element of a byte can cost a kilobyte of memory and
+ten microseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from broker.protocol.api_keys import ApiKey
 
 
 class Place(Enum):
-    """What becomes of a request."""
+    """Where a request is handled."""
 
     HERE = "served on the network thread"
     HANDLER = "served by a handler thread"
@@ -25,16 +26,21 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Bounds of one API: bytes of the body and elements of all its arrays together, those in elements too.
+    """The limits of one API: bytes of the body, and elements of all its arrays together, including
+    nested ones.
 
-    An element of the dearest APIs takes 12 µs (DescribeGroups, FindCoordinator), so 512 hold the network thread for
-    a few milliseconds; 100,000 hold a handler for a second. ``for_brokers``: only brokers may send it, and it is served
-    by handlers of its own, so that no work of clients keeps a broker from what its controller tells it. Those of more
-    than ``alone_bytes`` are so one at a time: several that compute leave the network thread little. ``blocks``: its
-    handler waits for ZooKeeper with each element, and computes in between. Up to so many bytes several run at once; the
-    larger ones of all such APIs run one at a time on a thread of their own, so that neither eight of them compute at
-    once nor what only computes waits for ZooKeeper with them. ``asks_only``: it changes nothing, and need not be served
-    when who asked has gone.
+    An element of the most expensive APIs (DescribeGroups, FindCoordinator) takes 12 µs. So 512 elements
+    occupy the network thread for a few milliseconds, and 100,000 occupy a handler for a second.
+
+    ``for_brokers``: only brokers may send it. It has its own handlers, so that client requests never delay
+    the controller's requests to this broker. Such requests of more than ``alone_bytes`` run one at a time:
+    several that compute would leave the network thread little time.
+
+    ``blocks``: its handler waits for ZooKeeper for each element and computes in between. Requests up to this
+    many bytes run in parallel. Larger ones of all such APIs run one at a time on a separate thread, so that
+    eight of them never compute at the same time, and requests that only compute do not queue behind them.
+
+    ``asks_only``: it changes nothing, so it need not be served if its client has disconnected.
     """
 
     here_bytes: int = 16 * 1024
@@ -46,7 +52,7 @@ class Rule:
     asks_only: bool = False
 
     def place(self, size: int, elements: int) -> Place:
-        """Of a body of ``size`` bytes; ``elements`` may be any number above the bound where there are more."""
+        """The place for a body of ``size`` bytes. ``elements`` need not be exact above the limit."""
         if elements > self.most_elements:
             return Place.REFUSED
         if size > self.here_bytes or elements > self.here_elements:
@@ -54,23 +60,23 @@ class Rule:
         return Place.HERE
 
 
-_ON_HANDLERS: Final = -1  # bytes: no body is as small
+_ON_HANDLERS: Final = -1  # bytes: below the size of any body
 _UNBOUNDED: Final = (1 << 31) - 1
 _ASKS: Final = Rule(asks_only=True)
 _ASKS_HANDLERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, asks_only=True)
 _COMPUTES: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0)
-# 2 KiB are 20 topics with configs, or 700 names of a letter, and 40 ms. All configs of a broker take 35 ms to tell for
-# the first time, those of a topic 4 ms, and are asked for by 8 bytes.
+# 2 KiB are 20 topics with configs, or 700 one-letter names, and take 40 ms. Describing all configs of a
+# broker takes 35 ms the first time, those of a topic 4 ms; 8 bytes of request are enough for either.
 _ADMIN: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, blocks=2 * 1024)
 _ASKS_ADMIN: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, blocks=64, asks_only=True)
-# What brokers tell of all their partitions: each names up to five replicas twice (assigned, in sync), so this is enough
-# for 200,000 partitions in one request.
+# Requests about all partitions of a broker. Each partition names up to five replicas twice (assigned, in
+# sync), so this is enough for 200,000 partitions in one request.
 _BROKERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, most_elements=2_200_000, for_brokers=True)
-# What a broker asks for itself: no arrays but tags.
+# A broker's requests on its own behalf: no arrays but tags.
 _OF_ONE_BROKER: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, most_elements=1_000, for_brokers=True)
 
 RULES: Final[Mapping[ApiKey, Rule]] = {
-    # Records and positions are read where they lie: bytes cost nothing, partitions a few microseconds each.
+    # Records and positions are parsed in place: bytes cost nothing, a partition costs a few microseconds.
     ApiKey.PRODUCE: Rule(here_bytes=_UNBOUNDED, here_elements=1_000),
     ApiKey.FETCH: Rule(here_bytes=_UNBOUNDED, here_elements=2_000),
     ApiKey.LIST_OFFSETS: _ASKS,
@@ -84,20 +90,20 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.FIND_COORDINATOR: _ASKS,
     ApiKey.JOIN_GROUP: Rule(),
     ApiKey.HEARTBEAT: Rule(),
-    ApiKey.LEAVE_GROUP: Rule(here_elements=64),  # each of its members is looked for in the group: 6 µs
+    ApiKey.LEAVE_GROUP: Rule(here_elements=64),  # each member is searched in the group: 6 µs
     ApiKey.SYNC_GROUP: Rule(),
-    ApiKey.DESCRIBE_GROUPS: _ASKS_HANDLERS,  # one name can ask for megabytes of members
-    ApiKey.LIST_GROUPS: _ASKS_HANDLERS,  # all groups there are
+    ApiKey.DESCRIBE_GROUPS: _ASKS_HANDLERS,  # one name can request megabytes of members
+    ApiKey.LIST_GROUPS: _ASKS_HANDLERS,  # returns all groups
     ApiKey.API_VERSIONS: Rule(here_bytes=_UNBOUNDED),
     ApiKey.CREATE_TOPICS: _ADMIN,
     ApiKey.DELETE_TOPICS: _ADMIN,
     ApiKey.INIT_PRODUCER_ID: Rule(),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Rule(here_elements=128, asks_only=True),
     ApiKey.DESCRIBE_CONFIGS: _ASKS_ADMIN,
-    ApiKey.DESCRIBE_LOG_DIRS: _ASKS_HANDLERS,  # all partitions there are
+    ApiKey.DESCRIBE_LOG_DIRS: _ASKS_HANDLERS,  # returns all partitions
     ApiKey.CREATE_PARTITIONS: _ADMIN,
     ApiKey.DELETE_GROUPS: Rule(),
-    ApiKey.ELECT_LEADERS: _COMPUTES,  # the controller's thread does the rest, and waits
+    ApiKey.ELECT_LEADERS: _COMPUTES,  # the controller's thread does the rest, including the waiting
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _ADMIN,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _COMPUTES,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _ASKS_HANDLERS,

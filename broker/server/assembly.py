@@ -1,4 +1,6 @@
-"""Makes the broker's parts from its configuration: which config key goes to which argument. Starts nothing."""
+"""Creates the broker's parts from its configuration: maps config keys to constructor arguments.
+Starts nothing.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,14 @@ from broker.zookeeper.store import Store
 
 ChannelMaker = Callable[[BrokerAddress, str], BrokerChannel]
 _CONNECT_TIMEOUT_MS: Final = 10_000
-_ASKERS: Final = 2  # one wish for topics and one for producer ids at a time
+_ASKERS: Final = 2  # one request for topics and one for producer ids at a time
 _BROKER_HANDLERS: Final = 4
-_OF_BROKERS: Final = 500  # requests that may wait for these
-_STRANGERS: Final = 64  # requests of 64 KiB at most
+_OF_BROKERS: Final = 500  # requests that may wait for these handlers
+_STRANGERS: Final = 64  # requests of at most 64 KiB
 
 
 def make_store(config: BrokerConfig) -> Store:
-    """ZooKeeper; kazoo is imported here and not before."""
+    """The ZooKeeper store; kazoo is not imported earlier."""
     from broker.zookeeper.client import ZooKeeperStore
 
     return ZooKeeperStore(config.str("zookeeper.connect"), config.int("zookeeper.session.timeout.ms"))
@@ -66,7 +68,7 @@ def make_socket_server(config: BrokerConfig) -> SocketServer:
 
 
 def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> list[Endpoint]:
-    """As clients and brokers are told: with the port that was bound, by listener, where none was chosen."""
+    """The advertised listeners; one without a port gets the port that its listener was bound to."""
     return [
         replace(endpoint, port=ports[endpoint.listener_name]) if endpoint.port == 0 else endpoint
         for endpoint in config.advertised_listeners
@@ -74,7 +76,7 @@ def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> list
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    """As they are now: all of them are dynamic."""
+    """The current limits; all of them are dynamic configs."""
     return ConnectionLimits(
         config.int("max.connections"),
         config.int("max.connections.per.ip"),
@@ -84,7 +86,7 @@ def connection_limits(config: BrokerConfig) -> ConnectionLimits:
 
 
 def _overrides(text: str) -> dict[str, int]:
-    """``host:count,host:count``."""
+    """Parses ``host:count,host:count``."""
     pairs = [item.rpartition(":") for item in text.split(",") if item.strip()]
     return {host.strip(): int(count) for host, _, count in pairs}
 
@@ -124,7 +126,9 @@ def make_log_manager(
 def make_fetch_sessions(
     config: Callable[[], BrokerConfig], clock: Clock, metrics: Metrics, replicas: ReplicaManager
 ) -> FetchSessionCache:
-    """Asks for ``config`` anew each time: how many sessions there may be can be changed while the broker runs."""
+    """The cache of fetch sessions. ``config`` is called each time, because the number of sessions is a
+    dynamic config.
+    """
     return FetchSessionCache(
         lambda: config().int("max.incremental.fetch.session.cache.slots"),
         clock,
@@ -135,7 +139,9 @@ def make_fetch_sessions(
 
 
 def make_broker_peers(config: BrokerConfig, store: ClusterStore) -> BrokerPeers:
-    """Who may speak as a broker: hosts of any listener that a registered broker has."""
+    """The check of who may send brokers' requests: any host that a registered broker has in one of
+    its listeners.
+    """
     return BrokerPeers(
         Trust(config.str("landline.inter.broker.peers")),
         config.inter_broker_listener_name,
@@ -150,37 +156,37 @@ def make_broker_peers(config: BrokerConfig, store: ClusterStore) -> BrokerPeers:
 
 
 def make_handlers(config: BrokerConfig) -> RequestHandlerPool:
-    """The handlers of clients' requests."""
+    """The handlers of client requests."""
     return RequestHandlerPool(RequestChannel(config.int("queued.max.requests")), config.int("num.io.threads"))
 
 
 def make_askers() -> RequestHandlerPool:
-    """Who asks the controller, which may be this broker."""
+    """The threads that send requests to the controller, which may be this broker."""
     return RequestHandlerPool(RequestChannel(_ASKERS), _ASKERS, "controller-asker")
 
 
 def make_broker_handlers() -> RequestHandlerPool:
-    """Handlers kept for what other brokers and the controller ask."""
+    """The handlers reserved for requests of other brokers and the controller."""
     return RequestHandlerPool(RequestChannel(_OF_BROKERS), _BROKER_HANDLERS, "broker-request-handler")
 
 
 def make_long_handlers(config: BrokerConfig) -> RequestHandlerPool:
-    """One handler for clients' requests that wait for ZooKeeper many times over."""
+    """One handler for client requests that wait for ZooKeeper many times."""
     return RequestHandlerPool(RequestChannel(config.int("queued.max.requests")), 1, "long-request-handler")
 
 
 def make_introducer() -> RequestHandlerPool:
-    """Who looks up peers that would speak as brokers and are not known: one at a time."""
+    """The thread that looks up unknown peers which send brokers' requests, one at a time."""
     return RequestHandlerPool(RequestChannel(_STRANGERS), 1, "peer-look-up")
 
 
 def make_channel_maker(config: BrokerConfig) -> ChannelMaker:
-    """Channels to other brokers' inter-broker listeners."""
+    """Creates channels to other brokers' inter-broker listeners."""
     return _channel_maker(_CONNECT_TIMEOUT_MS, config.int("controller.socket.timeout.ms"))
 
 
 def make_fetch_channel_maker(config: BrokerConfig) -> ChannelMaker:
-    """Channels for followers, with ``replica.socket.*``."""
+    """Creates channels for followers' fetches, with ``replica.socket.*``."""
     timeout_ms = config.int("replica.socket.timeout.ms")
     receive_buffer_bytes = config.int("replica.socket.receive.buffer.bytes")
     return _channel_maker(min(timeout_ms, _CONNECT_TIMEOUT_MS), timeout_ms, receive_buffer_bytes)

@@ -1,7 +1,7 @@
-"""Topics that are made because somebody asks for them: ``auto.create.topics.enable`` and the internal topics.
-
-The wish goes to the controller as a CreateTopics request, on a thread of its own; whoever asked is told to try again.
+"""Creates topics on demand: ``auto.create.topics.enable`` and the internal topics.
 Kafka's AutoTopicCreationManager.
+
+A CreateTopics request goes to the controller on a separate thread; the client is told to retry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _TIMEOUT_MS = 10_000
 
 
 class AutoTopicCreation:
-    """Asks for each topic once at a time. Callers never block: ``submit`` runs the asking on another thread."""
+    """Requests each topic once at a time; Kafka's AutoTopicCreationManager. Callers never block: ``submit``
+    runs the request on another thread.
+    """
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class AutoTopicCreation:
         self._busy = False
         self._rate = config.int("landline.auto.create.topics.per.second")
         self._clock_s = clock_s
-        self._allowed = float(self._rate)  # topics that may be asked for at once, at ``_allowed_at_s``
+        self._allowed = float(self._rate)  # topics that may be requested at once, at ``_allowed_at_s``
         self._allowed_at_s = clock_s()
         self._lock = threading.Lock()  # lock order 68
 
@@ -56,11 +58,13 @@ class AutoTopicCreation:
         return self._config.bool("auto.create.topics.enable")
 
     def ensure(self, topics: Iterable[str]) -> None:
-        """Has topics created with the broker's defaults, as many as a second allows. Clients ask anew for others."""
+        """Requests topics with the broker's defaults, as many as the rate allows. Clients retry for
+        the others.
+        """
         self._ask({topic: self._user_topic(topic) for topic in self._within_rate(topics)})
 
     def ensure_internal(self, topic: str = GROUP_METADATA_TOPIC) -> None:
-        """Has ``__consumer_offsets`` created, with no more replicas than there are brokers."""
+        """Requests ``__consumer_offsets``, with at most as many replicas as there are live brokers."""
         self._ask({topic: self._offsets_topic()})
 
     def _within_rate(self, topics: Iterable[str]) -> list[str]:
@@ -120,7 +124,7 @@ class AutoTopicCreation:
             if not self._wanted or self._busy:
                 return
             self._busy = True
-        # One handler thread at most: the request may come back to this broker and need another.
+        # Uses one thread at most: the request may come back to this broker and need another one.
         if not self._submit(self._work):
             with self._lock:
                 self._busy = False
@@ -139,7 +143,7 @@ class AutoTopicCreation:
         try:
             address = self._cache.controller_address()
             if address is None:
-                return  # the client asks again; there may be a controller then
+                return  # the client retries; there may be a controller by then
             channel = self._make_channel(address, "auto-topic-creation")
             try:
                 fields = {"topics": list(topics.values()), "timeout": _TIMEOUT_MS, "validate_only": False}
@@ -160,5 +164,5 @@ class AutoTopicCreation:
                     )
         except (ChannelError, ProtocolError) as error:
             _log.warning("auto_create_not_sent", topics=sorted(topics), reason=str(error))
-        except Exception:  # the next wish must find a worker, whatever went wrong with this one
+        except Exception:  # later requests need a working thread, whatever failed here
             _log.exception("auto_create_not_sent", topics=sorted(topics))

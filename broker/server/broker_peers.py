@@ -1,13 +1,15 @@
-"""Who may speak as a broker: by the address it comes from, for there is no authentication.
+"""Decides which peers may send brokers' requests, by their address, because there is no authentication.
 
-LeaderAndIsr from anyone would be anyone's power over all data. So requests that only brokers send are served for the
-addresses of hosts that are registered in ``/brokers/ids``, and of this host itself. When all that are registered say
-that they speak by one listener, which is this broker's own between brokers, what comes by another is refused; a roll
-from one listener to two, and Kafka's brokers, which say nothing of it, so go on by either.
+Anyone who could send LeaderAndIsr would control all data. So requests that only brokers send are served only
+for the addresses of hosts registered in ``/brokers/ids``, and for this host itself. If all registered brokers
+declare that they use one listener for inter-broker requests, and it is this broker's inter-broker listener,
+such requests are refused on any other listener. During a roll from one listener to two, and with Kafka's
+brokers, which declare nothing, both are accepted.
 
-What is registered is read when the brokers that the controller tells of change, and for an address that is not known.
-Addresses are kept for a while after their broker has gone: it may be back before its registration is read; and those
-of a registered name while no name server tells any. Who asks and is refused is asked for again after a second.
+The registrations are read when the set of brokers in the controller's metadata changes, and for an unknown
+address. Addresses are kept for some time after their broker has gone, because it may be back before its
+registration is read. The addresses of a registered name are also kept while no name server resolves it. A
+refused peer is looked up again after a second.
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ from broker.utils.refusal_log import log_refusal
 _log = structlog.get_logger(__name__)
 _KEPT_MS: Final = 10 * 60_000
 _ASK_AGAIN_MS: Final = 1_000
-# Between two readings of the store for strangers, and for how long a name's addresses are not asked for again.
+# The pause between two reads of the store for unknown peers, and how long a name's addresses are cached.
 _PAUSE_MS: Final = 100
 _NAMES_MS: Final = 1_000
 _MOST_PREFIXES: Final = 1_000
-# Addresses of one network of IPv6 (/64, which one host may have all of) that are looked up in a second.
+# Addresses of one IPv6 network (/64, which one host may own entirely) that are looked up per second.
 _MOST_IN_PREFIX: Final = 8
 
 
 class Trust(Enum):
-    """Values of ``landline.inter.broker.peers``."""
+    """The values of ``landline.inter.broker.peers``."""
 
     ANY = "any"
     REGISTERED = "registered"
@@ -50,7 +52,7 @@ class Trust(Enum):
 
 
 class Standing(Enum):
-    """What is known of a peer that would speak as a broker."""
+    """What is known about a peer that sends a broker's request."""
 
     BROKER = "it is one, or this host"
     REFUSED = "it was none when it was looked up, less than a second ago"
@@ -59,8 +61,8 @@ class Standing(Enum):
 
 
 class Speaker(NamedTuple):
-    """A registered broker: its hosts, and the listener by which it says that it speaks to others; None when it does
-    not say.
+    """A registered broker: its hosts, and the listener that it declares to use for inter-broker requests;
+    None if it declares none.
     """
 
     hosts: frozenset[str]
@@ -69,14 +71,16 @@ class Speaker(NamedTuple):
 
 @dataclass(slots=True)
 class _Refused:
-    """Of one network: who was looked up since ``since_ms`` and is no broker, as address and listener."""
+    """The peers of one network that were looked up since ``since_ms`` and are not brokers, as address
+    and listener.
+    """
 
     since_ms: int
     peers: set[tuple[str, str]] = field(default_factory=set)
 
 
 def addresses_of(host: str) -> list[str]:
-    """The addresses that a name stands for; none when it has none. May wait for a name server."""
+    """The addresses that a host name resolves to; empty if none. May wait for a name server."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -86,8 +90,11 @@ def addresses_of(host: str) -> list[str]:
 
 
 class BrokerPeers:
-    """Any thread may ask :meth:`knows` and :meth:`standing`; one thread looks up and refreshes. ``registered`` gives
-    all registered brokers, and may raise; ``listener`` is the name of the listener between brokers.
+    """Knows which peers are brokers. Any thread may call :meth:`knows` and :meth:`standing`; one thread looks
+    up and refreshes.
+
+    ``registered`` returns all registered brokers, and may raise. ``listener`` is the name of the
+    inter-broker listener.
     """
 
     def __init__(
@@ -107,7 +114,7 @@ class BrokerPeers:
         self._resolve = resolve
         self._pause = pause
         self._by_listener = trust is Trust.LISTENER
-        # Address to when it was last a registered broker's; replaced, never changed.
+        # Address to the time when it last belonged to a registered broker. Replaced, never modified.
         self._seen: dict[str, int] = {}
         self._names: dict[str, tuple[frozenset[str], int]] = {}
         self._refused: OrderedDict[str, _Refused] = OrderedDict()
@@ -116,11 +123,11 @@ class BrokerPeers:
 
     @property
     def trusts_all(self) -> bool:
-        """Nobody is ever looked up."""
+        """Whether every peer is trusted, so that nobody is ever looked up."""
         return self._trust is Trust.ANY
 
     def knows(self, connection: ConnectionInfo) -> bool:
-        """Whether the peer is known as a broker. Waits for nothing."""
+        """Whether the peer is known to be a broker. Never blocks."""
         if self._trust is Trust.ANY:
             return True
         if self._by_listener and connection.listener_name != self._listener:
@@ -129,7 +136,7 @@ class BrokerPeers:
         return address in self._seen or _plain(address) in self._seen or _is_loopback(address)
 
     def standing(self, connection: ConnectionInfo) -> Standing:
-        """Whether the peer is a broker, as far as that is known. Waits for nothing."""
+        """What is known about the peer. Never blocks."""
         if self.knows(connection):
             return Standing.BROKER
         if self._trust is Trust.LISTENER and connection.listener_name != self._listener:
@@ -142,9 +149,9 @@ class BrokerPeers:
         return Standing.CROWDED if len(refused.peers) >= _MOST_IN_PREFIX else Standing.UNKNOWN
 
     def look_up(self, connection: ConnectionInfo, came_ms: int) -> Standing:
-        """As :meth:`standing`, and reads who is registered when the peer is unknown and it was not read since the
-        request came, at ``came_ms`` of the monotonic clock: one reading serves all who came before it. UNKNOWN where
-        that could not be read.
+        """Like :meth:`standing`, but reads the registrations if the peer is unknown and they were not read
+        since the request arrived, at ``came_ms`` of the monotonic clock. One read serves all requests that
+        arrived before it. UNKNOWN if the registrations could not be read.
         """
         standing = self.standing(connection)
         if standing is not Standing.UNKNOWN:
@@ -164,7 +171,7 @@ class BrokerPeers:
         return Standing.REFUSED
 
     def tell_refused(self, connection: ConnectionInfo, api: str) -> None:
-        """One log line a second for who is refused."""
+        """Logs a refusal, at most one line per second and peer."""
         log_refusal(
             "broker_request_refused",
             connection.client_address,
@@ -177,7 +184,7 @@ class BrokerPeers:
         )
 
     def refresh(self) -> None:
-        """Reads who is registered. Waits for the store and for name servers."""
+        """Reads the registrations. Waits for the store and for name servers."""
         if self._trust is Trust.ANY or self._closed:
             return
         self._read_began_ms = self._clock.monotonic_ms()
@@ -193,11 +200,11 @@ class BrokerPeers:
         self._read_ended_ms = self._clock.monotonic_ms()
 
     def close(self) -> None:
-        """Nobody is looked up any more: a broker that stops waits for no store."""
+        """Stops all look-ups: a broker that stops must not wait for the store."""
         self._closed = True
 
     def _take(self, speakers: list[Speaker], addresses: set[str]) -> None:
-        """Those seen so far and those registered now, without who has been gone for long."""
+        """Merges the addresses seen so far with those registered now, and drops expired ones."""
         now_ms = self._read_began_ms
         kept = {known: at for known, at in self._seen.items() if now_ms - at < _KEPT_MS}
         self._seen = kept | dict.fromkeys(addresses, now_ms)
@@ -234,7 +241,7 @@ class BrokerPeers:
 
 @lru_cache(maxsize=1024)
 def _plain(address: str) -> str:
-    """One spelling for each address: without a zone, and IPv4's own where IPv6 carries it."""
+    """One spelling for each address: without a zone, and IPv4 form for IPv4-mapped IPv6 addresses."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -245,7 +252,7 @@ def _plain(address: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _network(address: str) -> str:
-    """What one host may have all addresses of: an address of IPv4, 64 bits of one of IPv6."""
+    """The network that one host may own entirely: a single IPv4 address, or an IPv6 /64."""
     plain = _plain(address)
     return str(ipaddress.ip_network(f"{plain}/64", strict=False)) if ":" in plain else plain
 
@@ -261,8 +268,9 @@ def _is_loopback(address: str) -> bool:
 def follow_brokers(
     peers: BrokerPeers, cache: MetadataCache, submit: Callable[[Callable[[], None]], bool]
 ) -> None:
-    """Reads who may speak as a broker now, and when the controller tells of others than before, by what ``submit``
-    has done elsewhere; it says whether that will be.
+    """Reads the registrations now, and again when the set of brokers in the controller's metadata changes.
+
+    ``submit`` runs the read on another thread; it returns whether it will.
     """
     if peers.trusts_all:
         return

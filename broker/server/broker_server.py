@@ -1,10 +1,12 @@
-"""BrokerServer: starts the broker's parts in Kafka 0.9's order, with two mends, and stops them in reverse.
+"""BrokerServer: starts the broker's parts in Kafka 0.9's order, with two changes, and stops them in
+reverse order.
 
-The order: metrics, state Starting, scheduler, **bind listeners** and the HTTP endpoint, ZooKeeper, LogManager, broker
-id, ReplicaManager, Controller, GroupCoordinator, Apis, RequestHandlerPool and SocketServer, state RunningAsBroker,
-DynamicConfigManager, **Healthcheck**, registerStats, READY. Kafka accepts connections or registers before it knows
-that its ports are free; here they are bound first and the broker registers last. Every step is named, timed, undone
-in reverse, and a stop is heeded between any two.
+The order: metrics, state Starting, scheduler, **bind listeners** and the HTTP endpoint, ZooKeeper,
+LogManager, broker id, ReplicaManager, Controller, GroupCoordinator, Apis, RequestHandlerPool and
+SocketServer, state RunningAsBroker, DynamicConfigManager, **Healthcheck**, registerStats, READY. Kafka
+accepts connections or registers before it knows that its ports are free. Here the ports are bound first and
+the broker registers last. Every step is named, timed and undone in reverse order, and a stop is possible
+between any two steps.
 """
 
 from __future__ import annotations
@@ -67,10 +69,12 @@ _STUCK_LOOP_MS = 20_000
 
 
 class BrokerServer:
-    """One broker. Startup and shutdown are called once each; the rest from any thread.
+    """One broker; Kafka's KafkaServer. Startup and shutdown are called once each; other methods from
+    any thread.
 
-    ``store`` is the standalone's embedded one; without it ZooKeeper is used. ``notify`` takes status lines, as for
-    systemd. Startup raises :class:`StartupCancelled` or :class:`StartupError`, with everything undone.
+    ``store`` is the embedded store of standalone mode; without it, ZooKeeper is used. ``notify`` receives
+    status lines, for example for systemd. Startup raises :class:`StartupCancelled` or :class:`StartupError`
+    after undoing all its steps.
     """
 
     def __init__(
@@ -102,7 +106,7 @@ class BrokerServer:
     # -- the start
 
     def startup(self, cancel: threading.Event) -> None:
-        """Starts everything and returns when the broker serves and is registered."""
+        """Starts everything; returns when the broker serves requests and is registered."""
         if self.config.bool("landline.lifecycle.enable"):
             file = LifecycleFile(Path(self.config.log_dirs[0]))
             self._lifecycle = Lifecycle(file, lambda: self.broker_id)
@@ -175,7 +179,7 @@ class BrokerServer:
             await_deposition_after_crash(self.config, self.store, self.broker_id, self.log_manager, cancel)
         with steps.step("Healthcheck"):
             self._register(steps, cancel)
-        # Undone before the registration is: a controller must not watch its own broker die.
+        # Undone before the registration: a controller must not see its own broker disappear.
         steps.undo_by("Controller's office", self.controller.shutdown)
         with steps.step("FirstMetadata"):
             await_first_metadata(self.metadata_cache, self.broker_id, cancel)
@@ -189,8 +193,8 @@ class BrokerServer:
         steps.undo_by("Timer", self.timer.stop)
 
     def _bind(self, steps: StartupSteps) -> None:
-        """Takes every port before anything is told to ZooKeeper. Clients are accepted when all is up; /livez and
-        /status answer from here on, so that a long recovery can be watched.
+        """Binds every port before anything is written to ZooKeeper. Clients are accepted when all parts are
+        up. /livez and /status respond from here on, so that a long recovery can be monitored.
         """
         self._sockets = assembly.make_socket_server(self.config)
         steps.undo_by("SocketServer", self._sockets.stop)
@@ -220,7 +224,7 @@ class BrokerServer:
         )
         logs.lock_and_check()
         steps.undo_by("LogManager", lambda: logs.shutdown(self._membership.broker_epoch()))
-        # Before the logs: retention must not meet a closed one.
+        # Stopped before the logs: retention must not work on a closed log.
         steps.undo_by("Scheduler", self.scheduler.shutdown)
         self._membership.end_predecessors_session()
         self.broker_id, self.cluster_id = settle_identity(self.config, logs.dirs, self.store)
@@ -283,7 +287,8 @@ class BrokerServer:
         self.topic_admin = TopicAdmin(self.config, self.store)
 
     def _start_groups(self, steps: StartupSteps) -> None:
-        # Of their own, as in Kafka: loading groups after a failover must not hold back ISRs and checkpoints.
+        # A separate scheduler, as in Kafka: loading groups after a failover must not delay ISR checks
+        # and checkpoints.
         scheduler = KafkaScheduler(1, "group-metadata-manager")
         scheduler.startup()
         steps.undo_by("GroupScheduler", scheduler.shutdown)
@@ -386,7 +391,7 @@ class BrokerServer:
         self._register_stats()
 
     def _register_stats(self) -> None:
-        """Kafka's registerStats, the last step: each package tells its own."""
+        """Kafka's registerStats, the last step: each package registers its metrics."""
         network_metrics.register_metrics(self.metrics, self._sockets)
         self.replication.register_metrics(self.metrics)
         zookeeper_metrics.register_metrics(
@@ -400,7 +405,9 @@ class BrokerServer:
         return assembly.advertised_endpoints(self.config, self._sockets.bound_ports)
 
     def _on_registered(self, broker_epoch: int) -> None:
-        """Raises StoreError. The controller's requests are heard only from here on, so none comes too early."""
+        """Called with the new broker epoch. Raises StoreError. The controller's requests are accepted only
+        from here on, so none is too early.
+        """
         controller = self.store.controller_epoch()
         if controller is not None:
             self.replication.leadership.expect_controller(controller[0])
@@ -416,7 +423,9 @@ class BrokerServer:
         last_log_dir.stop_or_halt(self.shutdown)
 
     def shutdown(self) -> None:
-        """Hands leadership over, then stops everything in reverse order. Once; later calls wait for the first."""
+        """Hands over leadership, then stops everything in reverse order. Runs once; later calls wait for
+        the first.
+        """
         if not self._stopping.acquire(blocking=False):
             self._stopped.wait()
             return
@@ -459,19 +468,19 @@ class BrokerServer:
         """Blocks until the broker has stopped."""
         self._stopped.wait()
 
-    # -- what it tells
+    # -- status
 
     @property
     def bound_port(self) -> int:
-        """The first listener's port."""
+        """The port of the first listener."""
         return self._sockets.bound_ports[self.config.listeners[0].listener_name]
 
     def is_alive(self) -> bool:
-        """Whether the network threads turn: what the watchdog asks."""
+        """Whether the network threads make progress; for the watchdog."""
         return self._sockets.slowest_loop_ms() < _STUCK_LOOP_MS
 
     def unready_reasons(self) -> list[str]:
-        """Why clients should not come here; empty when they may."""
+        """The reasons why clients should not use this broker; empty if it is ready."""
         if not self.keeper.is_running:
             return [f"state is {self.keeper.state.name}"]
         return self._membership.doubts(self.metadata_cache, self.broker_id)

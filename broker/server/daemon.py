@@ -1,9 +1,9 @@
 """Runs a BrokerServer as a process: start-up, signals, systemd, exit code.
 
-The main thread only waits: for signals, which every thread has blocked, and for what its helper threads
-report. A stop is heeded at any moment: during start-up it cancels it, afterwards it shuts down; a second
-SIGINT ends the process at once. How the broker starts and stops is BrokerServer's part, what the command
-prints `__main__`'s.
+The main thread only waits: for signals, which are blocked on every thread, and for events from its helper
+threads. A stop is possible at any time: it cancels a start-up, or shuts down a running broker. A second
+SIGINT ends the process at once. BrokerServer defines how the broker starts and stops; `__main__` prints the
+command's output.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXTEND_MS: Final = 60_000
 
 
 class Server(Protocol):
-    """What of BrokerServer is used here."""
+    """The methods of BrokerServer that are used here."""
 
     def startup(self, cancel: threading.Event) -> None: ...
     def shutdown(self) -> None: ...
@@ -44,7 +44,7 @@ class Server(Protocol):
 
 
 class State(Enum):
-    """The process's way through life."""
+    """The states of the process."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -54,7 +54,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What moves it on: reports of the helper threads, and a signal to stop."""
+    """What changes the state: events from the helper threads, and stop signals."""
 
     STARTED = "started"
     CANCELLED = "cancelled"
@@ -69,7 +69,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.STARTING, Event.FAILED): State.STOPPED,
     (State.STARTING, Event.CANCELLED): State.STOPPED,
     (State.STARTING, Event.STOP): State.CANCELLING,
-    # The stop came when start-up was as good as over.
+    # The stop came when start-up was almost complete.
     (State.CANCELLING, Event.STARTED): State.STOPPING,
     (State.CANCELLING, Event.CANCELLED): State.STOPPED,
     (State.CANCELLING, Event.FAILED): State.STOPPED,
@@ -81,23 +81,24 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
 
 @dataclass(frozen=True, slots=True)
 class StartupErrors:
-    """BrokerServer's two errors: start-up was given up because of ``cancel``, or cannot succeed."""
+    """BrokerServer's two exceptions: start-up was cancelled through ``cancel``, or failed."""
 
     cancelled: type[Exception]
     failed: type[Exception]
 
 
-# A thread that computes gives the interpreter up after so long when another wants it; Python's 5 ms, once for each busy
-# handler, would be the network thread's wait at every system call.
+# A computing thread releases the interpreter after this time when another thread wants it. With Python's
+# default, the network thread could wait 5 ms per busy handler at every system call.
 SWITCH_INTERVAL_S: Final = 0.0005
 
-# While it starts, what is made stays: to look at it after each 700 objects was a fifth of loading 10,000 logs.
+# Objects created during start-up stay alive. Checking them after every 700 new objects took a fifth of the
+# time to load 10,000 logs.
 STARTING_GC_THRESHOLD: Final = 100_000
 
 
 class Daemon:
-    """A broker as a process; Kafka's ``Kafka.main``. The main thread owns its state: helper threads only
-    report. ``make_server`` is called on the start-up thread with the function that takes status lines.
+    """A broker as a process; Kafka's ``Kafka.main``. The main thread owns its state: helper threads only send
+    events. ``make_server`` is called on the start-up thread with the function that receives status lines.
     """
 
     def __init__(
@@ -120,8 +121,10 @@ class Daemon:
         self._exit_code = EXIT_OK
 
     def run(self) -> int:
-        """Blocks until the broker has stopped; the process's exit code. Main thread only, signals blocked."""
-        faulthandler.enable()  # systemd's watchdog kills by SIGABRT: say where every thread stood
+        """Blocks until the broker has stopped; returns the exit code. Main thread only,
+        with signals blocked.
+        """
+        faulthandler.enable()  # systemd's watchdog kills with SIGABRT: then dump the stacks of all threads
         raise_open_file_limit()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         threading.Thread(target=self._start, name="startup", daemon=True).start()
@@ -144,7 +147,7 @@ class Daemon:
     def _on_event(self, event: Event) -> None:
         before = self._state
         after = TRANSITIONS.get((before, event))
-        if after is None:  # DIED while stopping: the shutdown itself reports when it is over
+        if after is None:  # DIED while stopping: the shutdown thread reports the end itself
             return
         self._state = after
         if after is State.RUNNING:
@@ -171,8 +174,9 @@ class Daemon:
             self._watchdog.start()
         self._spawn("await-shutdown", server.await_shutdown, Event.DIED)
         self._on_ready(server)
-        # What start-up built stays for good: the collector need not look at it again. Nor before: all of it lives, and
-        # of 10,000 partitions a look takes longer than a tenth of a second, while the first clients come.
+        # What start-up created stays alive, so the collector need not check it again. Nor does it collect
+        # before the freeze: all of it is alive, and for 10,000 partitions a collection takes over a tenth of
+        # a second, when the first clients connect.
         gc.freeze()
         leave_old_objects()
 
@@ -206,7 +210,7 @@ class Daemon:
         self._report(event)
 
     def _spawn(self, name: str, action: Callable[[], None], at_end: Event) -> None:
-        """Runs ``action`` on a thread of its own and reports its end."""
+        """Runs ``action`` on its own thread, then reports ``at_end``."""
 
         def run() -> None:
             try:
@@ -223,7 +227,9 @@ class Daemon:
         signal.pthread_kill(self._main_thread, WAKE_SIGNAL)
 
     def _progress(self, text: str) -> None:
-        """A status line of BrokerServer; while it starts or stops, also a plea for time."""
+        """Forwards a status line of BrokerServer; during start-up and shutdown it also extends
+        systemd's time-out.
+        """
         if self._state is State.RUNNING:
             self._notifier.status(text)
         else:

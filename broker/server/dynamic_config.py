@@ -1,9 +1,10 @@
-"""DynamicConfigManager: follows `/config` in the store and hands changed settings to those that use them.
+"""DynamicConfigManager: follows `/config` in the store and passes changed settings to the parts that
+use them.
 
-Kafka's ZkConfigManager has the same job. Watch callbacks only enqueue; one thread reads the announcements in
-`/config/changes`, each once, and deletes those older than 15 minutes. Configs that Landline cannot use
-(another broker's version wrote them, say) are left out with one log line. Client, user and ip configs are
-kept, for quotas to come. Writing configs is the API modules' part.
+Kafka's ZkConfigManager. Watch callbacks only enqueue. One thread reads the notifications in
+`/config/changes`, each once, and deletes those older than 15 minutes. Configs that Landline cannot use (for
+example written by a broker of another version) are skipped with one log line. Client, user and ip configs are
+stored for future quotas. The API modules write configs.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _log = structlog.get_logger(__name__)
 
 
 class DynamicConfigManager:
-    """The follower of `/config` in ZooKeeper; Kafka's ZkConfigManager. Owns ``config``, the broker's
-    configuration in force: its thread alone replaces it.
+    """The follower of `/config` in ZooKeeper; Kafka's ZkConfigManager. Owns ``config``, the broker's current
+    configuration: only its thread replaces it.
 
-    ``on_topic_config`` is told a topic's new settings and ``on_broker_config`` the broker's, both on that
-    thread (at :meth:`startup` on the caller's). ``local_topics`` gives the topics with logs here, whose
-    settings follow the broker's defaults; without it all topics are told of.
+    ``on_topic_config`` receives a topic's new settings and ``on_broker_config`` the broker's, both on that
+    thread (during :meth:`startup` on the caller's). ``local_topics`` returns the topics with logs here, whose
+    settings depend on the broker's defaults; without it, all topics are reported.
     """
 
     def __init__(
@@ -67,17 +68,17 @@ class DynamicConfigManager:
         self._thread: threading.Thread | None = None
 
     def add_listener(self, listener: Callable[[BrokerConfig], None]) -> None:
-        """``listener`` is called with each new broker config, on the manager's thread."""
+        """Registers a listener that is called with each new broker config, on the manager's thread."""
         self._listeners.append(listener)
 
     def load_topics(self) -> None:
-        """Reads every topic's configs at once: before the LogManager loads its logs."""
+        """Reads all topics' configs at once, before the LogManager loads its logs."""
         self._topics = self._store.topics_configs(self._store.entity_names("topics"))
         self._tell_of_small_segments(self._topics)
 
     def topic_log_config(self, topic: str) -> LogConfig:
-        """A topic's settings for its log. Once running they are read anew: a topic may have been deleted and
-        made again, and its configs are written before any announcement.
+        """A topic's settings for its log. Once the manager runs, they are read again: the topic may have been
+        deleted and recreated, and its configs are written before any notification.
         """
         if self._thread is not None:
             try:
@@ -86,14 +87,15 @@ class DynamicConfigManager:
                 _log.warning(
                     "topic_config_unread", topic=topic, error=str(error), using="the last known configs"
                 )
-                # Nobody announces what was there before: it is read again, and the log told, until that succeeds.
+                # No notification comes for existing configs: they are read again until that succeeds, then
+                # the log gets them.
                 self._unread.put(topic)
                 self._wake()
         return self._usable_log_config(topic)
 
     def startup(self) -> None:
-        """Takes up this broker's dynamic configs, and begins to follow changes: first those announced
-        already, for one may have come between somebody's reading and this watch. Raises StoreError.
+        """Applies this broker's dynamic configs and starts following changes, including existing
+        notifications: one may have come between an earlier read and this watch. Raises StoreError.
         """
         self._watch = self._store.watch_config_changes(self._wake)
         self._read_broker()
@@ -103,7 +105,7 @@ class DynamicConfigManager:
         self._wake()
 
     def shutdown(self) -> None:
-        """Stops following; idempotent."""
+        """Stops following changes; idempotent."""
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -113,11 +115,11 @@ class DynamicConfigManager:
             thread.join()
 
     def topic_overrides(self, topic: str) -> dict[str, str]:
-        """What the topic sets itself, as it was last read."""
+        """The topic's own configs, as last read."""
         return dict(self._topics.get(topic, {}))
 
     def entity_config(self, entity_path: str) -> dict[str, str]:
-        """What is known of ``clients/…``, ``users/…`` or ``ips/…``."""
+        """The known configs of ``clients/…``, ``users/…`` or ``ips/…``."""
         return dict(self._entities.get(entity_path, {}))
 
     # --- the thread
@@ -140,7 +142,9 @@ class DynamicConfigManager:
                 timeout_s = RETRY_S
 
     def _wait(self, timeout_s: float) -> bool:
-        """False when the manager shuts down. Wakes that have piled up count as one."""
+        """Waits for a wake-up or the time-out; False if the manager shuts down. Queued wake-ups
+        count as one.
+        """
         try:
             going_on = self._wakes.get(timeout=timeout_s)
             while going_on and not self._wakes.empty():
@@ -178,7 +182,7 @@ class DynamicConfigManager:
             _log.warning("config_unreadable", entity=entity_path, error=str(error))
         except StoreError:
             raise
-        except Exception:  # the thread must outlive whatever somebody wrote into /config
+        except Exception:  # the thread must survive any content of /config
             _log.exception("config_change_failed", entity=entity_path)
 
     # --- topics
@@ -224,9 +228,10 @@ class DynamicConfigManager:
         before = self.config
         if before.set_values == changed.set_values:
             if _layers(before) != _layers(changed):
-                self.config = changed  # it is told from where a value is
+                self.config = changed  # only the source of a value changed, which DescribeConfigs shows
             return
-        # All that may fail comes first: an announcement that is followed up again must not find half of it done.
+        # Everything that may fail comes first: a notification that is processed again must not find half of
+        # it applied.
         follows = before.log_config() != changed.log_config()
         topics = self._store.topics_configs(list(self._local_topics())) if follows else self._topics
         self.config = changed
@@ -247,7 +252,7 @@ class DynamicConfigManager:
         for listener in self._listeners:
             try:
                 listener(config)
-            except Exception:  # one part that cannot follow must not keep the others from it
+            except Exception:  # one listener that fails must not affect the others
                 _log.exception("config_listener_failed", listener=repr(listener))
 
 

@@ -1,7 +1,9 @@
-"""Incremental fetch sessions (KIP-227): a reader sends what changed since its last fetch, and is told what changed.
+"""Incremental fetch sessions (KIP-227): requests and responses contain only what changed since the
+last fetch.
 
-The cache keeps what each session's reader wants and what it was last told; the records themselves are read by the
-ReplicaManager. Sessions are declined (id 0) when the cache is full, and then readers send full requests.
+The cache keeps which partitions each session's reader wants and what was last sent for them. The
+ReplicaManager reads the records. When the cache is full, new sessions are declined (id 0), and readers send
+full requests.
 """
 
 from __future__ import annotations
@@ -24,16 +26,17 @@ from broker.utils.clock import Clock
 
 INITIAL_EPOCH = 0
 _LAST_EPOCH = (1 << 31) - 1
-# A session may be put out for another when it was not used, or existed, for so long (Kafka's
-# min.incremental.fetch.session.eviction.ms).
+# A session may be evicted in favour of another if it was not used, or has existed, for this long
+# (Kafka's min.incremental.fetch.session.eviction.ms).
 _EVICTION_MS = 120_000
-# Kafka bounds sessions only; a peer that names partitions by the million is to find an end here as well.
+# Kafka limits only the number of sessions; this also limits peers that name millions of partitions.
 _MOST_PARTITIONS = 500_000
-# In this time all partitions of a follower's session are read once, though nothing happened to them: for the time when
-# it was last caught up, and for what nobody tells, like a log's new start. A tenth of replica.lag.time.max.ms at most.
+# All partitions of a follower's session are read once in this period even without changes. This updates the
+# time when it was last caught up, and finds unreported changes, such as a new log start offset. At most a
+# tenth of replica.lag.time.max.ms.
 LOOK_AT_ALL_MS = 2_000
 _NEVER_MS = -(1 << 60)
-# So many partitions are read faster than those are found that something happened to.
+# Reading up to this many partitions is faster than finding the changed ones.
 _FEW = 8
 
 Key = tuple[TopicKey, int]
@@ -41,7 +44,7 @@ Results = list[tuple[FetchEntry, FetchedPartition]]
 
 
 class Asked(NamedTuple):
-    """What a Fetch request says of its session, and of partitions in it."""
+    """What a Fetch request says about its session and the session's partitions."""
 
     session_id: int
     epoch: int
@@ -49,11 +52,13 @@ class Asked(NamedTuple):
     forgotten: Collection[Key]
     from_follower: bool
     by_topic_id: bool
-    takes_any: bool = False  # it is answered with the first byte there is
+    takes_any: bool = False  # it is answered as soon as there is one byte
 
 
 class Outcome(NamedTuple):
-    """What to answer: the session's id (0: none), an error for the whole request, and the partitions to tell of."""
+    """The response: the session's id (0: none), an error for the whole request, and the partitions
+    to include.
+    """
 
     session_id: int
     error: Errors
@@ -61,9 +66,10 @@ class Outcome(NamedTuple):
 
 
 class FetchContext:
-    """One request: reads ``wanted``, then answers with what ``finish`` leaves. This one has no session.
+    """One fetch request: reads ``wanted``, then responds with the result of ``finish``. This one has no
+    session; Kafka's SessionlessFetchContext.
 
-    With ``news``, these are only what has to be read at once, and more of it may be told.
+    With ``news``, ``wanted`` holds only the partitions to read at once, and more may be reported.
     """
 
     def __init__(self, wanted: Sequence[FetchEntry], error: Errors = Errors.NONE) -> None:
@@ -72,7 +78,7 @@ class FetchContext:
         self.news: SessionNews | None = None
 
     def resolve(self, wanted: FetchEntry) -> None:
-        """The topic of one of ``wanted`` has a name by now."""
+        """Called when the topic name of one of ``wanted`` has become known."""
 
     def finish(self, results: Results) -> Outcome:
         return Outcome(NO_SESSION, self.error, results)
@@ -80,15 +86,15 @@ class FetchContext:
 
 @dataclass(slots=True)
 class _Told:
-    """A partition of a session, and what its reader knows of it; -1 for nothing."""
+    """A partition of a session, and what its reader was last sent; -1 for nothing."""
 
     wanted: FetchEntry
     high_watermark: int = -1
     log_start_offset: int = -1
-    place: int = 0  # of the session's; where it is read, when only some are
+    place: int = 0  # order in the session; the read order when only some partitions are read
 
     def tell(self, result: FetchedPartition) -> bool:
-        """Notes the result; whether the reader has to hear of it."""
+        """Records the result; returns whether it must be sent to the reader."""
         news = (
             result.error is not Errors.NONE
             or result.diverging is not None
@@ -96,7 +102,7 @@ class _Told:
             or result.high_watermark != self.high_watermark
             or result.log_start_offset != self.log_start_offset
         )
-        # After an error the reader hears of the next success, whatever that brings.
+        # After an error, the next success is always sent to the reader.
         self.high_watermark = result.high_watermark if result.error is Errors.NONE else -1
         self.log_start_offset = result.log_start_offset
         return news
@@ -104,7 +110,9 @@ class _Told:
 
 @dataclass(slots=True)
 class _Session:
-    """One reader's. ``lock`` guards all but ``used_ms`` and ``counted``, which are the cache's."""
+    """One reader's session; Kafka's FetchSession. ``lock`` guards all fields except ``used_ms`` and
+    ``counted``, which belong to the cache.
+    """
 
     id: int
     epoch: int
@@ -113,9 +121,9 @@ class _Session:
     created_ms: int
     used_ms: int
     told: dict[Key, _Told] = field(default_factory=dict)
-    counted: int = 0  # of the cache's partitions
+    counted: int = 0  # its part of the cache's partition count
     lock: threading.Lock = field(init=False)
-    # A follower's; whose turn it is to be looked at, and when some had theirs last.
+    # For followers: the partitions whose turn is next, and when the last ones had theirs.
     news: SessionNews | None = None
     turns: Iterator[Key] = field(default_factory=lambda: iter(()))
     turned_ms: int = _NEVER_MS
@@ -126,11 +134,13 @@ class _Session:
 
     @property
     def rank(self) -> tuple[bool, int]:
-        """Who stays when there is no room: followers, then those with more partitions."""
+        """Eviction order: followers stay longest, then sessions with more partitions."""
         return self.privileged, len(self.told)
 
     def take_turns(self, round_ms: int) -> Iterable[Key]:
-        """As many as are due now, so that in ``round_ms`` each has a turn. There may be some that left meanwhile."""
+        """The partitions that are due now, so that each has a turn within ``round_ms``. May include
+        removed ones.
+        """
         due = len(self.told) * (self.used_ms - self.turned_ms) // round_ms
         if due >= len(self.told):
             self.turns, self.turned_ms = iter(()), self.used_ms
@@ -146,10 +156,11 @@ class _Session:
 
 
 class FetchSessionCache:
-    """Thread-safe: a session may be used from several connections, though its epoch lets only one go on.
+    """All fetch sessions; Kafka's FetchSessionCache. Thread-safe: several connections may use one session,
+    but its epoch lets only one of them continue.
 
-    A session of many partitions takes milliseconds to go through. That is done under its own lock, so that no other
-    waits for it; the cache's own is held for moments.
+    Processing a session of many partitions takes milliseconds. It happens under the session's own lock, so
+    that no other session waits for it. The cache's lock is held only briefly.
     """
 
     def __init__(
@@ -162,7 +173,7 @@ class FetchSessionCache:
         look_at_all_ms: int = LOOK_AT_ALL_MS,
         most_partitions: int = _MOST_PARTITIONS,
     ) -> None:
-        """``board`` is the ReplicaManager's; without one all is read each time."""
+        """``board`` is the ReplicaManager's; without it, all partitions are read each time."""
         self._board = board
         self._look_at_all_ms = look_at_all_ms
         self._slots = slots
@@ -173,20 +184,22 @@ class FetchSessionCache:
         self._partitions = 0
         prefix = "kafka_server_fetchsessioncache_"
         metrics.gauge(
-            prefix + "numincrementalfetchsessions", "Incremental fetch sessions.", lambda: len(self._sessions)
+            prefix + "numincrementalfetchsessions", "Incremental fetch sessions", lambda: len(self._sessions)
         )
         metrics.gauge(
             prefix + "numincrementalfetchpartitionscached",
-            "Partitions in incremental fetch sessions.",
+            "Partitions in incremental fetch sessions",
             lambda: self._partitions,
         )
         self._evictions = metrics.counter(
             prefix + "incrementalfetchsessionevictions_total",
-            "Fetch sessions put out to make room for others.",
+            "Fetch sessions evicted to make room for others",
         )
 
     def begin(self, asked: Asked) -> FetchContext:
-        """Finds out what the request wants read. Its ``error`` is for the whole request, then nothing is read."""
+        """Determines what to read for the request. If its ``error`` is set, it applies to the whole request
+        and nothing is read.
+        """
         if asked.epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if asked.session_id != NO_SESSION:
                 with self._lock:
@@ -209,7 +222,7 @@ class FetchSessionCache:
         if self._partitions + len(asked.wanted) > self._most_partitions:
             new = len({wanted.key for wanted in asked.wanted} - told.keys())
             if new and self._partitions + new > self._most_partitions:
-                # The reader begins anew with a full request, and is declined a session.
+                # The reader starts again with a full request, which is declined a session.
                 with self._lock:
                     self._remove(session.id)
                 return FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
@@ -227,7 +240,7 @@ class FetchSessionCache:
         return self._to_read(session, asked, [each.wanted for each in gone])
 
     def _used(self, session: _Session) -> bool:
-        """Notes that the session was used; False when it is gone, or goes for it has no partitions left."""
+        """Marks the session as used; False if it is gone, or is removed because it has no partitions left."""
         with self._lock:
             if self._sessions.get(session.id) is not session:
                 return False
@@ -237,24 +250,24 @@ class FetchSessionCache:
                 self._remove(session.id)
                 return False
             session.used_ms = self._clock.monotonic_ms()
-            # Sessions stand in order of their last use.
+            # The sessions are ordered by their last use.
             self._sessions[session.id] = self._sessions.pop(session.id)
             return True
 
     def _to_read(self, session: _Session, asked: Asked, gone: Iterable[FetchEntry]) -> FetchContext:
-        """All of the session, or what it names and what something happened to."""
+        """Selects all partitions of the session, or the requested ones and those that may have changed."""
         told, news = session.told, session.news
         stirred: list[Key] = []
         if news is not None and self._board is not None:
             with self._lock:
-                # Who was put out meanwhile is told of nothing.
+                # An evicted session must not follow the board any more.
                 if self._sessions.get(session.id) is session:
                     for wanted in asked.wanted:
                         self._board.follow(news, wanted)
                 for entry in gone:
                     self._board.unfollow(news, entry)
             if asked.takes_any and len(told) <= _FEW:
-                # Each is looked at anyway, so whatever the notes say is seen.
+                # All are read anyway, so the notes are not needed.
                 news.stirred.clear()
                 return _IncrementalFetch(self, session, [each.wanted for each in told.values()], news)
             stirred = [entry.key for entry in news.take()]
@@ -266,7 +279,7 @@ class FetchSessionCache:
         return _IncrementalFetch(self, session, [each.wanted for each in some], news)
 
     def resolve(self, session_id: int, wanted: FetchEntry) -> None:
-        """The session asks for a partition whose topic has a name only since."""
+        """Updates a session's partition whose topic name has only now become known."""
         session = self._sessions.get(session_id)
         if session is None:
             return
@@ -281,7 +294,7 @@ class FetchSessionCache:
                     self._board.follow(session.news, wanted)
 
     def open(self, asked: Asked, results: Results) -> int:
-        """Keeps a session for what a full fetch was told; its id, 0 where there is no room."""
+        """Creates a session for the results of a full fetch; returns its id, or 0 if there is no room."""
         told: dict[Key, _Told] = {}
         for wanted, result in results:
             known = told[wanted.key] = _Told(wanted)
@@ -302,7 +315,7 @@ class FetchSessionCache:
                 len(told),
             )
             if asked.from_follower and self._board is not None:
-                # What happened since these were read is seen when the next request looks at all of them.
+                # Changes since these were read are found when the next request reads all partitions.
                 session.news = SessionNews()
                 for known in told.values():
                     known.place = next(session.places)
@@ -311,7 +324,9 @@ class FetchSessionCache:
             return session_id
 
     def tell(self, session_id: int, epoch: int, results: Results) -> Outcome:
-        """What is news of an incremental fetch's results; an error where another request overtook it."""
+        """Reduces an incremental fetch's results to the changes; an error if another request has
+        overtaken it.
+        """
         session = self._sessions.get(session_id)
         if session is None:
             return Outcome(NO_SESSION, Errors.FETCH_SESSION_ID_NOT_FOUND, [])
@@ -328,7 +343,8 @@ class FetchSessionCache:
                     continue
                 news.append((wanted, result))
                 if result.records is not None and result.records.size:
-                    # Whoever got records goes to the end, so that all get theirs though an answer has a limit.
+                    # Partitions with records move to the end, so that all get their turn despite the
+                    # response limit.
                     told[wanted.key] = told.pop(wanted.key)
                     known.place = next(session.places)
             return Outcome(session_id, Errors.NONE, news)
@@ -365,7 +381,7 @@ class FetchSessionCache:
                 self._board.close(session.news)
 
     def _new_id(self) -> int:
-        """At random, so that a reader of an earlier life of this broker is not taken for one of this."""
+        """A random id, so that no reader of an earlier broker process matches a new session by accident."""
         while True:
             session_id = int.from_bytes(os.urandom(4), "big") & _LAST_EPOCH
             if session_id != NO_SESSION and session_id not in self._sessions:
@@ -373,7 +389,7 @@ class FetchSessionCache:
 
 
 class _FullFetch(FetchContext):
-    """Epoch 0: reads all it names and asks for a session."""
+    """Epoch 0: reads all named partitions and requests a session; Kafka's FullFetchContext."""
 
     def __init__(self, cache: FetchSessionCache, asked: Asked) -> None:
         super().__init__(asked.wanted)
@@ -385,7 +401,9 @@ class _FullFetch(FetchContext):
 
 
 class _IncrementalFetch(FetchContext):
-    """Reads all of its session, or what there may be news of; tells the news."""
+    """Reads all partitions of its session, or those that may have changed; returns the changes.
+    Kafka's IncrementalFetchContext.
+    """
 
     def __init__(
         self,
@@ -408,5 +426,5 @@ class _IncrementalFetch(FetchContext):
 
 
 def next_epoch(epoch: int) -> int:
-    """1 follows on the last, for 0 asks for a session."""
+    """The next session epoch. 1 follows the last one, because 0 requests a new session."""
     return 1 if epoch >= _LAST_EPOCH else epoch + 1

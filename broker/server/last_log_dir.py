@@ -1,7 +1,7 @@
-"""The end of a broker whose last log directory has failed.
+"""Ends a broker whose last log directory has failed.
 
-Kafka halts; here the registration is taken back first, so that others lead at once and not when the session has timed
-out.
+Kafka halts. Here the broker first removes its registration, so that other replicas take over at once and not
+only after the session time-out.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _EXIT_FAILED: Final = 1
 
 
 def halt() -> NoReturn:
-    """Ends the process now: there is nothing yet that a stop would undo for others."""
+    """Ends the process at once: before start-up is complete, there is nothing to clean up for others."""
     os._exit(_EXIT_FAILED)
 
 
 def stop_or_halt(stop: Callable[[], None]) -> None:
-    """Has ``stop`` run on a thread of its own. A disk that hangs is given some seconds."""
+    """Runs ``stop`` on its own thread. If a disk hangs, the process ends after some seconds."""
     timer = threading.Timer(_HALT_AFTER_S, halt)
     timer.daemon = True
     timer.start()

@@ -1,6 +1,6 @@
-"""What the controller last told of the cluster: brokers, topics, leaders. Kafka's ZkMetadataCache.
+"""The cluster's metadata as last sent by the controller: brokers, topics, leaders. Kafka's ZkMetadataCache.
 
-Readers take one immutable :class:`Snapshot`; UpdateMetadata makes the next. Nothing here asks ZooKeeper.
+Readers take one immutable :class:`Snapshot`; UpdateMetadata creates the next. Nothing here reads ZooKeeper.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _EMPTY: Mapping[int, PartitionInfo] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The cluster as one UpdateMetadata left it; Kafka's MetadataSnapshot. It never changes; the next one has
-    a higher ``version``, by which what is derived from it is kept.
+    """The cluster after one UpdateMetadata; Kafka's MetadataSnapshot. Immutable. Each has a higher
+    ``version`` than the one before, which serves as the key for derived data.
     """
 
     version: int = 0
@@ -34,8 +34,8 @@ class Snapshot:
 
 
 class MetadataCache:
-    """The cluster as this broker knows it; Kafka's ZkMetadataCache. Any thread reads; updates come one at a
-    time. Listeners are called after each, with no lock held.
+    """The cluster as this broker knows it; Kafka's ZkMetadataCache. Any thread may read; updates come one at
+    a time. Listeners are called after each update, without any lock held.
     """
 
     def __init__(self, inter_broker_listener: str) -> None:
@@ -81,7 +81,7 @@ class MetadataCache:
         return broker_id in self.snapshot.brokers
 
     def endpoint(self, broker_id: int, listener: str) -> tuple[str, int] | None:
-        """Host and port of a live broker on a listener, None when it is dead or has no such listener."""
+        """Host and port of a live broker on a listener; None if it is not alive or has no such listener."""
         broker = self.snapshot.brokers.get(broker_id)
         return None if broker is None else broker.endpoints.get(listener)
 
@@ -91,7 +91,7 @@ class MetadataCache:
 
     @property
     def controller_id(self) -> int:
-        """The live controller's id, -1 when none is known."""
+        """The live controller's id, -1 if none is known."""
         snapshot = self.snapshot
         return snapshot.controller_id if snapshot.controller_id in snapshot.brokers else -1
 
@@ -101,7 +101,7 @@ class MetadataCache:
     # -- updates
 
     def update(self, update: MetadataUpdate) -> list[TopicPartition]:
-        """Takes an UpdateMetadata; returns the partitions that it says are being deleted."""
+        """Applies an UpdateMetadata; returns the partitions that it marks as being deleted."""
         with self._lock:
             before = self.snapshot
             topics = dict(before.topics)

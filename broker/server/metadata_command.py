@@ -1,6 +1,7 @@
-"""`landline metadata backup`, `verify` and `restore`: the metadata tree to a file, and back to an empty ensemble.
+"""`landline metadata backup`, `verify` and `restore`: saves the metadata tree to a file, restores it to an
+empty ensemble.
 
-What a backup is: `zookeeper.tree_backup`. How it is read and written: `zookeeper.tree_copy`.
+`zookeeper.tree_backup` defines the backup format; `zookeeper.tree_copy` reads and writes the tree.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ Complain = Callable[[str], None]
 
 
 def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
-    """``options`` are the command's, ``properties`` the broker's file, empty with ``--zookeeper``."""
+    """Runs the command. ``options`` are its options, ``properties`` the broker's file, empty
+    with ``--zookeeper``.
+    """
     connect = options.zookeeper or properties.get("zookeeper.connect", "")
     work = {"backup": _backup, "verify": _verify, "restore": _restore}[options.verb]
     if not connect:
@@ -46,7 +49,7 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
 
 
 def _cluster_id(properties: Mapping[str, str]) -> str | None:
-    """What the broker's data belong to, where they say it."""
+    """The cluster id in the broker's data directories, if they have one."""
     if not properties:
         return None
     for directory in log_dir_paths(properties.get("log.dirs"), properties.get("log.dir")):
@@ -74,7 +77,7 @@ def _backup(file: str, connect: str, own_id: str | None) -> str:
 
 
 def _verify(file: str, _connect: str, own_id: str | None) -> str:
-    """Judges the file as a restore would; asks no ZooKeeper."""
+    """Checks the file as a restore would, without ZooKeeper."""
     backup = _read(file, own_id)
     return f"{file}: whole, {len(backup.nodes)} nodes of cluster {backup.cluster_id}, as of {backup.made_at}"
 
@@ -110,7 +113,7 @@ def _connected(connect: str) -> ZooKeeperStore:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """All of it or nothing, for its owner alone: configs may hold secrets."""
+    """Writes the file completely or not at all, readable only by its owner: configs may contain secrets."""
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.absolute().parent)  # 0600
     try:
         with os.fdopen(descriptor, "wb") as stream:

@@ -1,4 +1,6 @@
-"""The server's own metrics, by Kafka's names: the broker's state, its handlers, its APIs, and whom it knows."""
+"""The server's metrics under Kafka's names: the broker's state, request handlers, APIs and known
+live brokers.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,20 @@ from broker.server.request_handler_pool import RequestHandlerPool
 def register_metrics(
     metrics: Metrics, keeper: StateKeeper, cache: MetadataCache, pool: RequestHandlerPool, apis: Apis
 ) -> None:
-    """Registers what is read at each scrape; nothing here costs anything between scrapes."""
+    """Registers functions that are called at each scrape; they cost nothing between scrapes."""
     metrics.gauge(
         "kafka_server_kafkaserver_brokerstate",
-        "The broker's state, Kafka's number",
+        "The broker's state, as Kafka's number",
         lambda: float(keeper.state),
     )
     metrics.gauge(
         "kafka_server_metadatacache_livebrokers",
-        "Live brokers known",
+        "Live brokers known to this broker",
         lambda: float(len(cache.alive_broker_ids())),
     )
     metrics.gauge(
         "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent",
-        "Share of time the handlers wait, 0 to 1",
+        "Share of time that the request handlers are idle, 0 to 1",
         pool.avg_idle_percent,
     )
     metrics.gauge(
@@ -36,13 +38,13 @@ def register_metrics(
     )
     metrics.gauge(
         "kafka_network_requestmetrics_errors_total",
-        "Requests that failed in the broker",
+        "Requests that failed with an unexpected error",
         lambda: {(key.name,): float(stats.errors) for key, stats in apis.stats.items()},
         labels=("request",),
     )
     metrics.gauge(
         "kafka_network_requestmetrics_localtimems_total",
-        "Time spent in the handlers of an API, in milliseconds",
+        "Time spent in an API's handler, in milliseconds",
         lambda: {(key.name,): stats.local_ns / 1e6 for key, stats in apis.stats.items()},
         labels=("request",),
     )

@@ -1,4 +1,6 @@
-"""Joins the group coordinator to its topic: the records of `__consumer_offsets` that are here, and who leads them."""
+"""Connects the group coordinator with the local replicas of `__consumer_offsets` and their
+leadership changes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def make_group_coordinator(
     clock: Clock,
     metrics: Metrics,
 ) -> GroupCoordinator:
-    """A coordinator, not started, that keeps its groups in this broker's replicas."""
+    """A coordinator, not yet started, that stores its groups in this broker's replicas."""
 
     def log_of(partition: int) -> Log | None:
         return replicas.local_log(TopicPartition(GROUP_METADATA_TOPIC, partition))
@@ -47,8 +49,8 @@ def make_group_coordinator(
 
 
 def leadership_listener(coordinator: Callable[[], GroupCoordinator]) -> LeadershipListener:
-    """Has groups loaded and unloaded. ``coordinator`` is asked for when there is something to tell it: it is made
-    after the replicas that it keeps its groups in.
+    """Loads and unloads groups on leadership changes. ``coordinator`` is called only when needed, because it
+    is created after the replicas that store its groups.
     """
 
     def on_leader(topic_partition: TopicPartition, leader_epoch: int) -> None:

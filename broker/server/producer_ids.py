@@ -1,4 +1,4 @@
-"""Producer ids for idempotent producers, from blocks that the controller gives out (KIP-730)."""
+"""Producer ids for idempotent producers, from blocks that the controller allocates (KIP-730)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ Taker = Callable[[int | KafkaError], None]
 
 
 class ProducerIdManager:
-    """Never gives an id twice: a block belongs to the broker that took it, and what a restart leaves is lost.
+    """Allocates producer ids; Kafka's RPCProducerIdManager. No id is used twice: a block belongs to the
+    broker that requested it, and a restart discards the rest of it.
 
-    Nobody blocks for a block: takers wait in a list while ``submit`` has one request to the controller made.
+    Nobody blocks for a new block: callers wait in a list while ``submit`` runs one request to the controller.
     """
 
     def __init__(
@@ -42,8 +43,8 @@ class ProducerIdManager:
         self._waiting: list[Taker] = []
 
     def take(self, taker: Taker) -> None:
-        """Gives ``taker`` the next id, at once or from another thread; or COORDINATOR_LOAD_IN_PROGRESS, upon which
-        clients try again, when the controller does not answer.
+        """Passes the next id to ``taker``, at once or from another thread. If the controller does not answer,
+        passes COORDINATOR_LOAD_IN_PROGRESS, on which clients retry.
         """
         with self._lock:
             producer_id = self._pop()
@@ -68,7 +69,7 @@ class ProducerIdManager:
             _log.warning("no_producer_ids", reason=error.message)
             self._answer(error)
             return
-        except Exception as error:  # whoever waits is answered, whatever went wrong
+        except Exception as error:  # waiting callers need an answer, whatever failed
             _log.exception("no_producer_ids")
             self._answer(KafkaError(Errors.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids: {error!r}"))
             return

@@ -1,4 +1,4 @@
-"""Puts replication together: ReplicaManager, followers, ISR changes and Leadership, with their periodic tasks."""
+"""Assembles replication: ReplicaManager, fetchers, ISR changes and Leadership, with their periodic tasks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PURGE_MS = 60_000
 
 
 class ReplicationService:
-    """Owner of the replication threads: they run from the first LeaderAndIsr until :meth:`shutdown`."""
+    """Owns the replication threads, which run from the first LeaderAndIsr until :meth:`shutdown`."""
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class ReplicationService:
         )
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Takes the throttles' rates, which change at run time."""
+        """Applies the throttles' rates, which are dynamic configs."""
         self._leader_quota.limit = config.int("leader.replication.throttled.rate")
         self._follower_quota.limit = config.int("follower.replication.throttled.rate")
 
     def register_metrics(self, metrics: Metrics) -> None:
-        """Those of replication, and of the logs, as far as partitions have them."""
+        """Registers the metrics of replication, and of the logs that belong to partitions."""
         replicas = self.replica_manager
         log_metrics.register_metrics(
             metrics, replicas.log_manager, lambda: [partition.log for partition in replicas.partitions()]
@@ -102,7 +102,7 @@ class ReplicationService:
         replication_metrics.register_metrics(metrics, replicas, self.fetchers, self._follower_quota)
 
     def startup(self, scheduler: KafkaScheduler) -> None:
-        """Begins the periodic tasks: ISR expiration and the high watermark checkpoint."""
+        """Starts the periodic tasks: ISR expiration and the high watermark checkpoint."""
         replicas = self.replica_manager
         half_lag_ms = max(self._config.int("replica.lag.time.max.ms") // 2, 1)
         checkpoint_ms = self._config.int("replica.high.watermark.checkpoint.interval.ms")
@@ -114,7 +114,9 @@ class ReplicationService:
             scheduler.schedule(f"purgatory-{purgatory.name}", purgatory.drop_empty, _PURGE_MS, _PURGE_MS)
 
     def shutdown(self) -> None:
-        """Stops to follow and to change ISRs, and writes the high watermarks: before the logs are closed."""
+        """Stops fetching and ISR changes, then writes the high watermarks. Must be called before the logs
+        are closed.
+        """
         self._alter_partition.shutdown()
         self.fetchers.shutdown()
         self.replica_manager.shutdown()

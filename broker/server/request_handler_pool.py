@@ -1,6 +1,6 @@
-"""The M handler threads (``num.io.threads``) that run what may block. Kafka's KafkaRequestHandlerPool.
+"""The handler threads (``num.io.threads``) for requests that may block. Kafka's KafkaRequestHandlerPool.
 
-Threads start as work comes, so that an idle broker has few.
+Threads start on demand, so an idle broker has few.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ _JOIN_S = 30
 
 
 class RequestHandlerPool:
-    """Takes work from the RequestChannel until :meth:`shutdown`.
+    """Takes work from the RequestChannel until :meth:`shutdown`; Kafka's KafkaRequestHandlerPool.
 
-    Invariant: while fewer than ``threads`` handlers run, there is one for each piece of work not yet finished. Work
-    may wait for other work, so none may be stuck behind a busy handler needlessly; dear work (see RequestChannel) is
-    the exception, and waits for none. What always waits for other work (a
-    broker asks its controller, which may be itself) has a pool of its own: ``num.io.threads`` may be 1.
+    Invariant: while fewer than ``threads`` handlers run, there is one for each unfinished piece of work. Work
+    may wait for other work, so none may be stuck behind a busy handler needlessly. Expensive ("dear") work
+    (see RequestChannel) is the exception, and waits for no other work. Work that always waits for other work
+    has a separate pool, because ``num.io.threads`` may be 1: for example requests to the controller, which
+    may be this broker.
     """
 
     def __init__(self, channel: RequestChannel, threads: int, name: str = "request-handler") -> None:
@@ -38,8 +39,8 @@ class RequestHandlerPool:
         self._stopped = False
 
     def submit(self, work: Callable[[], None], request: Request | None = None, *, dear: bool = False) -> bool:
-        """Queues work, for a client's ``request`` or the broker's own; False when the channel has no room for it or
-        the pool has stopped.
+        """Queues work, for a client's ``request`` or for the broker itself; False if the channel has no room
+        or the pool has stopped.
         """
         with self._lock:
             if self._stopped or not self._channel.offer(work, request, dear=dear):
@@ -50,12 +51,14 @@ class RequestHandlerPool:
         return True
 
     def avg_idle_percent(self) -> float:
-        """Kafka's RequestHandlerAvgIdlePercent, 0 to 1, since the start, over the threads allowed."""
+        """Kafka's RequestHandlerAvgIdlePercent since the start, 0 to 1, relative to the maximum number
+        of threads.
+        """
         elapsed = time.monotonic_ns() - self._started_ns
         return 1.0 - min(self._busy_ns / max(elapsed * self._max_threads, 1), 1.0)
 
     def shutdown(self) -> None:
-        """Serves what is queued and joins the threads."""
+        """Finishes the queued work and joins the threads."""
         with self._lock:
             self._stopped = True
             threads = list(self._threads)
@@ -82,4 +85,4 @@ class RequestHandlerPool:
             with self._lock:
                 self._unfinished -= 1
                 self._busy_ns += time.monotonic_ns() - started
-            work = None  # the request and what was made of it are not kept until the next one comes
+            work = None  # frees the request and its results before the wait for the next one

@@ -1,4 +1,6 @@
-"""Time as a value: what decides takes ``now``, what stands at the rim asks a :class:`Clock`."""
+"""Time as a parameter: logic takes ``now`` as an argument, and only the outermost code reads
+a :class:`Clock`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds of a clock that never goes back."""
+        """Milliseconds of a clock that never goes backwards."""
         ...
 
 

@@ -1,9 +1,10 @@
-"""When the interpreter's collector of cycles looks at all there is.
+"""Decides when the garbage collector runs a full collection.
 
-By itself it does so whenever what is old grew by a quarter, on whichever thread is making objects, and nobody else runs
-meanwhile: beside a request of a hundred thousand elements every client waited 30 to 60 ms for it, again and again. So
-once the broker runs only what is young is looked at by itself, some microseconds each time, and all of it at moments
-that this decides: when it takes little and the broker has time, when it takes long and nobody is there.
+By default, Python runs one whenever the old generation grew by a quarter, on whichever thread creates
+objects, and all other threads stop meanwhile. While one request of a hundred thousand elements was handled,
+every client repeatedly waited 30 to 60 ms. So a running broker only collects the young generations
+automatically, which takes some microseconds. Full collections run at chosen moments: a short one when the
+broker has time, a long one when no requests arrive.
 """
 
 from __future__ import annotations
@@ -14,40 +15,43 @@ from typing import Final
 
 MIB: Final = 1024 * 1024
 _NEVER: Final = (1 << 31) - 1
-# Looks at what is young (the second generation) that tell of something to find; some 7,000 new objects each.
+# Collections of the second generation after which a full one is worthwhile; each means about 7,000
+# new objects.
 WORTH_LOOKS: Final = 10
-# What as many objects cost a look at everything, one in four of which is a new one when it is worth it again.
+# The time that a full collection takes for that many objects. It is worthwhile again when one in four is new.
 _LOOK_S: Final = 7_000 * 70e-9
 _PART: Final = 4
-# Of the time, at most.
+# The share of time that full collections may take at most.
 MOST_SHARE: Final = 0.01
-# What may take longer than this waits until nobody asks for anything.
+# A collection that may take longer than this waits until the broker is idle.
 SHORT_S: Final = 0.02
-# Cycles wait for no such moment when they may be what makes the process grow, nor for longer than this.
+# A collection does not wait for an idle moment when the process grew by this much, or after this time.
 GROWN_BYTES: Final = 512 * MIB
 LONGEST_WAIT_S: Final = 300.0
-# Of one CPU: what a broker takes that has time, and one that nobody asks for anything.
+# Shares of one CPU: below the first the broker has time, below the second it is idle.
 CALM_SHARE: Final = 0.5
 IDLE_SHARE: Final = 0.02
 
 
 def leave_old_objects() -> None:
-    """From now on the collector leaves alone what is old: :class:`CollectPolicy` says when it is looked at."""
+    """Stops automatic full collections; from now on :class:`CollectPolicy` decides about them."""
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, _NEVER)
 
 
 @dataclass(slots=True)
 class CollectPolicy:
-    """Decides when to look at all. No IO; one thread. Times are on a clock that only goes on."""
+    """Decides when to run a full collection. No IO; used by one thread. Times are on a monotonic clock."""
 
     resident: int
     _last_s: float | None = None
     _took_s: float = 0.0
 
     def is_due(self, now_s: float, looks: int, resident: int, share: float) -> bool:
-        """``looks``: how often the young were looked at since the last time; ``resident``: bytes of the process;
-        ``share``: what it takes of a CPU.
+        """Whether to collect now.
+
+        ``looks``: collections of the young generations since the last full one. ``resident``: bytes of the
+        process. ``share``: its use of a CPU.
         """
         if self._last_s is None:
             self._last_s = now_s
@@ -63,5 +67,5 @@ class CollectPolicy:
         return share < (CALM_SHARE if takes_s <= SHORT_S else IDLE_SHARE)
 
     def collected(self, now_s: float, took_s: float, resident: int) -> None:
-        """It was done."""
+        """Records a full collection."""
         self._last_s, self._took_s, self.resident = now_s, took_s, resident

@@ -1,4 +1,4 @@
-"""A stretch of an open file, on its way from the log to a socket without passing through Python."""
+"""A range of an open file that goes from the log to a socket without passing through Python."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 
 class FileRegion(NamedTuple):
-    """A stretch of an open file: ``size`` bytes from ``position``. Who has it keeps the file open, even when
-    that is deleted meanwhile.
+    """A range of an open file: ``size`` bytes from ``position``. It keeps the file open, even if the file is
+    deleted meanwhile.
     """
 
     file: FileIO
@@ -18,5 +18,5 @@ class FileRegion(NamedTuple):
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the file has no name any more: its blocks are free once nobody holds it."""
+        """Whether the file's name is gone: its blocks are freed when the last user closes it."""
         return os.fstat(self.file.fileno()).st_nlink == 0

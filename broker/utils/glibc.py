@@ -1,4 +1,6 @@
-"""The C library's heaps, by ctypes: what is free in them, and ``malloc_trim``. Only glibc (2.33 and later) has both."""
+"""The C library's heaps through ctypes: their free bytes, and ``malloc_trim``. Only glibc 2.33 and later
+has both.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ class _MallInfo(ctypes.Structure):
 
 
 class GlibcHeap:
-    """The C library's heaps of this process: the keeper's NativeHeap. Raises OSError where it cannot trim or does not
-    tell.
+    """The C library's heaps of this process, as HeapKeeper's NativeHeap. Raises OSError if the library cannot
+    trim or report.
     """
 
     def __init__(self) -> None:
@@ -41,9 +43,9 @@ class GlibcHeap:
         self._info.restype = _MallInfo
 
     def free_bytes(self) -> int:
-        """Some 50 µs."""
+        """The free bytes in the heaps. Takes about 50 µs."""
         return int(self._info().fordblks)
 
     def trim(self) -> None:
-        """Without the GIL: who takes nothing of the heap under way goes on."""
+        """Gives free pages back. Runs without the GIL: only threads that use the heap being trimmed wait."""
         self._trim(0)

@@ -1,10 +1,11 @@
-"""At calm moments: finds the cycles that nobody needs (:mod:`.collector`), and gives the C heap's free pages back to
-the system, with glibc's ``malloc_trim``.
+"""In calm moments, collects reference cycles (:mod:`.collector`) and returns the C heap's free pages to the
+system with glibc's ``malloc_trim``.
 
-glibc keeps what was freed: one block in use near the end of a heap holds all the free ones before it. After a flood
-(buffers of halves of requests, groups, producer ids) the process would stay as large as it ever was. ``malloc_trim(0)``
-gives back each free page wherever it lies. It takes 0.1 ms for each MiB and holds one heap's lock meanwhile, so it is
-for calm moments and not for often. Another C library has no such call, and nothing is done then.
+glibc keeps freed memory: one used block near the end of a heap pins all free blocks before it. After a flood
+(buffers of partial requests, groups, producer ids) the process would stay at its largest size.
+``malloc_trim(0)`` returns every free page, wherever it lies. It takes 0.1 ms per MiB and holds the lock of
+one heap meanwhile, so it runs rarely and only in calm moments. Other C libraries have no such call; then
+nothing is trimmed.
 """
 
 from __future__ import annotations
@@ -22,27 +23,29 @@ from broker.utils.collector import CollectPolicy
 from broker.utils.scheduler import KafkaScheduler
 
 MIB: Final = 1024 * 1024
-# What is not worth a trim; an idle broker takes 60 MiB.
+# Less than this is not worth a trim; an idle broker uses 60 MiB.
 WORTH_BYTES: Final = 16 * MIB
 LOOK_MS: Final = 5_000
 LEAST_BETWEEN_S: Final = 30.0
-# Of one CPU, since the last look.
+# Share of one CPU since the last check, below which the broker is calm.
 CALM_SHARE: Final = 0.5
-# A broker that is never calm is not left as large as it was for longer than this.
+# A broker that is never calm is trimmed after this time at the latest.
 LONGEST_WAIT_S: Final = 300.0
 
 _log = structlog.get_logger(__name__)
 
 
 class Sizes(NamedTuple):
-    """Bytes: what the process has of the machine's memory, and what is free in its heaps, given back or not."""
+    """Bytes: the process's resident memory, and the free bytes in its heaps, returned to the
+    system or not.
+    """
 
     resident: int
     free: int
 
 
 class HeapSample(NamedTuple):
-    """One look: ``now_s`` on a clock that only goes on, ``cpu_s`` of the whole process since its start."""
+    """One sample: ``now_s`` on a monotonic clock, ``cpu_s`` of the whole process since its start."""
 
     now_s: float
     cpu_s: float
@@ -51,10 +54,11 @@ class HeapSample(NamedTuple):
 
 @dataclass(slots=True)
 class TrimPolicy:
-    """Decides when a trim is worth it. No IO; one thread.
+    """Decides when a trim is worthwhile. No IO; used by one thread.
 
-    What is free may have been given back already, so its size alone says nothing: either it grew since, or the process
-    did. ``resident_low`` is what the process had at its start: a flood may be over before the first look.
+    Free bytes may already have been returned to the system, so their number alone means nothing. A trim is
+    worthwhile when that number or the process grew since the last one. ``resident_low`` is the process's size
+    at its start: a flood may be over before the first sample.
     """
 
     resident_low: int
@@ -64,7 +68,7 @@ class TrimPolicy:
     _wanted_since_s: float | None = None
 
     def is_due(self, moment: HeapSample) -> bool:
-        """Whether to trim now. Every look must be told."""
+        """Whether to trim now. Must be called with every sample."""
         before, self._last_look = self._last_look, moment
         if before is None:
             self._free_low = moment.sizes.free
@@ -78,7 +82,7 @@ class TrimPolicy:
         return _is_calm(before, moment) or moment.now_s - self._wanted_since_s >= LONGEST_WAIT_S
 
     def trimmed(self, now_s: float, after: Sizes) -> None:
-        """It was done, and this is left."""
+        """Records a trim and the sizes after it."""
         self._last_s, self._wanted_since_s = now_s, None
         self.resident_low, self._free_low = after
 
@@ -97,7 +101,7 @@ def _is_calm(before: HeapSample | None, moment: HeapSample) -> bool:
 
 
 def resident_bytes() -> int:
-    """What this process has of the machine's memory; 0 where nobody tells. Some 10 µs."""
+    """The process's resident memory in bytes; 0 if unknown. Takes about 10 µs."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -106,17 +110,17 @@ def resident_bytes() -> int:
 
 
 class NativeHeap(Protocol):
-    """What the keeper needs of a C library."""
+    """The operations of a C library that HeapKeeper needs."""
 
     def free_bytes(self) -> int:
-        """Free in its heaps, given back to the system or not."""
+        """Bytes that are free in its heaps, returned to the system or not."""
 
     def trim(self) -> None:
-        """Gives free pages back."""
+        """Returns free pages to the system."""
 
 
 class HeapKeeper:
-    """Looks every few seconds, on a scheduler's thread."""
+    """Checks the heap every few seconds, on a scheduler's thread."""
 
     def __init__(self) -> None:
         self._policy = TrimPolicy(resident_bytes())
@@ -126,11 +130,13 @@ class HeapKeeper:
         self._is_absent = False
 
     def startup(self, scheduler: KafkaScheduler) -> None:
-        """Looks from here on, until the scheduler ends."""
+        """Starts the checks; they run until the scheduler ends."""
         scheduler.schedule("heap", self.look, LOOK_MS, LOOK_MS)
 
     def look(self) -> None:
-        """Collects and trims when it is worth it and calm; else, and where it cannot be done, nothing."""
+        """Collects cycles and trims the heap if that is worthwhile, calm and possible; otherwise
+        does nothing.
+        """
         self._collect()
         self._trim()
 
@@ -164,7 +170,7 @@ class HeapKeeper:
 
     def _opened(self) -> NativeHeap | None:
         if self._heap is None and not self._is_absent:
-            # ctypes is not loaded while the broker starts: it takes 3 to 30 ms.
+            # ctypes is not loaded during start-up: that takes 3 to 30 ms.
             from broker.utils.glibc import GlibcHeap
 
             try:

@@ -1,7 +1,7 @@
-"""Imports of libraries without what they pull in beside it, and the broker never uses.
+"""Imports libraries without dependencies of theirs that the broker never uses.
 
-Much of a library's start-up time and memory is that of features which a broker has no use for: asyncio and TLS under
-a logger, a packaging library under a checksum. :data:`_NEEDLESS` is the one list of them.
+Much of a library's import time and memory goes to features that a broker does not need: asyncio and TLS in a
+logging library, a packaging library in a checksum library. :data:`_NEEDLESS` is the complete list.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ _one_at_a_time = threading.RLock()  # lock order 90
 
 
 class _NeverRaisedError(OSError):
-    """Stands where a library would catch an error of what was left out."""
+    """Replaces an exception type of a module that is left out; never raised."""
 
 
-# By library: what is left out. None: as if it were not installed. Else what the stand-in has of it at all.
+# By library: the modules that are left out. None: as if not installed. Otherwise: the attributes of
+# the stand-in.
 _NEEDLESS: Final[Mapping[str, Mapping[str, Mapping[str, Any] | None]]] = {
     "crc32c": {
-        # Its own version, by way of email, zipfile, csv and tempfile: 2 MB.
+        # For its own version number; pulls in email, zipfile, csv and tempfile: 2 MB.
         "importlib.metadata": {"version": lambda _: ""},
     },
     "http.server": {
-        "ssl": {},  # for the HTTPS client that comes with the parser of requests
+        "ssl": {},  # for the HTTPS client that comes with the request parser
     },
     "kazoo.client": {
         "hashlib": {},  # OpenSSL, for digest ACLs
@@ -39,21 +40,21 @@ _NEEDLESS: Final[Mapping[str, Mapping[str, Mapping[str, Any] | None]]] = {
     },
     "kio.serial": {
         "asyncio": {"StreamWriter": object},  # one name, in an annotation; with it come subprocess and ssl
-        "hypothesis": None,  # 200 ms, where it happens to be installed
+        "hypothesis": None,  # takes 200 ms, if it happens to be installed
         "typing_extensions": {"Buffer": object},  # one name, in annotations
     },
     "structlog": {
         "asyncio": {},  # for its asynchronous loggers
-        "rich": None,  # 50 ms, where it happens to be installed
+        "rich": None,  # takes 50 ms, if it happens to be installed
     },
 }
 
 
 def import_lean(library: str) -> Any:
-    """The library, loaded without what it does not need here; as it is when it is loaded already.
+    """The library, loaded without the modules that are not needed; returned as is when already loaded.
 
-    What is left out is hidden from other threads too while this runs. A library that hides what somebody may import
-    at the same time is loaded while there are no others.
+    The modules that are left out are hidden from other threads too while this runs. A library that hides
+    modules which other threads may import must be loaded while there are no other threads.
     """
     with _one_at_a_time, ExitStack() as stack:
         if library not in sys.modules:
@@ -64,9 +65,9 @@ def import_lean(library: str) -> Any:
 
 @contextmanager
 def without(name: str) -> Iterator[None]:
-    """Lets ``import name`` fail within, as if it were not installed; no effect when it is loaded already.
+    """Makes ``import name`` fail in this context, as if not installed. No effect if it is already loaded.
 
-    One thread at a time: two that hid the same name would trip over each other's clearing up.
+    Only one thread at a time: two that hide the same name would disturb each other's clean-up.
     """
     with _instead_of(name, None):
         yield
@@ -74,7 +75,7 @@ def without(name: str) -> Iterator[None]:
 
 @contextmanager
 def _stand_in(name: str, attributes: Mapping[str, Any]) -> Iterator[None]:
-    """Lets ``import name`` give a module with ``attributes`` only. Whoever imports it later gets the real one."""
+    """Makes ``import name`` return a module with only ``attributes``. Later imports get the real one."""
     module = ModuleType(name)
     vars(module).update(attributes)
     with _instead_of(name, module):

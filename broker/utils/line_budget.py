@@ -1,5 +1,6 @@
-"""How many lines of one kind the log gets, where clients cause them: the journal drops everybody's lines when one kind
-floods it. Of few, none is missing; of many, some stand for all, with their number.
+"""Limits the log lines that clients cause: the journal drops lines of all kinds when one kind floods it.
+
+Few lines are all logged. Of many, some are logged together with the number of the omitted ones.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from collections.abc import Callable
 
 
 class LineBudget:
-    """How many lines the log gets of one kind: ``per_second``, and ``at_once`` of them without a pause.
-    Thread-safe. ``clock_ms`` is monotonic. Who writes the lines owns it.
+    """The budget for one kind of log line: ``per_second``, and up to ``at_once`` in a burst. Thread-safe.
+    ``clock_ms`` is monotonic. Owned by the code that writes the lines.
     """
 
     def __init__(self, clock_ms: Callable[[], int], *, per_second: int, at_once: int) -> None:
@@ -23,7 +24,7 @@ class LineBudget:
         self._lock = threading.Lock()  # lock order 85
 
     def left_out(self) -> int | None:
-        """How many lines were left out since the last one; None when this one is to be, too."""
+        """The number of lines omitted since the last one; None if this line must be omitted too."""
         with self._lock:
             now_ms = self._clock_ms()
             self._left = min(self._left + max(now_ms - self._at_ms, 0) * self._per_ms, self._at_once)

@@ -1,8 +1,8 @@
-"""Logging: one line per event to stderr, ``time level event key=value`` (logfmt), or JSON.
+"""Logging: one line per event to stderr, ``time level event key=value`` (logfmt) or JSON.
 
-``LANDLINE_LOG_FORMAT=json`` and ``LANDLINE_LOG_LEVEL=debug|info|warning|error`` choose. Under systemd each
-line carries its priority, which the journal takes off. Libraries that log through the standard library
-(kazoo) end in the same lines. Events and their keys are the callers' part.
+``LANDLINE_LOG_FORMAT=json`` and ``LANDLINE_LOG_LEVEL=debug|info|warning|error`` select format and level.
+Under systemd each line starts with its priority, which the journal removes. Libraries that use the standard
+library's logging (kazoo) are logged in the same format. Events and their keys are defined by the callers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ EventDict = MutableMapping[str, Any]
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 _PLAIN: Final = re.compile(r"[!#-<>-\[\]-~]+")  # printable ASCII without blank, quote, equals sign, backslash
-# What clients call themselves and what they name is theirs to choose, 32 KiB of control characters if they like.
+# Clients choose their own names and the names in their requests; these may be 32 KiB of control characters.
 _FROM_CLIENTS: Final = frozenset({"client_id", "entity", "group", "member", "path", "topic"})
 _MAX_FROM_CLIENTS: Final = 256
-# The journal splits a line at 48 KiB, and would take what follows for one of its own.
+# The journal splits lines at 48 KiB and would take the rest for a line of its own.
 _MAX_VALUE: Final = 4096
 _MAX_TRACEBACK: Final = 16 * 1024
 _MAX_LINE: Final = 40_000
@@ -36,7 +36,7 @@ _LEAST_CUT: Final = 64
 
 
 def configure_logging(environment: Mapping[str, str] = os.environ) -> None:
-    """Called once, before the first event."""
+    """Configures logging. Called once, before the first event."""
     level = _LEVELS.get(environment.get("LANDLINE_LOG_LEVEL", "info").lower(), 20)
     render = render_json if environment.get("LANDLINE_LOG_FORMAT", "").lower() == "json" else render_logfmt
     structlog.configure(
@@ -51,7 +51,9 @@ def configure_logging(environment: Mapping[str, str] = os.environ) -> None:
 
 
 class StderrLoggerFactory:
-    """Makes structlog's innermost loggers; with ``journal`` lines begin with sd-daemon(3)'s priority."""
+    """Makes structlog's innermost loggers. With ``journal``, lines start with the
+    priority of sd-daemon(3).
+    """
 
     def __init__(self, *, journal: bool = False) -> None:
         self._journal = journal
@@ -61,8 +63,8 @@ class StderrLoggerFactory:
 
 
 class StderrLogger:
-    """Writes each line by one system call, so that lines of several threads never mix; a stderr that is gone
-    is no reason for the broker to fail.
+    """Writes each line with one system call, so that lines of several threads never mix. Write errors are
+    ignored: the broker must not fail because stderr is gone.
     """
 
     def __init__(self, *, journal: bool) -> None:
@@ -84,8 +86,8 @@ class StderrLogger:
 
 
 def render_logfmt(_: object, __: str, event: EventDict) -> str:
-    """``time level event key=value …``; values with blanks, quotes or what is not printable
-    ASCII are JSON strings.
+    """Renders ``time level event key=value …``. Values with blanks, quotes or anything but printable ASCII
+    become JSON strings.
     """
     head = [str(event.pop("timestamp", "")), str(event.pop("level", "info")), _name(event.pop("event", ""))]
     return " ".join(
@@ -94,7 +96,7 @@ def render_logfmt(_: object, __: str, event: EventDict) -> str:
 
 
 def render_json(_: object, __: str, event: EventDict) -> str:
-    """One JSON object, short enough for a line: the longest values are cut further where all together are too long."""
+    """Renders one JSON object that fits a line: the longest values are cut until it does."""
     values = dict(event)
     while len(line := _printable(json.dumps(values, default=str))) > _MAX_LINE:
         longest = max(values, key=lambda key: len(json.dumps(values[key], default=str)))
@@ -119,12 +121,12 @@ def _value(value: object) -> str:
 
 
 def _printable(escaped: str) -> str:
-    """JSON leaves DEL as it is, the one control character among ASCII's upper half."""
+    """Escapes DEL, the only ASCII control character that JSON leaves as it is."""
     return escaped.replace("\x7f", "\\u007f")
 
 
 def _cut_values(_: object, __: str, event: EventDict) -> EventDict:
-    """No value is longer than its kind may be; a cut one says how much is missing."""
+    """Cuts values that exceed the limit of their kind; a cut value says how much is missing."""
     for key, value in event.items():
         if isinstance(value, int | float | None):
             continue
@@ -148,7 +150,7 @@ def _add_time(_: object, __: str, event: EventDict) -> EventDict:
 
 
 def _add_exception(_: object, __: str, event: EventDict) -> EventDict:
-    """A traceback becomes one escaped value: an event stays one line."""
+    """Turns a traceback into one escaped value, so that an event stays on one line."""
     info = event.pop("exc_info", None)
     if info is True:
         info = sys.exc_info()
@@ -161,7 +163,7 @@ def _add_exception(_: object, __: str, event: EventDict) -> EventDict:
 
 
 def _stderr_is_journal(environment: Mapping[str, str]) -> bool:
-    """Systemd's rule: ``JOURNAL_STREAM`` is stderr's device and inode."""
+    """Whether stderr is the journal, by systemd's rule: ``JOURNAL_STREAM`` is stderr's device and inode."""
     try:
         stat = os.fstat(2)
     except OSError:
@@ -170,7 +172,7 @@ def _stderr_is_journal(environment: Mapping[str, str]) -> bool:
 
 
 class _ToStructlog(logging.Handler):
-    """The standard library's records as events named after their logger."""
+    """Forwards records of the standard library's logging to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         log = structlog.get_logger(record.name)

@@ -1,4 +1,4 @@
-"""What a command was told on its command line."""
+"""The parsed command-line options of a command."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from typing import Any, Protocol
 
 
 class Options(Protocol):
-    """argparse's Namespace, without the library, which only who needs it loads."""
+    """argparse's Namespace as a type, without importing argparse."""
 
     def __getattr__(self, name: str) -> Any: ...

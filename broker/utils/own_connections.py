@@ -1,7 +1,7 @@
-"""What this process has sent and received over the connections that it opened, as the kernel counts it (TCP_INFO).
+"""Traffic of the connections that this process opened, as counted by the kernel (TCP_INFO).
 
-Connections that others opened to its listeners are not counted. One that was opened and closed between two looks is
-not seen. Linux only.
+Connections that others opened to its listeners are not counted. A connection that was opened and closed
+between two calls of :meth:`OwnConnections.look` is missed. Linux only.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ _ACKED_AT = 120
 
 
 class ConnectionTotals(NamedTuple):
-    """Bytes sent (and acknowledged by the peer's kernel) and received, and connections opened."""
+    """Bytes sent (and acknowledged by the peer's kernel) and received, and the number
+    of connections opened.
+    """
 
     bytes: int
     connections: int
 
 
 class OwnConnections:
-    """Remembers closed connections with what was seen of them last. One thread at a time."""
+    """Counts own connections, and keeps the last known counts of closed ones. One thread at a time."""
 
     def __init__(self) -> None:
         self._bytes: dict[str, int] = {}  # by the socket's inode
 
     def look(self) -> ConnectionTotals:
-        """All since the process began. Raises OSError without /proc."""
+        """The totals since the process started. Raises OSError without /proc."""
         listening: set[int] = set()
         found: dict[str, tuple[int, int]] = {}
         for entry in Path("/proc/self/fd").iterdir():
@@ -46,7 +48,7 @@ class OwnConnections:
 
 
 def _examine(fd: int, inode: str, listening: set[int], found: dict[str, tuple[int, int]]) -> None:
-    # A descriptor of our own: the other may be closed, and its number another's, before we have asked.
+    # Use a duplicate: the original may be closed, and its number reused, before it is examined.
     with socket.socket(fileno=os.dup(fd)) as sock:
         if sock.type != socket.SOCK_STREAM or sock.family not in (socket.AF_INET, socket.AF_INET6):
             return

@@ -1,6 +1,7 @@
-"""Which process it was: a pid alone is used again, together with when it began and the boot it is not.
+"""Identifies a process beyond its pid, which is reused: by pid, start time and boot id.
 
-Linux's /proc says it. Nothing is imported that takes time: this stands between a crash and its failover.
+The data comes from Linux's /proc. Slow imports are avoided, because this runs between a crash and
+its failover.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-_STARTED_TICKS = 19  # of the fields of /proc/<pid>/stat behind the command: proc(5) counts it as the 22nd
+_STARTED_TICKS = 19  # index in /proc/<pid>/stat after the command; field 22 in proc(5)
 _DEAD_STATES = frozenset({"Z", "X"})
 
 
 class ProcessIdentity(NamedTuple):
-    """A process that is told from all others, also from later ones with its pid. ``started_ticks`` counts
-    clock ticks from the boot that has the id ``boot_id``.
+    """A process, distinct from all others, including later ones with the same pid. ``started_ticks`` counts
+    clock ticks since the boot that has the id ``boot_id``.
     """
 
     pid: int
@@ -29,13 +30,13 @@ class ProcessIdentity(NamedTuple):
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity:
-        """The process that has this pid now. Raises OSError when there is none."""
+        """The process that has this pid now. Raises OSError if there is none."""
         return cls(pid, _state_and_start(pid)[1], _boot_id())
 
     def is_running(self) -> bool:
-        """Whether this very process lives. One that waits for its parent to take note of its end does not.
+        """Whether this very process is alive. A zombie is not.
 
-        Raises OSError when /proc does not say.
+        Raises OSError if /proc cannot be read.
         """
         if self.boot_id != _boot_id():
             return False

@@ -1,7 +1,8 @@
-"""Where requests wait that cannot be answered yet: acks=all, long polls, group joins.
+"""Purgatory for requests that cannot be answered yet: acks=all, long polls, group joins.
+Kafka's DelayedOperationPurgatory.
 
-No thread waits with them: whoever makes a condition true calls :meth:`Purgatory.check_and_complete` for the key, and
-the operation completes on that thread. Kafka's DelayedOperationPurgatory has the same job.
+No thread waits. Code that makes a condition true calls :meth:`Purgatory.check_and_complete` for the key, and
+the operation completes on that thread.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from broker.utils.timer import Timer, TimerEntry
 
 
 class DelayedOperation:
-    """Something that completes exactly once: when :meth:`can_complete` finds so, or when its time is up.
+    """An operation that completes exactly once: when :meth:`can_complete` succeeds, or at its time-out.
+    Kafka's DelayedOperation.
 
-    Subclasses give ``can_complete`` (checks the condition; one thread at a time), ``on_complete`` (answers) and, if
-    they like, ``on_expiration``. ``can_complete`` may take locks of partitions, so ``check_and_complete`` must never be
-    called with such a lock held. ``on_complete`` runs with no lock held here: it may complete others.
+    Subclasses implement ``can_complete`` (checks the condition; one thread at a time), ``on_complete`` (sends
+    the response) and optionally ``on_expiration``. ``can_complete`` may take partition locks, so
+    ``check_and_complete`` must never be called with such a lock held. ``on_complete`` runs without any lock
+    of this module, so it may complete other operations.
     """
 
     def __init__(self, timeout_ms: int) -> None:
@@ -38,7 +41,7 @@ class DelayedOperation:
         raise AssertionError("a delayed operation says itself what completes it")
 
     def on_expiration(self) -> None:
-        """Called after ``on_complete`` when it was the time-out that completed the operation."""
+        """Called after ``on_complete`` if the operation completed by time-out."""
 
     def try_complete(self) -> bool:
         """Completes if it can; True for the one caller that completed it."""
@@ -51,14 +54,14 @@ class DelayedOperation:
         return True
 
     def force_complete(self) -> bool:
-        """Completes now unless it already was; True for the one caller that completed it."""
+        """Completes now unless already completed; True for the one caller that completed it."""
         if not self._end():
             return False
         self.on_complete()
         return True
 
     def abandon(self) -> None:
-        """Ends it without an answer, unless one is being given: whoever asked is gone."""
+        """Ends the operation without a response, unless it is already completed: the client is gone."""
         self._end()
 
     def _end(self) -> bool:
@@ -82,7 +85,9 @@ class DelayedOperation:
 
 
 class Purgatory:
-    """Watch lists by key. Owner of nothing else: operations run on the caller's thread or the timer's."""
+    """Watch lists by key; Kafka's DelayedOperationPurgatory. Operations run on the caller's thread or
+    the timer's.
+    """
 
     def __init__(self, name: str, timer: Timer) -> None:
         self.name = name
@@ -91,11 +96,11 @@ class Purgatory:
         self._lock = threading.Lock()  # lock order 38
 
     def __len__(self) -> int:
-        """Operations waiting, once for each key they wait on."""
+        """The number of waiting operations, counted once per key."""
         return sum(len(watchers) for watchers in list(self._watchers.values()))
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
-        """True when the operation completed at once; else it waits for its keys and its time-out."""
+        """True if the operation completed at once; otherwise it waits for its keys and its time-out."""
         if operation.try_complete():
             return True
         with self._lock:
@@ -107,30 +112,30 @@ class Purgatory:
                 watchers[operation] = None
                 lists.append(watchers)
             operation.watched = tuple(lists)
-        # The condition may have come true between the first try and the watching.
+        # The condition may have become true between the first try and the registration.
         if operation.try_complete():
             return True
         operation.timer_entry = entry = self._timer.add(operation.timeout_ms, operation.expire)
-        if operation.is_completed:  # by another thread, before there was an entry or a list to leave
+        if operation.is_completed:  # by another thread, before the timer entry and the lists were set
             entry.cancel()
             for watchers in operation.watched:
                 watchers.pop(operation, None)
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Tries every operation that waits on ``key``; how many completed. Cheap when none waits."""
+        """Tries every operation that waits on ``key``; returns how many completed. Cheap when none waits."""
         watchers = self._watchers.get(key)
         if not watchers:
             return 0
         return sum(operation.try_complete() for operation in list(watchers))
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
-        """Forgets the key and returns what waited on it, uncompleted."""
+        """Removes the key and returns the operations that waited on it, not completed."""
         with self._lock:
             return list(self._watchers.pop(key, {}))
 
     def drop_empty(self) -> None:
-        """Forgets keys that nobody waits on. For a periodic task: topics come and go."""
+        """Removes keys without waiting operations. Called periodically, because topics come and go."""
         with self._lock:
             for key in [key for key, watchers in self._watchers.items() if not watchers]:
                 del self._watchers[key]

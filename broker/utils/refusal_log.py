@@ -1,7 +1,8 @@
-"""One line a second for each peer that is refused: whoever is refused can ask again as fast as it likes.
+"""At most one log line per second for each refused peer: a peer can repeat a refused request as fast as
+it likes.
 
-What was left out is counted, and told with the peer's next line. Peers are client addresses. Many of them at once share
-one line a second, so that what is kept here is bounded too.
+Omitted lines are counted, and the count is logged with the peer's next line. Peers are client addresses. When
+there are too many peers, the rest share one line per second, so that the table is bounded too.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ _OTHERS: Final = ""
 
 
 class Refusals:
-    """Which peers may have a line now. Thread-safe. ``clock_ns`` is monotonic."""
+    """Decides which peers may have a log line now. Thread-safe. ``clock_ns`` is monotonic."""
 
     def __init__(self, clock_ns: Callable[[], int] = time.monotonic_ns, max_peers: int = _MAX_PEERS) -> None:
         self._clock_ns = clock_ns
         self._max_peers = max_peers
-        self._peers: OrderedDict[str, tuple[int, int]] = OrderedDict()  # last line's time, left out since
+        self._peers: OrderedDict[str, tuple[int, int]] = OrderedDict()  # last line's time, omitted since
         self._lock = threading.Lock()  # lock order 84
 
     def left_out(self, peer: str) -> int | None:
-        """How many refusals had no line since this peer's last one; None when this one is to have none either."""
+        """The number of refusals omitted since this peer's last line; None if this one must
+        be omitted too.
+        """
         now_ns = self._clock_ns()
         with self._lock:
             if peer not in self._peers:
@@ -45,7 +48,9 @@ class Refusals:
             return count
 
     def _place_for(self, peer: str, now_ns: int) -> str:
-        """The peer's own place, taken from the one that was refused the longest ago, or else that of all others."""
+        """The peer's own entry, replacing the oldest one if that has expired; otherwise the entry shared by
+        all others.
+        """
         if len(self._peers) < self._max_peers:
             return peer
         oldest = next(iter(self._peers))
@@ -59,7 +64,9 @@ _refusals = Refusals()
 
 
 def log_refusal(event: str, peer: str, reason: str, **values: Any) -> None:
-    """A warning of ``event``, unless ``peer`` had one less than a second ago; what it says of itself is cut."""
+    """Logs a warning ``event``, unless ``peer`` had one less than a second ago. The reason is cut to a
+    maximum length.
+    """
     left_out = _refusals.left_out(peer)
     if left_out is None:
         return

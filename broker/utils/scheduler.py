@@ -1,10 +1,11 @@
 """KafkaScheduler: a pool of named daemon threads that run one-off and periodic background tasks.
 
-A task that raises is logged and, if periodic, runs again at its next time. Periodic tasks stop with the scheduler.
+An exception in a task is logged; a periodic task still runs again at its next time. Periodic tasks stop with
+the scheduler.
 
-Tasks run in the order in which they are due. Those that come in crowds (a deleted topic's logs, a roll's syncs) are
-said to be bulk and have half of the threads at most: however many there are, and however slow the disk, the rest goes
-on.
+Tasks run in the order in which they are due. Tasks that come in large numbers (a deleted topic's logs, syncs
+after a segment roll) are marked as bulk and use at most half of the threads. However many there are, and
+however slow the disk, other tasks still run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(order=True, slots=True)
 class ScheduledTask:
-    """A task and its next time. ``cancel`` keeps it from running again; a run under way ends normally."""
+    """A task and its next time. ``cancel`` prevents further runs; a run in progress ends normally."""
 
     due_ms: int
     sequence: int
@@ -39,9 +40,9 @@ class ScheduledTask:
 
 
 class KafkaScheduler:
-    """The pool of threads for background tasks; Kafka's KafkaScheduler. It has ``threads`` daemon threads at
-    most, named ``<prefix>-<n>``, started one by one as work asks for them. Bulk tasks have half of them at
-    most. The BrokerServer owns it.
+    """The thread pool for background tasks; Kafka's KafkaScheduler. It has at most ``threads`` daemon
+    threads, named ``<prefix>-<n>`` and started on demand. Bulk tasks use at most half of them. The
+    BrokerServer owns it.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class KafkaScheduler:
         self._running = False
 
     def startup(self) -> None:
-        """Raises RuntimeError when it is already running."""
+        """Starts the scheduler. Raises RuntimeError if it is already running."""
         with self._lock:
             if self._running:
                 raise RuntimeError("This scheduler has already been started!")
@@ -80,8 +81,8 @@ class KafkaScheduler:
         *,
         bulk: bool = False,
     ) -> ScheduledTask:
-        """Runs ``action`` after ``delay_ms``, then every ``period_ms`` after each end (negative: once). ``bulk``: one
-        of a crowd.
+        """Runs ``action`` after ``delay_ms``, then every ``period_ms`` after the end of each run (negative:
+        only once). ``bulk``: one of many similar tasks.
         """
         due_ms = self._clock.monotonic_ms() + delay_ms
         task = ScheduledTask(due_ms, next(self._sequence), name, action, period_ms, bulk)
@@ -92,7 +93,7 @@ class KafkaScheduler:
         return task
 
     def shutdown(self) -> None:
-        """Drops waiting tasks and joins the threads; tasks under way are waited for."""
+        """Drops waiting tasks and joins the threads, which finish their current tasks first."""
         with self._lock:
             if not self._running:
                 return
@@ -117,7 +118,7 @@ class KafkaScheduler:
             )
             try:
                 thread.start()
-            except RuntimeError:  # no memory, or as many as there may be: the others do it, later
+            except RuntimeError:  # out of memory or threads: the existing threads run the task, later
                 if not self._threads:
                     raise
                 _log.warning("scheduler_thread_not_started", threads=len(self._threads))
@@ -133,7 +134,7 @@ class KafkaScheduler:
             with self._lock:
                 if task.bulk:
                     self._bulk_running -= 1
-                    self._lock.notify()  # who waits may not have looked at the next one
+                    self._lock.notify()  # a waiting thread may have skipped the next bulk task
                 if task.period_ms >= 0 and not task.cancelled and self._running:
                     task.due_ms = self._clock.monotonic_ms() + task.period_ms
                     self._push(task)
@@ -149,7 +150,7 @@ class KafkaScheduler:
                     task = heapq.heappop(queue)
                     if not task.cancelled:
                         self._bulk_running += task.bulk
-                        if self._tasks or self._bulk:  # who was woken for another may have come for this one
+                        if self._tasks or self._bulk:  # this thread may have been woken for another task
                             self._have_one_wait()
                         return task
                     continue

@@ -1,7 +1,7 @@
-"""Talks to systemd: readiness, status, watchdog. Does nothing where there is no ``NOTIFY_SOCKET``.
+"""Notifies systemd: readiness, status, watchdog. Does nothing without ``NOTIFY_SOCKET``.
 
-The protocol is sd_notify(3): lines in one datagram to an AF_UNIX socket. What is said when is the daemon's
-part.
+The protocol is sd_notify(3): lines in one datagram to an AF_UNIX socket. The daemon decides what to send
+and when.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ _SEND_TIMEOUT_S: Final = 1.0
 
 
 class Notifier:
-    """Sends to the service manager; never raises for it, never blocks for more than a second. Thread-safe."""
+    """Sends notifications to the service manager. Never raises and never blocks for more than a
+    second. Thread-safe.
+    """
 
     def __init__(self, address: str | None) -> None:
-        """``address`` is a path, or a name in the abstract namespace behind ``@``; None sends nothing."""
+        """``address`` is a path, or ``@`` and a name in the abstract namespace; None sends nothing."""
         self._address = address
         self._failed = False
 
@@ -41,7 +43,9 @@ class Notifier:
         self.send(f"STATUS={_one_line(text)}")
 
     def busy(self, text: str, extend_ms: int) -> None:
-        """Start-up or shutdown goes on: the time-out is at least ``extend_ms`` from now."""
+        """Reports that start-up or shutdown continues, and extends the time-out to at least ``extend_ms``
+        from now.
+        """
         self.send(f"STATUS={_one_line(text)}", f"EXTEND_TIMEOUT_USEC={extend_ms * 1000}")
 
     def stopping(self, status: str) -> None:
@@ -51,7 +55,7 @@ class Notifier:
         self.send("WATCHDOG=1")
 
     def send(self, *lines: str) -> None:
-        """One datagram of ``KEY=value`` lines."""
+        """Sends one datagram of ``KEY=value`` lines."""
         if self._address is None:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
@@ -67,7 +71,9 @@ class Notifier:
 
 
 class Watchdog:
-    """Tells systemd twice per ``WATCHDOG_USEC`` that the broker lives, as long as ``is_alive`` says so."""
+    """Notifies systemd twice per ``WATCHDOG_USEC`` that the broker is alive, as long as ``is_alive``
+    returns True.
+    """
 
     def __init__(self, notifier: Notifier, interval_ms: int, is_alive: Callable[[], bool]) -> None:
         self._notifier = notifier
@@ -80,7 +86,7 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """From here on systemd must not expect a sign: say STOPPING first."""
+        """Stops the notifications. Send STOPPING first, so that systemd no longer expects them."""
         self._stop.set()
         self._thread.join()
 
@@ -97,13 +103,13 @@ class Watchdog:
     def _check(self) -> bool:
         try:
             return self._is_alive()
-        except Exception:  # an answer that fails is no sign of life
+        except Exception:  # a check that fails is no sign of life
             _log.exception("watchdog_check_failed")
             return False
 
 
 def watchdog_interval_ms(environment: Mapping[str, str] = os.environ, pid: int | None = None) -> int | None:
-    """Half of ``WATCHDOG_USEC``; None when systemd does not watch this process."""
+    """Half of ``WATCHDOG_USEC``, in milliseconds; None if systemd does not watch this process."""
     microseconds = environment.get("WATCHDOG_USEC", "")
     watched_pid = environment.get("WATCHDOG_PID", "")
     if not microseconds.isdecimal() or int(microseconds) == 0:

@@ -1,7 +1,8 @@
-"""One thread that runs callbacks when their time has come: for time-outs that nearly always are cancelled.
+"""A thread that runs callbacks after a delay, for time-outs that are almost always cancelled.
+Kafka's SystemTimer.
 
-Expiries are rounded up to ticks and kept in one set per tick, so that adding and cancelling cost the same however
-many wait, and a cancelled entry is gone at once. Kafka's SystemTimer has the same job.
+Deadlines are rounded up to ticks, with one set of entries per tick. So adding and cancelling cost the same
+however many entries wait, and a cancelled entry is freed at once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _log = structlog.get_logger(__name__)
 
 
 class TimerEntry:
-    """A callback and its tick. ``cancel`` may be called at any time from any thread, also after it ran."""
+    """A callback and its tick. ``cancel`` may be called at any time and from any thread, even
+    after it ran.
+    """
 
     __slots__ = ("_bucket", "callback")
 
@@ -32,7 +35,9 @@ class TimerEntry:
 
 
 class Timer:
-    """Owner of its thread, which starts with the first entry. Callbacks must not block: they run one by one."""
+    """A timer with one thread, which starts with the first entry; Kafka's SystemTimer. Callbacks run one at a
+    time and must not block.
+    """
 
     def __init__(self, name: str = "timer", clock: Clock = SYSTEM_CLOCK) -> None:
         self._name = name
@@ -44,7 +49,9 @@ class Timer:
         self._stopped = False
 
     def add(self, delay_ms: int, callback: Callable[[], None]) -> TimerEntry:
-        """Runs ``callback`` on the timer's thread in ``delay_ms`` or up to one tick later, unless cancelled."""
+        """Runs ``callback`` on the timer's thread after ``delay_ms``, up to one tick
+        late, unless cancelled.
+        """
         tick = -(-(self._clock.monotonic_ms() + max(delay_ms, 0)) // TICK_MS)
         with self._lock:
             bucket = self._buckets.get(tick)
@@ -55,7 +62,7 @@ class Timer:
         return entry
 
     def stop(self) -> None:
-        """Ends the thread; what still waits is dropped."""
+        """Ends the thread and drops all waiting entries."""
         with self._lock:
             self._stopped = True
             self._buckets.clear()
@@ -84,7 +91,7 @@ class Timer:
                     _log.exception("timer_callback_failed", timer=self._name)
 
     def _next_due(self) -> list[TimerEntry] | None:
-        """Waits for the next tick with entries and takes them; None when stopped."""
+        """Waits for the next tick with entries and removes them; None once the timer is stopped."""
         with self._lock:
             while not self._stopped:
                 if not self._ticks:

@@ -1,4 +1,4 @@
-"""The name of a partition, as every floor uses it."""
+"""The name of a partition, used by all layers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
 
 
 class TopicPartition(NamedTuple):
-    """A topic's name and a partition's number."""
+    """A topic name and a partition number; Kafka's TopicPartition."""
 
     topic: str
     partition: int

@@ -10,11 +10,11 @@ def register_metrics(metrics: Metrics, store: Store, session_timeout_ms: int) ->
     """Registers the gauges, which are read at each scrape."""
     metrics.gauge(
         "landline_zookeeper_longest_silence_ms",
-        "Longest time in which this broker heard nothing of ZooKeeper; idle: a third of its session's time-out",
+        "Longest time without a message from ZooKeeper; on an idle broker a third of the session time-out",
         lambda: float(store.longest_silence_ms),
     )
     metrics.gauge(
         "landline_zookeeper_session_timeout_ms",
-        "The time-out that this broker asks for: a session of which nothing is heard for so long ends",
+        "Session time-out that this broker requests; a session that is silent for longer expires",
         lambda: float(session_timeout_ms),
     )

@@ -22,16 +22,16 @@ def register_metrics(metrics: Metrics, registry: GroupRegistry, memory: GroupMem
     def groups() -> float:
         return len(registry.cells())
 
-    metrics.gauge(_PREFIX + "numgroups", "Groups coordinated here.", groups)
-    metrics.gauge(_PREFIX + "numoffsets", "Committed offsets kept here.", offsets)
+    metrics.gauge(_PREFIX + "numgroups", "Groups coordinated here", groups)
+    metrics.gauge(_PREFIX + "numoffsets", "Committed offsets stored here", offsets)
     metrics.gauge(
         "landline_group_bytes",
-        "Memory that groups, their members and their offsets take",
+        "Memory used by groups, their members and their offsets, in bytes",
         lambda: memory.held,
     )
     for state in GroupState:
         name = _PREFIX + "numgroups" + state.value.lower()
-        metrics.gauge(name, f"Groups in state {state.value}.", _count_of(registry, state))
+        metrics.gauge(name, f"Groups in state {state.value}", _count_of(registry, state))
 
 
 def _count_of(registry: GroupRegistry, state: GroupState) -> Callable[[], float]:

@@ -1,4 +1,4 @@
-"""AllocateProducerIds (KIP-730): a broker asks the controller for its next thousand producer ids."""
+"""AllocateProducerIds (KIP-730): a broker requests its next thousand producer ids from the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterPartition (KIP-497, KIP-704, KIP-841, KIP-903): leaders' changes of their ISRs, for the controller."""
+"""AlterPartition (KIP-497, KIP-704, KIP-841, KIP-903): leaders request ISR changes from the controller."""
 
 from __future__ import annotations
 

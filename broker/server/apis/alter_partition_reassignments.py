@@ -1,4 +1,6 @@
-"""AlterPartitionReassignments (KIP-455): the controller begins, overrides or cancels moves of partitions."""
+"""AlterPartitionReassignments (KIP-455): the controller starts, overrides or
+cancels partition reassignments.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from broker.protocol.fields import Fields
 from broker.protocol.requests import AlterPartitionReassignmentsRequest
 from broker.server.apis.context import ApiContext
 
-_MOST_HERE: Final = 512  # partitions that are told of on the controller's thread
+_MOST_HERE: Final = 512  # partitions whose response is built on the controller's thread
 
 
 def handle(request: Request, message: AlterPartitionReassignmentsRequest, ctx: ApiContext) -> Fields | None:

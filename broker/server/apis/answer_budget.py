@@ -1,7 +1,8 @@
-"""How large an answer may grow that lists what there is: a few bytes can ask for all that peers ever left here.
+"""Limits the size of responses that list what exists: a request of a few bytes can ask for everything
+stored here.
 
-One bound for all such APIs (``landline.answer.max.bytes``). Whoever makes an answer asks for the room of each element
-before it is made of copies, and puts Kafka's error code in the place of what has none.
+All such APIs share one limit (``landline.answer.max.bytes``). A handler asks for the room of each element
+before it copies the element's data, and puts Kafka's error code in place of an element that has no room.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from broker.protocol.errors import Errors
 from broker.utils.refusal_log import log_refusal
 
 SETTING: Final = "landline.answer.max.bytes"
-# What a row counts beside its texts: it takes some 8 µs to make, so that no answer takes a handler for long.
+# Added per row to the size of its texts: a row takes about 8 µs to build, so this also limits the
+# handler's time.
 ROW_BYTES: Final = 128
 
 
 class AnswerBudget:
-    """The room of one answer. ``alone`` is for what is too large for any answer, ``later`` for what found no room
-    because of what came before it, and is answered when it is asked for alone.
+    """The room of one response. ``alone`` is the error for an element that is too large for any response.
+    ``later`` is the error for one that found no room after the earlier elements; requested alone, it fits.
     """
 
     def __init__(
@@ -39,8 +41,8 @@ class AnswerBudget:
         self.full = False
 
     def refusal(self, size: int, what: str) -> Errors:
-        """NONE for an element that has its room now. One that finds too little left fills the answer: it and all after
-        it are for ``later``, whatever their size.
+        """NONE for an element that fits, whose room is then taken. The first one that does not fit fills the
+        response: it and all later ones get ``later``, whatever their size.
         """
         if size > self._most:
             return self._refused(self._alone, f"{what} alone takes {size} bytes")
@@ -52,7 +54,7 @@ class AnswerBudget:
         return Errors.NONE
 
     def _refused(self, error: Errors, reason: str) -> Errors:
-        if not self._told:  # the first says it for the whole answer
+        if not self._told:  # one log line for the whole response
             self._told = True
             log_refusal(
                 "answer_too_large",
@@ -67,7 +69,7 @@ class AnswerBudget:
 
 
 def text_bytes(text: str | None) -> int:
-    """The bytes of a text on the wire."""
+    """The size of a text on the wire, in bytes."""
     if text is None:
         return 0
     return len(text) if text.isascii() else len(text.encode())

@@ -1,6 +1,7 @@
-"""ApiVersions: the one answer every client asks for first, so it is written by hand and needs no codec loaded.
+"""ApiVersions: the first request of every client, so it is encoded by hand and needs no codec loaded.
 
-Response versions 3 and 4 carry finalized_features_epoch=0 as their one tagged field, as Kafka 3.9 does on ZooKeeper.
+Response versions 3 and 4 carry finalized_features_epoch=0 as their only tagged field, as Kafka 3.9 does
+on ZooKeeper.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(request: Request, _ctx: ApiContext) -> Verdict:
-    """An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the full list (KIP-511)."""
+    """Responds to an unknown version in version 0, with UNSUPPORTED_VERSION and the full list (KIP-511)."""
     version = request.api_version
     if not 0 <= version <= APIS[ApiKey.API_VERSIONS].max_version:
         version, error = 0, Errors.UNSUPPORTED_VERSION
@@ -39,7 +40,7 @@ def handle(request: Request, _ctx: ApiContext) -> Verdict:
 
 @cache
 def encode(version: int, error: Errors) -> bytes:
-    """The response's body."""
+    """The body of the response."""
     keys = [APIS[key] for key in sorted(APIS)] if error is not Errors.INVALID_REQUEST else []
     if version >= 3:
         ranges = b"".join(_RANGE.pack(api.key, api.min_version, api.max_version) + b"\0" for api in keys)
@@ -50,7 +51,7 @@ def encode(version: int, error: Errors) -> bytes:
 
 
 def _is_named(body: memoryview) -> bool:
-    """Whether client software name and version are as KIP-511 wants them. Raises :class:`ProtocolError`."""
+    """Whether the client software name and version are valid by KIP-511. Raises :class:`ProtocolError`."""
     try:
         position = 0
         texts = []

@@ -1,4 +1,4 @@
-"""What the API modules work with: one record of the broker's parts, made by BrokerServer."""
+"""The context of the API modules: one record of the broker's parts, created by BrokerServer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Submit(Protocol):
-    """Hands work for a client's request to handlers, by :meth:`RequestHandlerPool.submit`; False when they have no room
+    """Queues work for a client's request, like :meth:`RequestHandlerPool.submit`; False if there is no room
     for it.
     """
 
@@ -50,16 +50,19 @@ class Submit(Protocol):
 
 
 def no_room(work: Callable[[], None], request: Request | None = None, *, dear: bool = False) -> bool:
-    """Handlers that take nothing: where every peer is trusted nobody is looked up."""
+    """Rejects all work: when every peer is trusted, nobody is looked up."""
     return False
 
 
 @dataclass(slots=True)
 class ApiContext:
-    """Read by every handler; ``submit`` hands work that may block to the RequestHandlerPool (False: it is full),
-    ``submit_of_broker`` what a broker or the controller asks to handlers that are kept for that, ``submit_long`` what
-    waits for the store many times over to one of its own, ``submit_of_stranger`` the look-up of a peer that would speak
-    as a broker to another. ``depth``: how far clients' batches are looked into.
+    """The broker's parts, read by every API handler.
+
+    ``submit`` passes work that may block to the RequestHandlerPool (False: it is full). ``submit_of_broker``
+    passes requests of brokers and the controller to handlers reserved for them. ``submit_long`` passes work
+    that waits for the store many times to its own handler. ``submit_of_stranger`` passes the look-up of an
+    unknown peer that sends brokers' requests to the look-up thread. ``depth``: how thoroughly clients'
+    batches are validated.
     """
 
     config: BrokerConfig
@@ -90,7 +93,7 @@ class ApiContext:
     submit_of_stranger: Submit = no_room
 
     def queue_for(self, request: Request, work: Callable[[], None], *, dear: bool = False) -> Verdict:
-        """As :meth:`submit_for`, with the verdict for a request of which nothing more is done here."""
+        """Like :meth:`submit_for`, for a request that has no other work here. Returns its verdict."""
         request.keep()
         if self.submit_for(request, work, dear=dear):
             return Verdict.QUEUED
@@ -100,8 +103,8 @@ class ApiContext:
     def submit_for(
         self, request: Request, work: Callable[[], None], *, dear: bool = False, asks_only: bool = False
     ) -> bool:
-        """As ``submit``, for work that answers ``request``; should it fail, the connection is closed. What
-        ``asks_only`` is left undone when nobody is there for its answer any more.
+        """Like ``submit``, for work that answers ``request``. If the work fails, the connection is closed.
+        With ``asks_only``, the work is skipped when the client has disconnected.
         """
 
         def guarded() -> None:
@@ -137,7 +140,9 @@ class ApiContext:
 
 
 def why_absent(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
-    """What a client hears of a partition that is not here: an error that sends it elsewhere, if the cluster has it."""
+    """The error for a partition that is not here: one that sends the client elsewhere, if the cluster has
+    the partition.
+    """
     error = ctx.replica_manager.absence(topic_partition).error_code
     if error is Errors.NOT_LEADER_OR_FOLLOWER and not ctx.metadata_cache.contains_partition(topic_partition):
         return Errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -145,8 +150,8 @@ def why_absent(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
 
 
 def refuse_too_many(request: Request, bound: int) -> None:
-    """Answers INVALID_REQUEST to a request of more than ``bound`` elements, where its answer has a place for an error
-    of the whole; else the connection is closed.
+    """Answers INVALID_REQUEST to a request of more than ``bound`` elements if its response has an error field
+    for the whole request; otherwise closes the connection.
     """
     api = APIS[request.api_key]
     body = codec.encode_error(request.api_key, request.api_version, Errors.INVALID_REQUEST)
@@ -162,7 +167,7 @@ def refuse_too_many(request: Request, bound: int) -> None:
 
 
 def refuse(request: Request, error: Errors) -> None:
-    """Answers ``error`` for the whole of a request; where its answer has no place for one the connection is closed."""
+    """Answers ``error`` for the whole request; closes the connection if the response has no field for it."""
     _respond_or_close(request, codec.encode_error(request.api_key, request.api_version, error))
 
 

@@ -1,4 +1,4 @@
-"""ControlledShutdown: the controller's answer to a broker that is about to stop."""
+"""ControlledShutdown: the controller's response to a broker that is about to stop."""
 
 from __future__ import annotations
 

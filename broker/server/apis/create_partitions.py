@@ -1,4 +1,4 @@
-"""CreatePartitions (KIP-195): the answer waits until the new partitions have leaders."""
+"""CreatePartitions (KIP-195): responds when the new partitions have leaders."""
 
 from __future__ import annotations
 

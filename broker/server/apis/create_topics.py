@@ -1,4 +1,4 @@
-"""CreateTopics: each topic has its own error; the answer waits until all that were created have leaders."""
+"""CreateTopics: each topic has its own error; responds when all created topics have leaders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_wait import await_led
 from broker.server.apis.told_configs import ToldConfigs
 
-_A_LOOK: Final = 500  # topics, of 0.05 ms each
+_A_LOOK: Final = 500  # topics, at 0.05 ms each
 
 Result = dict[str, object]
 _told = ToldConfigs("topics")
@@ -35,13 +35,14 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
     check_request(_partitions_of(topic, usual) for topic in message.topics)
     names = Counter(topic.name for topic in message.topics)
     validate_only = bool(codec.get(message, "validate_only", False))
-    # Of one topic nothing is to be saved; of many those that are refused wait for nobody, and ask for nothing anew.
+    # For one topic there is nothing to save. For several, refused topics are not delayed and cause no
+    # new reads.
     looks = _Looks(ctx.topic_admin) if validate_only or len(message.topics) > 1 else None
     results: dict[str, bytes] = {}
     created: dict[str, int] = {}
     for topic in message.topics:
         if topic.name in results:
-            continue  # named more than once, and told so
+            continue  # named more than once: it already has its error
         try:
             if names[topic.name] > 1:
                 raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
@@ -74,7 +75,7 @@ def error_response(message: CreateTopicsRequest, error: KafkaError) -> Fields:
 
 
 class _Looks:
-    """The cluster as it was last looked at, for many topics."""
+    """The cluster's state as last read, for validating many topics."""
 
     def __init__(self, admin: TopicAdmin) -> None:
         self._admin = admin
@@ -83,8 +84,10 @@ class _Looks:
         self._aged = 0
 
     def validate(self, new: NewTopic, aged: int) -> CreatedTopic:
-        """As ``TopicAdmin.validate``. ``aged`` rises with what takes its time: what was seen before that refuses no
-        topic, for another may have been deleted, or a broker have come, since.
+        """Like ``TopicAdmin.validate``.
+
+        ``aged`` increases with every slow operation. State read before then must not refuse a topic, because
+        meanwhile another topic may have been deleted or a broker may have joined.
         """
         seen = self._seen if self._seen and self._left else self._look(aged)
         self._left -= 1
@@ -113,7 +116,7 @@ def _partitions_of(topic: CreatableTopic, usual: int) -> int:
 
 
 def _created(request: Request, name: str, topic: CreatedTopic, ctx: ApiContext) -> bytes:
-    """From version 5 on the answer tells the topic's configs (KIP-525), from 7 on its id."""
+    """From version 5 on the response contains the topic's configs (KIP-525), from 7 on its id."""
     config = ctx.dynamic_config.config
     values = {
         "name": name,

@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members go, with their offsets; each has its own error."""
+"""DeleteGroups: deletes groups without members, and their offsets; each group has its own error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.server.apis.context import ApiContext
 
 
 def handle(request: Request, message: DeleteGroupsRequest, ctx: ApiContext) -> Fields | None:
-    """Answered when the last of the groups has its tombstones, or its refusal."""
+    """Responds when every group has its tombstones or its error."""
     group_ids = list(dict.fromkeys(message.groups_names))
     if not group_ids:
         return _fields({})

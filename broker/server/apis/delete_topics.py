@@ -1,7 +1,6 @@
-"""DeleteTopics, by name or by id: the answer waits until the topics are gone.
+"""DeleteTopics, by name or by id: responds when the topics are gone.
 
-A topic with a replica on a dead broker is gone for clients, and its name is free when the broker has come
-back.
+A topic with a replica on a dead broker is gone for clients; its name becomes free when the broker is back.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def error_response(message: DeleteTopicsRequest, error: KafkaError) -> Fields:
 
 
 def _wanted(message: DeleteTopicsRequest) -> list[tuple[str | None, uuid.UUID | None]]:
-    """``(name, topic id)`` of each topic; versions before 6 have names only."""
+    """``(name, topic id)`` of each topic; versions before 6 only have names."""
     names = codec.get(message, "topic_names")
     if names is not None:
         return [(name, None) for name in names]

@@ -14,7 +14,7 @@ _NO_OPERATIONS = -(1 << 31)
 
 
 def handle(request: Request, message: DescribeClusterRequest, ctx: ApiContext) -> Fields:
-    """The live brokers on the listener asked through, the controller, the cluster's id."""
+    """The live brokers on the request's listener, the controller, and the cluster id."""
     endpoint_type = codec.get(message, "endpoint_type", _BROKERS)
     if endpoint_type != _BROKERS:
         return {

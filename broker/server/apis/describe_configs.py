@@ -33,21 +33,21 @@ Names = Collection[str] | None
 
 
 class Resource(NamedTuple):
-    """What is described: a topic, a broker, loggers."""
+    """A resource to describe: a topic, a broker, or loggers."""
 
     kind: int
     name: str
 
 
 def handle(request: Request, message: DescribeConfigsRequest, ctx: ApiContext) -> Fields | None:
-    """Each resource has its own error; one that fails costs the others nothing."""
+    """Each resource has its own error; a failure does not affect the others."""
     with_synonyms = codec.get(message, "include_synonyms", False)
     with_documentation = codec.get(message, "include_documentation", False)
     budget = AnswerBudget(request, ctx.config.int(SETTING))
     elements = []
     for resource, names in _asked(message).items():
         try:
-            if budget.full:  # what comes then is not even read
+            if budget.full:  # then further resources are not even read
                 told = Told(_encoded(request, _result(resource, Errors.NONE, None)), 0)
             else:
                 told = _described(
@@ -76,12 +76,12 @@ def error_response(message: DescribeConfigsRequest, error: KafkaError) -> Fields
 
 
 def _asked(message: DescribeConfigsRequest) -> Mapping[Resource, Names]:
-    """What is asked of each resource: one that is named twice is answered once, for all of it."""
+    """The config names requested per resource. A resource named twice is answered once, for both."""
     asked: dict[Resource, set[str] | None] = {}
     for row in message.resources:
         resource = Resource(row.resource_type, row.resource_name)
         names = asked.setdefault(resource, set())
-        # No keys mean all of them, in the older clients' way too.
+        # Null means all keys, and so does an empty list, as older clients send it.
         if not row.configuration_keys:
             asked[resource] = None
         elif names is not None:
@@ -113,7 +113,7 @@ def _described(
     def configs() -> Configs:
         return [_config(entry, with_synonyms, with_documentation) for entry in entries()]
 
-    # What somebody chose to be told is not asked for again and again.
+    # A client's own selection of names is rarely repeated, so it is not cached.
     key = (source, with_synonyms, with_documentation) if names is None else None
     return _told.element(request, values, config, key, configs)
 
@@ -121,7 +121,7 @@ def _described(
 def _entries(
     resource: Resource, names: Names, ctx: ApiContext, config: BrokerConfig
 ) -> tuple[Hashable, Callable[[], Iterable[Entry]]]:
-    """What the entries depend on beside ``config``, and the entries."""
+    """What the entries depend on besides ``config``, and the entries."""
     if resource.kind == TOPIC:
         check_topic(resource.name, ctx)
         overrides = ctx.store.topic_configs(resource.name)
@@ -137,7 +137,7 @@ def _entries(
 
 
 def check_topic(name: str, ctx: ApiContext) -> None:
-    """Raises for a name that is no topic's."""
+    """Raises if there is no topic of this name."""
     problem = topic_name_problem(name)
     if problem:
         raise KafkaError(Errors.INVALID_TOPIC_EXCEPTION, problem)
@@ -146,7 +146,9 @@ def check_topic(name: str, ctx: ApiContext) -> None:
 
 
 def check_broker_name(name: str, broker_id: int, *, default_allowed: bool) -> bool:
-    """True for this broker's id, False for the empty name of the cluster's defaults; raises for others."""
+    """True for this broker's id, False for the empty name of the cluster's defaults; raises for any
+    other name.
+    """
     if name == str(broker_id):
         return True
     if not name and default_allowed:
@@ -174,7 +176,7 @@ def _config(entry: Entry, with_synonyms: bool, with_documentation: bool) -> Fiel
 
 
 def _loggers(names: Names) -> Configs:
-    """There is one logger, whose level the process's environment sets."""
+    """The single logger, whose level is set by the process's environment."""
     if names is not None and "root" not in names:
         return []
     return [

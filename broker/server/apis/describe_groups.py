@@ -1,4 +1,4 @@
-"""DescribeGroups: state, protocol and members of groups, what each subscribed to and was assigned."""
+"""DescribeGroups: the groups' state, protocol and members, with each member's subscription and assignment."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from broker.server.apis.answer_budget import ROW_BYTES, SETTING, AnswerBudget, t
 from broker.server.apis.context import ApiContext
 
 _NOT_ASKED: Final = -(1 << 31)
-# Without an authorizer everything may be done that can be done to a group: bits 3 READ, 6 DELETE, 8 DESCRIBE.
+# Without an authorizer, all operations on a group are allowed: bits 3 READ, 6 DELETE, 8 DESCRIBE.
 _ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
 
 
 def handle(request: Request, message: DescribeGroupsRequest, ctx: ApiContext) -> Fields:
-    """Each group once, as often as it may be named."""
+    """Describes each group once, even if it is named several times."""
     asked = codec.get(message, "include_authorized_operations", False)
     budget = AnswerBudget(request, ctx.config.int(SETTING), later=Errors.COORDINATOR_LOAD_IN_PROGRESS)
     elements = []
@@ -31,15 +31,15 @@ def handle(request: Request, message: DescribeGroupsRequest, ctx: ApiContext) ->
 
 
 def _within(budget: AnswerBudget, group_id: str, ctx: ApiContext) -> GroupDescription:
-    """The group's description, or its refusal when the answer has no room for it."""
-    # What comes when the answer is full is not even looked at.
+    """The group's description, or its error if the response has no room for it."""
+    # Once the response is full, further groups are not even read.
     description = UNKNOWN_GROUP if budget.full else ctx.group_coordinator.describe(group_id)
     error = budget.refusal(_size(description), f"group {group_id}")
     return description if error is Errors.NONE else GroupDescription(error)
 
 
 def _size(description: GroupDescription) -> int:
-    """About what it takes in the answer, without the group's name, which took as much in the request."""
+    """Its approximate size in the response, without the group's name, which took as much in the request."""
     texts = text_bytes(description.protocol_type) + text_bytes(description.protocol)
     return ROW_BYTES + texts + sum(map(_member_size, description.members))
 

@@ -1,4 +1,6 @@
-"""DescribeLogDirs (KIP-113, space since KIP-827): what lies in which log directory, and which of them failed."""
+"""DescribeLogDirs (KIP-113, space since KIP-827): the replicas in each log directory,
+and failed directories.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _UNKNOWN_BYTES = -1
 
 
 def handle(_request: Request, message: DescribeLogDirsRequest, ctx: ApiContext) -> Fields:
-    """Every directory, with the partitions asked for; all when none are named."""
+    """Every directory, with the requested partitions, or all if none are named."""
     wanted = None
     if message.topics is not None:
         wanted = {

@@ -1,6 +1,6 @@
-"""ElectLeaders (KIP-183, KIP-460): the answer waits until this broker's metadata shows the new leaders.
+"""ElectLeaders (KIP-183, KIP-460): responds when this broker's metadata shows the new leaders.
 
-Kafka's DelayedElectLeader. Version 0 knows preferred leaders only.
+Kafka's DelayedElectLeader. Version 0 only elects preferred leaders.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def handle(request: Request, message: ElectLeadersRequest, ctx: ApiContext) -> F
 
 
 def error_response(message: ElectLeadersRequest, error: KafkaError) -> Fields:
-    """The same error for every partition that was named, as version 0 has no other place for it."""
+    """The same error for every named partition, because version 0 has no other field for it."""
     refused = ElectionResult(error.error_code, error.message)
     return _response(error.error_code, dict.fromkeys(_named(message) or (), refused))
 
 
 def _named(message: ElectLeadersRequest) -> Sequence[TopicPartition] | None:
-    """None asks for all."""
+    """The requested partitions; None means all."""
     if message.topic_partitions is None:
         return None
     return [

@@ -1,8 +1,8 @@
-"""Fetch, on the Processor's thread: records go from the file to the socket by sendfile.
+"""Fetch, on the Processor's thread: records go from the file to the socket with sendfile.
 
-What a reader with a session wants, and what of the results is news to it, is ``fetch_sessions``' part. What is not in
-the page cache is read in by a handler thread first, so that no connection waits for another's disk; once a reader has
-come to such data, its fetches are handled there altogether.
+``fetch_sessions`` tracks what a session's reader wants and which results are new to it. Data that is not in
+the page cache is first read in by a handler thread, so that no connection waits for another's disk access.
+Once a reader has reached such data, all its fetches are handled there.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.FETCH]
-_ERROR_FROM = 7  # of the whole answer
+_ERROR_FROM = 7  # the first version with an error code for the whole response
 _TOPIC_IDS_FROM = 13
-# Longer waits are answered after this, with nothing: a reader asks again, and the timer's memory has a bound.
+# Longer waits end after this time with an empty response: the reader retries, and the timer's memory
+# is limited.
 _LONGEST_WAIT_MS = 300_000
 
 
 def handle(request: Request, ctx: ApiContext) -> Verdict:
-    """Answers with what there is, or waits in the purgatory for ``min_bytes``."""
+    """Responds with the available data, or waits in the purgatory for ``min_bytes``."""
     try:
         asked = parse_fetch_request(request.body, request.api_version, _RULE.here_elements)
     except TooManyElements:
@@ -50,7 +51,8 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     def read() -> None:
         _read(request, _params(asked, ctx), fetch, ctx)
 
-    # A session may have more partitions than a request names. Where a batch begins is read from the log too.
+    # A session may have more partitions than one request names. Finding where a batch begins also reads
+    # the log.
     dear = len(fetch.wanted) > _RULE.here_elements
     if not dear and not request.connection.reads_cold:
         read()
@@ -66,7 +68,7 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
 
 
 def _handle_many(request: Request, ctx: ApiContext) -> None:
-    """On a handler's thread."""
+    """Handles a request on a handler's thread; it may have many partitions."""
     if request.connection.gone:
         return
     try:
@@ -91,7 +93,7 @@ def _introduce(request: Request, ctx: ApiContext) -> Verdict:
 
 
 def _refuse_follower(request: Request) -> None:
-    """A fetch offset of a replica acknowledges records: it is not for anybody to send."""
+    """Refuses a follower's fetch from other peers: its fetch offsets acknowledge records."""
     if request.api_version < _ERROR_FROM:
         request.close_connection()
     else:
@@ -99,8 +101,8 @@ def _refuse_follower(request: Request) -> None:
 
 
 def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchContext | None:
-    """What is to be read; None where the request is answered with its session's error."""
-    request.body = memoryview(b"")  # it was read, and may wait for long
+    """Determines what to read; None if the request was answered with its session's error."""
+    request.body = memoryview(b"")  # parsed, and the request may wait for long
     fetch = ctx.fetch_sessions.begin(
         Asked(
             asked.session_id,
@@ -119,7 +121,9 @@ def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchConte
 
 
 def forgotten_keys(asked: FetchRequest) -> Iterator[Key]:
-    """By the keys of what was asked for: no id is no name."""
+    """The keys of the forgotten partitions, in the form of the requested ones: the zero id stands for
+    no name.
+    """
     for topic, partitions in asked.forgotten:
         key = topic if isinstance(topic, str) or topic.int else ""
         for partition in partitions:
@@ -139,13 +143,13 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
             readable.append(wanted)
         else:
             refused.append((wanted, FetchedPartition(wanted.topic_partition.partition, error)))
-    if refused:  # errors are told at once
+    if refused:  # errors are sent at once
         params = params._replace(max_wait_ms=0)
 
     connection = request.connection
 
     def answer(fetched: Fetched) -> None:
-        waiting = connection.waiting  # once: it may be taken away by the thread that sees the connection end
+        waiting = connection.waiting  # read once: the thread that sees the connection end may clear it
         if waiting is not None and waiting.is_completed:
             connection.waiting = None
         _answer(request, fetch.finish([*fetched, *refused]), ctx)
@@ -153,14 +157,17 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
     waiting = ctx.replica_manager.fetch(params, readable, answer, fetch.news)
     if waiting is not None:
         request.on_abandon = waiting.abandon
-        # Each that waits is tried at every append, and no client needs two at once: the earlier is answered now.
+        # Every waiting fetch is checked at each append, and no client needs two at once: the earlier one is
+        # answered now.
         before, connection.waiting = connection.waiting, waiting
         if before is not None:
             before.force_complete()
 
 
 def _wanted(asked: FetchRequest, ctx: ApiContext) -> list[FetchEntry]:
-    """Each partition asked for, once, by its last mention; the topic's name is empty where its id is not known here."""
+    """Each requested partition once, by its last mention. The topic name is empty if its id is not
+    known here.
+    """
     all_ = list(_each_wanted(asked, ctx))
     if len(all_) == 1:
         return all_
@@ -180,7 +187,7 @@ def _each_wanted(asked: FetchRequest, ctx: ApiContext) -> Iterator[FetchEntry]:
 
 
 def _resolved(entry: FetchEntry, ctx: ApiContext) -> FetchEntry:
-    """A session's partition whose topic was not known, once it is."""
+    """A session's partition with its topic name, if that has become known."""
     name = ctx.metadata_cache.topic_name(entry.topic_id)
     if name is None:
         return entry
@@ -241,7 +248,7 @@ def _bring_in_and_respond(
         for log, region in cold:
             log.reader.bring_in(region)
     except KafkaError as error:
-        # The answer is made and its session has gone on: the reader asks anew, and is told what is wrong.
+        # The response is built and its session has advanced: the reader retries and then gets the error.
         log_refusal("fetch_given_up", request.connection.client_address, str(error))
         request.close_connection()
     else:

@@ -1,8 +1,8 @@
-"""FindCoordinator: which broker leads the partition of __consumer_offsets that a group lives in.
+"""FindCoordinator: the broker that leads the group's partition of __consumer_offsets.
 
-Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: there is no transaction coordinator,
-and of the codes that clients know here it is the one that all of them take as final, where
-COORDINATOR_NOT_AVAILABLE would have them ask until their time is up. Share groups are no part of Kafka 3.9's
+Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because there is no transaction
+coordinator. Of the error codes that clients expect here, it is the only one that all of them treat as final.
+With COORDINATOR_NOT_AVAILABLE they would retry until their time-out. Share groups do not exist in Kafka 3.9's
 ZooKeeper mode: INVALID_REQUEST.
 """
 
@@ -32,7 +32,7 @@ _REFUSED: Final[Mapping[int, tuple[Errors, str]]] = {
 
 
 def handle(request: Request, message: FindCoordinatorRequest, ctx: ApiContext) -> Fields:
-    """One coordinator, or from version 4 on one for each key, as often as it may be named."""
+    """One coordinator, or from version 4 on one per key, even if a key is named several times."""
     key_type = codec.get(message, "key_type", _GROUP)
     listener = request.connection.listener_name
     keys = codec.get(message, "coordinator_keys")
@@ -43,7 +43,7 @@ def handle(request: Request, message: FindCoordinatorRequest, ctx: ApiContext) -
 
 
 def error_response(message: FindCoordinatorRequest, error: KafkaError) -> Fields:
-    """The same refusal for every key."""
+    """The same error for every key."""
     refusal = _refusal(error.error_code, error.message)
     keys = codec.get(message, "coordinator_keys", ())
     return {

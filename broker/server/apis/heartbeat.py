@@ -1,4 +1,4 @@
-"""Heartbeat: the most frequent request of a consumer, answered at once."""
+"""Heartbeat: a consumer's most frequent request, answered at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (KIP-339): topics, this broker and the cluster's defaults.
 
-Any broker writes the change to the store and announces it, as Kafka does in ZooKeeper mode; every broker,
-this one too, takes it up by `dynamic_config`.
+Any broker writes the change to the store and announces it, as Kafka does in ZooKeeper mode. Every broker,
+including this one, applies it through `dynamic_config`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from broker.server.apis.describe_configs import BROKER, TOPIC, check_broker_name
 
 DEFAULT_ENTITY: Final = "<default>"
 _log = structlog.get_logger(__name__)
-# One change at a time from this broker: each reads what is there, and writes all of it.
+# One change at a time from this broker: each reads the existing configs and writes all of them.
 _writing = threading.Lock()  # lock order 12
 
 
 def handle(request: Request, message: IncrementalAlterConfigsRequest, ctx: ApiContext) -> Fields | None:
-    """Each resource has its own error; one that fails costs the others nothing."""
+    """Each resource has its own error; a failure does not affect the others."""
     asked = Counter((resource.resource_type, resource.resource_name) for resource in message.resources)
     responses = []
     for resource in message.resources:
@@ -60,7 +60,7 @@ def _alter(resource: AlterConfigsResource, ctx: ApiContext, *, validate_only: bo
 
 
 def _entity(resource: AlterConfigsResource, ctx: ApiContext) -> tuple[str, str]:
-    """The kind and name under `/config`."""
+    """The entity's kind and name under `/config`."""
     if resource.resource_type == TOPIC:
         check_topic(resource.resource_name, ctx)
         return "topics", resource.resource_name

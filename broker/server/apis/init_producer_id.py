@@ -1,4 +1,6 @@
-"""InitProducerId for idempotent producers. Transactional ones are refused: there is no transaction coordinator yet."""
+"""InitProducerId for idempotent producers. Transactional ids are refused: there is no transaction
+coordinator yet.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from broker.server.apis.context import ApiContext
 
 
 def handle(request: Request, message: InitProducerIdRequest, ctx: ApiContext) -> Fields | None:
-    """A new producer id in epoch 0; answered later where a block must be asked of the controller."""
+    """A new producer id with epoch 0. Responds later if a block must first be requested
+    from the controller.
+    """
     if message.transactional_id is not None:
         return _fields(Errors.UNSUPPORTED_VERSION)
 

@@ -1,4 +1,6 @@
-"""LeaderAndIsr, StopReplica and UpdateMetadata: the controller's word, in one shape for all their versions."""
+"""LeaderAndIsr, StopReplica and UpdateMetadata: the controller's requests, in one form for all
+their versions.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ _log = structlog.get_logger(__name__)
 
 
 def leader_and_isr(request: Request, message: Any, ctx: ApiContext) -> Fields | None:
-    """Applies the leaders; answers an error per partition.
+    """Applies the leaders; responds with an error per partition.
 
-    None, and the connection is closed, where the store does not say what decides. No controller, Kafka's neither, gives
-    an order again that was answered with a partition's error, and each does so where no answer came, until this
-    broker's session ends.
+    Returns None and closes the connection if the result depends on which topic exists now, and the store did
+    not tell. No controller, including Kafka's, repeats a request that was answered with an error for a
+    partition. Every controller repeats it when there was no response, until this broker's session ends.
     """
     order = LeaderAndIsrRequest.of(message)
     try:
@@ -53,7 +55,7 @@ def leader_and_isr(request: Request, message: Any, ctx: ApiContext) -> Fields | 
 
 
 def stop_replica(_request: Request, message: Any, ctx: ApiContext) -> Fields:
-    """Stops and deletes replicas; an error per partition."""
+    """Stops and deletes replicas; responds with an error per partition."""
     order = StopReplicaRequest.of(message)
     try:
         _require_fresh(order.broker_epoch, ctx)
@@ -65,7 +67,7 @@ def stop_replica(_request: Request, message: Any, ctx: ApiContext) -> Fields:
 
 
 def update_metadata(request: Request, message: Any, ctx: ApiContext) -> Fields:
-    """Takes the controller's view of the cluster."""
+    """Applies the controller's view of the cluster."""
     update = MetadataUpdate.of(message, request.connection.listener_name)
     try:
         _require_fresh(update.broker_epoch, ctx)
@@ -85,13 +87,13 @@ def update_metadata(request: Request, message: Any, ctx: ApiContext) -> Fields:
 
 
 def _require_fresh(broker_epoch: int, ctx: ApiContext) -> None:
-    """Raises STALE_BROKER_EPOCH for a request to an earlier life of this broker (KIP-380)."""
+    """Raises STALE_BROKER_EPOCH for a request to an earlier process of this broker (KIP-380)."""
     current = ctx.broker_epoch()
     if broker_epoch != NO_EPOCH and broker_epoch < current:
         raise KafkaError(Errors.STALE_BROKER_EPOCH, f"request for broker epoch {broker_epoch}, now {current}")
 
 
 def _refused(error: KafkaError) -> ControlResponse:
-    """The answer to a request of which nothing is done."""
+    """The response to a request that was not carried out."""
     _log.warning("controller_request_refused", error=error.error_code.name, reason=error.message)
     return ControlResponse(error.error_code)

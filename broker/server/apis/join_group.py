@@ -1,4 +1,4 @@
-"""JoinGroup: the answer waits until the members of the next generation are known."""
+"""JoinGroup: responds when the members of the next generation are known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SKIP_ASSIGNMENT_FROM: Final = 9  # KIP-814
 
 
 def handle(request: Request, message: JoinGroupRequest, ctx: ApiContext) -> None:
-    """Answered when the group has its next generation, or at once with what keeps the member out."""
+    """Responds when the group has its next generation, or at once with an error for the member."""
     version = request.api_version
     client_id = request.client_id or ""
     instance_id = codec.get(message, "group_instance_id")
@@ -31,7 +31,7 @@ def handle(request: Request, message: JoinGroupRequest, ctx: ApiContext) -> None
         group_instance_id=instance_id,
         client_id=client_id,
         client_host=f"/{request.connection.client_address}",
-        # Version 0 has one time-out for both.
+        # Version 0 has one time-out for both purposes.
         rebalance_timeout_ms=session_timeout_ms if version == 0 else codec.to_ms(rebalance_timeout),
         session_timeout_ms=session_timeout_ms,
         protocol_type=message.protocol_type,
@@ -44,7 +44,9 @@ def handle(request: Request, message: JoinGroupRequest, ctx: ApiContext) -> None
 
 
 def _within(request: Request, result: JoinResult, ctx: ApiContext) -> JoinResult:
-    """The result, unless its members say more of themselves than an answer may have: it asks as often as it likes."""
+    """The result, or an error if its members' data exceed a response's limit: the leader can rejoin as often
+    as it likes.
+    """
     if not result.members:
         return result
     size = sum(

@@ -14,7 +14,9 @@ from broker.server.apis.context import ApiContext
 
 
 def handle(request: Request, message: LeaveGroupRequest, ctx: ApiContext) -> None:
-    """The group's error and each member's; before version 3 the one member's error is the group's."""
+    """Responds with the group's error and each member's. Before version 3, the one member's error is
+    the group's.
+    """
     batched = codec.get(message, "members")
     if batched is None:
         members = [MemberIdentity(message.member_id)]

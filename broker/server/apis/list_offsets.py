@@ -1,4 +1,4 @@
-"""ListOffsets: the offset at a time, or at one end of the log."""
+"""ListOffsets: the offset for a timestamp, or of one end of the log."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from broker.utils.topic_partition import TopicPartition
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _ENDS = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED})
 _NOTHING = (-1, -1, -1)
-_MOST_KEPT = 1_000  # partitions that wait while who named them is looked up
+_MOST_KEPT = 1_000  # partitions that may wait while their sender is looked up
 
 
 def is_dear(message: ListOffsetsRequest) -> bool:
-    """Whether files are searched for a time; what an end of the log is, memory knows."""
+    """Whether files must be searched for a timestamp; the ends of a log are known in memory."""
     return any(p.timestamp not in _ENDS for topic in message.topics for p in topic.partitions)
 
 
 def handle(request: Request, message: ListOffsetsRequest, ctx: ApiContext) -> Fields | None:
-    """Consumers see up to the high watermark, replicas up to the log's end. A partition that is named twice is looked
-    for no time, as in Kafka: INVALID_REQUEST, each time.
+    """Consumers see offsets up to the high watermark, replicas up to the log end. A partition that is named
+    twice gets INVALID_REQUEST each time and is not searched, as in Kafka.
     """
     if message.replica_id < 0 or ctx.peers.knows(request.connection):
         return _answers(request, message, ctx)
 
     if sum(len(topic.partitions) for topic in message.topics) > _MOST_KEPT:
-        close = request.close_connection  # a broker comes again, and is known then
+        close = request.close_connection  # a broker retries, and is known by then
         introduce(request, ctx, close, close, keeps_body=False)
         return None
 
@@ -110,14 +110,14 @@ def _row(
 
 
 def _find(partition: Partition, timestamp: int, *, from_replica: bool) -> tuple[int, int, int]:
-    """(timestamp, offset, leader epoch), -1 for what is not there."""
+    """(timestamp, offset, leader epoch), with -1 for anything missing."""
     log = partition.log
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         return -1, start, log.leader_epochs.epoch_for_offset(start)
     end = log.log_end_offset if from_replica else log.high_watermark
     if not from_replica and partition.high_watermark_is_behind_term:
-        # A new leader may know less of what is committed than the last one told.
+        # A new leader may know a lower high watermark than the previous one reported.
         raise KafkaError(Errors.OFFSET_NOT_AVAILABLE)
     if timestamp == LATEST:
         return -1, end, partition.state.leader_epoch

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (KIP-455): which partitions are being moved, as the controller knows it."""
+"""ListPartitionReassignments (KIP-455): ongoing reassignments, from the controller's state."""
 
 from __future__ import annotations
 

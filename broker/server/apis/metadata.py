@@ -1,4 +1,6 @@
-"""Metadata: brokers, topics, leaders. What was encoded is kept (``metadata_bodies``), for it takes milliseconds."""
+"""Metadata: brokers, topics, leaders. Encoded responses are cached (``metadata_bodies``): encoding
+takes milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 
 _FIRST_UPDATE_MS = 5_000
-_BY_ID_FROM = 12  # the fields are there from version 10 on, but its answers cannot name what is unknown
+_BY_ID_FROM = 12  # the fields exist from version 10 on, but earlier responses cannot name unknown topics
 _NO_OPERATIONS = -(1 << 31)
 
 
@@ -30,10 +32,10 @@ _topic_bytes = MetadataTopics()
 
 
 def handle(request: Request, message: MetadataRequest, ctx: ApiContext) -> None:
-    """Answers from the cache of bodies where it can."""
+    """Responds from the cache of encoded bodies if possible."""
     if _is_settled(ctx):
         _answer(request, message, ctx)
-    else:  # starting, or a leader is gone: the controller tells in a moment
+    else:  # starting, or a leader is gone: the controller's update comes soon
         MetadataWait(
             ctx, _FIRST_UPDATE_MS, lambda: _is_settled(ctx), lambda: _answer_late(request, message, ctx)
         ).start()
@@ -52,7 +54,8 @@ def _answer_late(request: Request, message: MetadataRequest, ctx: ApiContext) ->
         if _is_known(ctx):
             _answer(request, message, ctx)
         else:
-            # Told that there are no brokers, librdkafka 2.11+ drops this one for good; it tries a closed one again.
+            # If a response has no brokers, librdkafka 2.11+ drops this one for good; after a closed
+            # connection, it retries.
             request.close_connection()
     except ProtocolError as error:
         log_refusal("request_refused", request.connection.client_address, str(error))
@@ -76,7 +79,9 @@ def _answer(request: Request, message: MetadataRequest, ctx: ApiContext) -> None
 
 
 def _wanted(message: MetadataRequest, version: int) -> Wanted | None:
-    """Names or ids asked for, each once; None for all. Version 0 says "all" with an empty list."""
+    """The requested names or ids, each once; None for all. Version 0 requests all topics with
+    an empty list.
+    """
     topics = message.topics
     if topics is None or (version == 0 and not topics):
         return None
@@ -112,7 +117,7 @@ def _topics(
     request: Request,
     ctx: ApiContext,
 ) -> tuple[list[bytes], bool]:
-    """The topics' bytes, and whether every topic was found: only then may the body be kept."""
+    """The encoded topics, and whether every topic was found: only then may the body be cached."""
     listener, version = request.connection.listener_name, request.api_version
     if wanted is None:
         return [_known_topic(topic, snapshot, listener, version) for topic in snapshot.topics], True

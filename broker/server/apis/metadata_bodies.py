@@ -1,7 +1,8 @@
-"""Metadata's encoded bytes, kept: whole answers by what was asked, and topics one by one.
+"""Cache of encoded Metadata responses: whole bodies by request, and topics one by one.
 
-Encoding a topic of thousands of partitions takes milliseconds. A whole answer is kept only where all that was asked for
-exists; one with an unknown name in it is put together from the topics' bytes, so that the name costs its own alone.
+Encoding a topic of thousands of partitions takes milliseconds. A whole body is cached only if all requested
+topics exist. A body with an unknown name is assembled from cached topics, so only the unknown name
+is encoded.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ TopicKey = tuple[int, str, str]
 
 
 class MetadataBodies:
-    """Encoded bodies of one snapshot, by version, listener and topics. Used by one thread or by several: a lost entry
-    is only encoded again.
+    """The encoded bodies of one snapshot, by version, listener and topics. Several threads may use it: a lost
+    entry is only encoded again.
     """
 
     def __init__(self) -> None:
-        # One object: no thread sees the bodies of a snapshot as another's, nor adds to them.
+        # Snapshot and bodies are one object, so no thread reads or adds bodies of another snapshot.
         self._kept: tuple[Snapshot | None, dict[BodyKey, bytes]] = (None, {})
 
     def get(self, snapshot: Snapshot, key: BodyKey) -> bytes | None:
@@ -43,7 +44,7 @@ class MetadataBodies:
 
 
 class _KeptTopic(NamedTuple):
-    """A topic's bytes, and what they say."""
+    """An encoded topic, and the data that it was encoded from."""
 
     partitions: Mapping[int, PartitionInfo]
     topic_id: uuid.UUID | None
@@ -51,8 +52,9 @@ class _KeptTopic(NamedTuple):
 
 
 class MetadataTopics:
-    """Encoded topics by version, listener and name, as long as no broker comes or goes. A topic that did not change is
-    known again in the next snapshot, which shares its partitions. Threads as in :class:`MetadataBodies`.
+    """Encoded topics by version, listener and name, while the set of brokers does not change. An unchanged
+    topic is also found with the next snapshot, which shares its partitions. Threads as
+    in :class:`MetadataBodies`.
     """
 
     def __init__(self) -> None:
@@ -60,10 +62,12 @@ class MetadataTopics:
         self._bytes = 0
 
     def get(self, snapshot: Snapshot, key: TopicKey, encode: Callable[[], bytes]) -> bytes:
-        """The bytes of the topic of ``key``, which the snapshot has; made by ``encode`` where they are not known."""
+        """The encoded topic of ``key``, which the snapshot contains; created with ``encode`` if it is
+        not cached.
+        """
         brokers, topics = self._kept
         if brokers is not snapshot.brokers:
-            if brokers == snapshot.brokers:  # looked at once: the next topic finds the same object
+            if brokers == snapshot.brokers:  # compared once: for the next topic it is the same object
                 self._kept = (snapshot.brokers, topics)
             else:
                 topics = self._begin_anew(snapshot)

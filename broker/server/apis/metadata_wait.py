@@ -1,4 +1,4 @@
-"""Lets an answer wait until this broker's metadata shows what was done, without holding a thread.
+"""Delays a response until this broker's metadata shows the change, without blocking a thread.
 
 For CreateTopics, DeleteTopics and CreatePartitions (Kafka's DelayedCreatePartitions and DelayedDeleteTopics).
 """
@@ -16,10 +16,11 @@ POLL_MS = 20
 
 
 class MetadataWait:
-    """Calls ``finish`` exactly once: when ``is_done`` holds or ``timeout_ms`` is over, whichever is first.
+    """A wait for a metadata change that calls ``finish`` exactly once: when ``is_done`` is true or
+    after ``timeout_ms``.
 
-    ``is_done`` is asked after each metadata update and every 20 ms, for what shows elsewhere; both must be
-    quick.
+    ``is_done`` is checked after each metadata update, and every 20 ms for changes visible elsewhere. Both
+    functions must be quick.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class MetadataWait:
                 return
             self._finished = True
         self._ctx.metadata_cache.remove_listener(self._check)
-        timer, self._timer = self._timer, None  # it holds this, which holds it
+        timer, self._timer = self._timer, None  # breaks a reference cycle with the timer entry
         if timer is not None:
             timer.cancel()
         self._finish()
@@ -65,8 +66,8 @@ class MetadataWait:
 def await_led(
     ctx: ApiContext, partition_counts: Mapping[str, int], timeout_ms: int, finish: Callable[[set[str]], None]
 ) -> None:
-    """Calls ``finish`` when this broker knows a leader of every partition, or the time is over: with the topics of
-    which it does not.
+    """Calls ``finish`` when this broker knows a leader of every partition, or at the time-out. Its argument:
+    the topics with partitions whose leader is not known.
     """
 
     def late() -> set[str]:

@@ -1,4 +1,4 @@
-"""OffsetCommit. Version 0, which Kafka kept in ZooKeeper, commits to the group like the others."""
+"""OffsetCommit. Version 0, which Kafka stored in ZooKeeper, commits to the group like the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEFAULT_RETENTION_MS: Final = -1
 
 
 def handle(request: Request, message: OffsetCommitRequest, ctx: ApiContext) -> Fields | None:
-    """Answered when the offsets are stored; partitions that do not exist are refused one by one."""
+    """Responds when the offsets are stored. Each partition that does not exist gets its own error."""
     now_ms = ctx.clock.wall_ms()
     expire_ms = _expire_timestamp_ms(message, now_ms)
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -52,7 +52,7 @@ def error_response(message: OffsetCommitRequest, error: KafkaError) -> Fields:
 
 
 def _expire_timestamp_ms(message: OffsetCommitRequest, now_ms: int) -> int | None:
-    """Versions 2 to 4 may say how long the offsets are to be kept."""
+    """When the offsets expire: versions 2 to 4 may set a retention time; None for the default."""
     retention = codec.get(message, "retention_time")
     retention_ms = _DEFAULT_RETENTION_MS if retention is None else codec.to_ms(retention)
     return None if retention_ms == _DEFAULT_RETENTION_MS else now_ms + retention_ms

@@ -21,13 +21,13 @@ _GROUPS_FROM: Final = 8
 
 
 def is_dear(message: OffsetFetchRequest) -> bool:
-    """Whether all the offsets of a group are asked for: thousands of them, for a few bytes."""
+    """Whether all offsets of a group are requested: a few bytes can request thousands of them."""
     groups = codec.get(message, "groups")
     return message.topics is None if groups is None else any(group.topics is None for group in groups)
 
 
 def handle(request: Request, message: OffsetFetchRequest, ctx: ApiContext) -> Fields:
-    """Committed offsets from memory: what was acknowledged, -1 where there is none."""
+    """Committed offsets from memory; -1 for a partition without one."""
     require_stable = codec.get(message, "require_stable", False)
     budget = AnswerBudget(request, ctx.config.int(SETTING), later=Errors.COORDINATOR_LOAD_IN_PROGRESS)
     if request.api_version >= _GROUPS_FROM:
@@ -44,7 +44,7 @@ def handle(request: Request, message: OffsetFetchRequest, ctx: ApiContext) -> Fi
 
 
 def error_response(message: OffsetFetchRequest, error: KafkaError) -> Fields:
-    """In the place that the version has for it: group by group, the group's, or each partition's."""
+    """The error in the version's field for it: per group, for the group, or per partition."""
     if codec.get(message, "groups") is not None:
         refused = [
             {"group_id": group_id, "error_code": error.error_code, "topics": []}
@@ -55,7 +55,7 @@ def error_response(message: OffsetFetchRequest, error: KafkaError) -> Fields:
 
 
 def _groups(message: OffsetFetchRequest) -> Mapping[str, Collection[TopicPartition] | None]:
-    """What is asked of each group, None for all there is: one that is named twice is answered once, for both."""
+    """The partitions requested per group, None for all. A group named twice is answered once, for both."""
     asked: dict[str, dict[TopicPartition, None] | None] = {}
     for group in message.groups:
         partitions = asked.setdefault(group.group_id, {})
@@ -73,10 +73,10 @@ def _group(
     budget: AnswerBudget,
     ctx: ApiContext,
 ) -> dict[str, Any]:
-    """The group's error and offsets; without offsets when the answer has no room for them."""
+    """The group's error and offsets; no offsets if the response has no room for them."""
     error = Errors.NONE
     offsets: Mapping[TopicPartition, FetchedOffset] = {}
-    if not budget.full:  # what comes then is not even looked for
+    if not budget.full:  # otherwise they are not even read
         error, offsets = ctx.group_coordinator.fetch_offsets(
             group_id, partitions, require_stable=require_stable
         )
@@ -87,7 +87,9 @@ def _group(
 
 
 def _size(offsets: Mapping[TopicPartition, FetchedOffset]) -> int:
-    """About what they take in the answer. A topic's name counts once, wherever its partitions stand."""
+    """Their approximate size in the response. A topic's name counts once, in whatever order its
+    partitions come.
+    """
     names = {partition.topic for partition in offsets}
     texts = sum(text_bytes(fetched.metadata) for fetched in offsets.values())
     return ROW_BYTES * (1 + len(offsets)) + sum(map(text_bytes, names)) + texts

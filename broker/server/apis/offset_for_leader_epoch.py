@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ended in this leader's log (KIP-101, KIP-320)."""
+"""OffsetForLeaderEpoch: the end offset of an epoch in this leader's log (KIP-101, KIP-320)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.utils.topic_partition import TopicPartition
 
 
 def handle(_request: Request, message: OffsetForLeaderEpochRequest, ctx: ApiContext) -> Fields:
-    """One answer per partition; -1 for an epoch unknown here."""
+    """One result per partition; -1 for an epoch unknown here."""
     return {
         "throttle_time": 0,
         "topics": [

@@ -22,7 +22,7 @@ from broker.server.apis.context import ApiContext, why_absent
 from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.PRODUCE]
-# Longer waits end after this all the same: the timer keeps a slot for every 10 ms that somebody waited for.
+# Longer waits end after this time: the timer keeps a slot for every 10 ms tick with a waiting entry.
 _LONGEST_WAIT_MS: Final = 300_000
 _ACKS = frozenset({-1, 0, 1})
 _NULL_RECORDS = PartitionResponse(Errors.INVALID_RECORD, message="no records in the request")
@@ -41,15 +41,16 @@ _ATTRIBUTES_AT: Final = 22  # the low byte of the batch's attributes
 _INLINE_BYTES: Final = HEADER_BYTES + INLINE_PACKED_BYTES
 _ZSTD: Final = 4
 _ZSTD_FROM: Final = 7
-# Of records that are all looked at, 1.2 µs each: as many are no more than their compression, which lets others compute.
+# Records that must all be checked, at 1.2 µs each: up to this many cost no more than their compression,
+# during which other threads can run.
 _FEW_RECORDS: Final = 1_000
 _BAD_ACKS = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
 Responses = Mapping[TopicPartition, PartitionResponse]
 
 
 def handle(request: Request, ctx: ApiContext) -> Verdict:
-    """Appends and answers, or waits in the purgatory; recompression and long looks into batches go to a handler
-    thread.
+    """Appends and responds, or waits in the purgatory. Recompression and long batch checks go to a
+    handler thread.
     """
     try:
         message = parse_produce_request(request.body, request.api_version, _RULE.here_elements)
@@ -60,13 +61,14 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     if _append(request, message, ctx, inline=True):
         return Verdict.SERVED
     walked = _records_to_walk(message, ctx)
-    # To compress lets the interpreter's lock go, so several may; to walk records keeps it.
+    # Compression releases the interpreter's lock, so several requests may compress; iterating over records
+    # holds it.
     is_dear = walked is None or walked > _FEW_RECORDS
     return ctx.queue_for(request, lambda: _append_here(request, ctx), dear=is_dear)
 
 
 def _handle_many(request: Request, ctx: ApiContext) -> None:
-    """On a handler's thread. Raises :class:`ProtocolError`."""
+    """Handles a request with many partitions on a handler's thread. Raises :class:`ProtocolError`."""
     message = parse_produce_request(request.body, request.api_version, _RULE.most_elements)
     if not _is_refused(request, message):
         _append(request, message, ctx, inline=False)
@@ -81,22 +83,22 @@ def _is_refused(request: Request, message: ProduceRequest) -> bool:
 
 
 def _append_here(request: Request, ctx: ApiContext) -> None:
-    """On a handler's thread: the request's bytes are its own now."""
+    """Appends on a handler's thread, where the request has its own copy of the body."""
     message = parse_produce_request(request.body, request.api_version, _RULE.here_elements)
     _append(request, message, ctx, inline=False)
 
 
 def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inline: bool) -> bool:
-    """Whether it was done: not when something is to be looked at for which ``inline`` leaves no time."""
+    """Appends the records. False, with nothing done, if a check takes too long for ``inline``."""
     entries: dict[TopicPartition, memoryview] = {}
     refused: dict[TopicPartition, PartitionResponse] = {}
-    wrong: dict[TopicPartition, KafkaError] = {}  # counted when it is sure that nothing is looked at again
+    wrong: dict[TopicPartition, KafkaError] = {}  # counted once it is certain that nothing is checked again
     packed = 0
     for topic, partitions in message.topics:
         for index, records in partitions:
             topic_partition = TopicPartition(topic, index)
             if topic_partition in entries or topic_partition in refused:
-                # One answer cannot acknowledge two writes, so neither is made.
+                # One response cannot acknowledge two writes, so neither is done.
                 entries.pop(topic_partition, None)
                 wrong.pop(topic_partition, None)
                 refused[topic_partition] = _TWICE
@@ -114,7 +116,7 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
                         return False
                 except KafkaError as error:
                     wrong[topic_partition] = error
-                    refused[topic_partition] = _NULL_RECORDS  # until it is told of below
+                    refused[topic_partition] = _NULL_RECORDS  # replaced below
                 else:
                     entries[topic_partition] = records
     for topic_partition, problem in wrong.items():
@@ -134,11 +136,11 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
 
 
 def _refusal(records: memoryview | None, version: int) -> PartitionResponse | None:
-    """What Kafka asks of a request's records before it looks into them: one batch, and zstd only from version 7 on."""
+    """Kafka's checks before it reads the records: a single batch, and zstd only from version 7 on."""
     if records is None:
         return _NULL_RECORDS
     if len(records) < HEADER_BYTES:
-        return None  # the log says what is wrong
+        return None  # the log reports the error
     if HEADER_BYTES <= batch_size_at(records) <= len(records) - HEADER_BYTES:
         return _SEVERAL_BATCHES
     if version < _ZSTD_FROM and records[_ATTRIBUTES_AT] & CODEC_MASK == _ZSTD:
@@ -147,8 +149,8 @@ def _refusal(records: memoryview | None, version: int) -> PartitionResponse | No
 
 
 def _records_to_walk(message: ProduceRequest, ctx: ApiContext) -> int | None:
-    """How many records are to be looked at, and compressed anew, for the sake of their topics' configs: as many as
-    their batches claim, for no more are looked at. None where no config asks for it.
+    """The number of records to check and recompress because of their topics' configs: as many as their
+    batches claim, because no more are read. None if no config requires it.
     """
     count = None
     for topic, partitions in message.topics:
@@ -165,12 +167,12 @@ def _partitions(message: ProduceRequest) -> list[TopicPartition]:
 
 def _answer(request: Request, message: ProduceRequest, responses: Responses) -> None:
     if message.acks == 0:
-        # Nobody reads an answer; a broken connection is the only way to tell of an error, and Kafka's.
+        # No response is expected. Closing the connection is the only way to report an error, as in Kafka.
         failed = any(response.error is not Errors.NONE for response in responses.values())
         request.close_connection() if failed else request.respond_nothing()
         return
     topics: list[tuple[str, list[tuple[int, PartitionResponse]]]]
-    if len(message.topics) == 1 and len(message.topics[0][1]) == 1:  # as nearly always
+    if len(message.topics) == 1 and len(message.topics[0][1]) == 1:  # the usual case
         topic, ((index, _),) = message.topics[0]
         (response,) = responses.values()
         topics = [(topic, [(index, response)])]

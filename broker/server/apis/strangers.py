@@ -1,8 +1,10 @@
-"""Requests that only brokers send, from a peer not known as one: it is looked up first, apart from all others.
+"""Handles requests that only brokers send, from peers not known as brokers: the peer is looked up
+first, separately.
 
-Handlers of brokers' requests are for brokers, so nothing of a stranger's is queued there. One thread looks peers up,
-for the store and name servers are waited for, and what waits for it is small and bounded. A large request is not kept:
-its connection is closed when the peer turned out to be a broker, which sends again what was not answered.
+The handlers of brokers' requests are reserved for brokers, so no request of an unknown peer is queued there.
+One thread looks up peers, because it waits for the store and name servers; what waits for it is small and
+bounded. A large request is not kept: if the peer turns out to be a broker, its connection is closed, and it
+sends unanswered requests again.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ def introduce(
     *,
     keeps_body: bool = True,
 ) -> Verdict:
-    """For a peer that :meth:`BrokerPeers.knows` does not know. One of ``admitted`` and ``refused`` is called, or the
-    connection is closed; ``admitted`` only on the thread that looks up, so that it should hand on what takes long.
-    ``keeps_body``: it needs the request's body.
+    """Looks up a peer that :meth:`BrokerPeers.knows` does not know.
+
+    Calls ``admitted`` or ``refused``, or closes the connection. ``admitted`` is only called on the look-up
+    thread, so it should pass on long work. ``keeps_body``: ``admitted`` needs the request's body.
     """
     api, peers = APIS[request.api_key].name, ctx.peers
     standing = peers.standing(request.connection)
@@ -79,7 +82,9 @@ def _guarded(request: Request, work: Callable[[], None]) -> Callable[[], None]:
 
 
 def _put_off(request: Request, api: str, standing: Standing) -> None:
-    """A broker comes again and is known then; nothing was done, and no answer says that anything was refused."""
+    """Closes the connection: nothing was done, and no response says that something was refused. A broker
+    retries and is known by then.
+    """
     log_refusal(
         "broker_request_put_off",
         request.connection.client_address,

@@ -1,4 +1,4 @@
-"""SyncGroup: the answer waits until the leader has said who is assigned what."""
+"""SyncGroup: responds when the group's leader has sent the assignments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PROTOCOL_NEEDED_FROM: Final = 5  # KIP-559
 
 
 def handle(request: Request, message: SyncGroupRequest, ctx: ApiContext) -> Fields | None:
-    """Answered when the leader's assignment is stored."""
+    """Responds when the leader's assignment is stored."""
     protocol_type = codec.get(message, "protocol_type")
     protocol_name = codec.get(message, "protocol_name")
     if request.api_version >= _PROTOCOL_NEEDED_FROM and (protocol_type is None or protocol_name is None):

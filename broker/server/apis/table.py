@@ -1,10 +1,11 @@
-"""Which API is served by what: the one table, and the dispatch that follows it and :mod:`broker.server.admission`.
+"""Maps each API to its handler, and dispatches requests by this table and :mod:`broker.server.admission`.
 
-*Quick* requests run to their end on the Processor's thread, for a hand-off between threads costs more than the
-request. Those that may block (ZooKeeper, admin, the controller's word) or take long go through the RequestChannel to
-the handler threads. What asks for too much is answered INVALID_REQUEST where its answer has a place for that, else its
-connection is closed. Nothing leaves :meth:`Apis.dispatch` but a verdict: a request that cannot be served is answered or
-its connection closed, and the operator has one line.
+*Quick* requests complete on the Processor's thread, because a hand-off between threads costs more than the
+request. Requests that may block (ZooKeeper, admin, the controller's requests) or take long go through the
+RequestChannel to the handler threads. A request with too many elements is answered INVALID_REQUEST if its
+response has a field for that; otherwise its connection is closed. :meth:`Apis.dispatch` returns only a
+verdict and never raises: a request that cannot be served is answered or its connection closed, and one line
+is logged.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ Handler = Callable[[Request, Any, ApiContext], Fields | None]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who serves an API: a module under this package, and the function in it. ``raw`` handlers read the bytes
-    themselves; a ``dear`` one's module says by ``is_dear`` which of its small messages take long all the
-    same.
+    """Who handles an API: a module in this package, and a function in it. ``raw`` handlers parse the bytes
+    themselves. The module of a ``dear`` one provides ``is_dear``, which tells which of its small messages are
+    expensive anyway.
     """
 
     module: str
@@ -47,7 +48,8 @@ class Route:
     function: str = "handle"
 
 
-# An API is a row of APIS, with its versions; ``handle`` of the module of its name serves it. Those that differ:
+# An API is a row of APIS with its versions; by default, ``handle`` of the module with its name serves
+# it. Exceptions:
 _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.PRODUCE: Route("produce", raw=True),
     ApiKey.FETCH: Route("fetch", raw=True),
@@ -63,7 +65,7 @@ ROUTES: Mapping[ApiKey, Route] = {api.key: _OTHERWISE.get(api.key, Route(api.nam
 
 @dataclass(slots=True)
 class ApiStats:
-    """Counts of one API, read by the metrics."""
+    """Counters of one API, read by the metrics."""
 
     requests: int = 0
     errors: int = 0
@@ -71,7 +73,9 @@ class ApiStats:
 
 
 class Apis:
-    """Kafka's KafkaApis. Modules are imported when their API is first asked for: start-up is a feature."""
+    """The dispatcher of requests to their APIs; Kafka's KafkaApis. A module is imported on the first request
+    for its API, so that start-up stays fast.
+    """
 
     def __init__(self, ctx: ApiContext) -> None:
         self._ctx = ctx
@@ -79,7 +83,7 @@ class Apis:
         self.stats = {key: ApiStats() for key in ROUTES}
 
     def dispatch(self, request: Request) -> Verdict:
-        """Serves or queues one request. Never raises."""
+        """Serves or queues a request. Never raises."""
         try:
             handler = self._raw.get(request.api_key)
             if handler is None:
@@ -120,7 +124,8 @@ class Apis:
                 return self._dispatch_of_broker(request, rule, module, function)
             key, version, body = request.api_key, request.api_version, request.body
             size = len(body)
-            # What is large is not even looked at here. No element is smaller than a byte: few bytes need no count.
+            # A large body is not even counted here. No element is smaller than a byte, so few bytes need
+            # no count.
             surveyed = None
             if size > here_bytes or (
                 size > most and (surveyed := codec.survey(key, version, body, most)).elements > most
@@ -161,7 +166,7 @@ class Apis:
 
     def _guarded(self, request: Request, rule: Rule, work: Callable[[], None]) -> None:
         if rule.asks_only and request.connection.gone:
-            return  # nobody is there for the answer; what changes something is done all the same, as Kafka does
+            return  # nobody reads the response; requests that change something still run, as in Kafka
         try:
             work()
         except ProtocolError as error:
@@ -172,7 +177,9 @@ class Apis:
     def _dispatch_of_broker(
         self, request: Request, rule: Rule, module: ModuleType, function: Handler
     ) -> Verdict:
-        """Of a stranger nothing is queued for brokers' handlers, nor copied, before it is known as one."""
+        """A request from an unknown peer is neither queued for brokers' handlers nor copied before the peer
+        is known as a broker.
+        """
         submit = self._ctx.submit_of_broker
         is_dear = len(request.body) > rule.alone_bytes
 
@@ -184,7 +191,7 @@ class Apis:
 
         def admitted() -> None:
             if not submit(lambda: self._guarded(request, rule, serve), request, dear=is_dear):
-                request.close_connection()  # not even brokers have room: it is sent again
+                request.close_connection()  # no room even for brokers: it is sent again
 
         def refused() -> None:
             refuse(request, Errors.CLUSTER_AUTHORIZATION_FAILED)

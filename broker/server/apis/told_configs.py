@@ -1,7 +1,8 @@
-"""Configs as they stand at the end of an answer's elements, encoded once for all that have the same.
+"""Caches encoded configs, which stand at the end of a response's elements, for all elements with the
+same configs.
 
-Most topics have the broker's defaults, and those of a broker change when somebody changes them: to find and encode them
-takes half a millisecond for a topic and seven for a broker.
+Most topics have the broker's defaults, and a broker's configs change only when somebody changes them.
+Collecting and encoding them takes half a millisecond for a topic and seven for a broker.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from broker.protocol import codec
 from broker.protocol.fields import Fields
 
 _MOST: Final = 64
-_MOST_BYTES: Final = 256 * 1024  # of one and its key: a topic's overrides may be long
+_MOST_BYTES: Final = 256 * 1024  # of one entry and its key: a topic's overrides may be long
 _LAST: Final = "configs"
 
 
 class Told(NamedTuple):
-    """An element, and the number of its configs."""
+    """An encoded element, and the number of its configs."""
 
     element: bytes
     number: int
@@ -35,8 +36,8 @@ class _EncodedConfigs(NamedTuple):
 
 
 class ToldConfigs:
-    """Of the elements of the array ``name`` of an API's answers. All is told anew with the next BrokerConfig. Any
-    thread: a lost entry is only made again.
+    """The cache for the elements of the array ``name`` of an API's responses. It starts empty with each new
+    BrokerConfig. Usable from any thread: a lost entry is only encoded again.
     """
 
     def __init__(self, name: str) -> None:
@@ -51,8 +52,8 @@ class ToldConfigs:
         key: Hashable,
         make: Callable[[], Sequence[Fields]],
     ) -> Told:
-        """An element of ``values`` and the configs that ``make`` tells; ``key`` is all that these depend on beside
-        ``config``, None where they are not to be kept.
+        """An encoded element of ``values`` and the configs that ``make`` returns. ``key`` is all that these
+        depend on besides ``config``; None if they must not be cached.
         """
         api_key, version = request.api_key, request.api_version
         of, kept = self._kept

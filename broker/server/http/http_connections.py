@@ -1,6 +1,7 @@
-"""Which HTTP connections there are: few in all, fewer from one address, and a new one rather than one that idles.
+"""Limits HTTP connections: few in total, fewer per address; a new one replaces an idle one.
 
-Whoever connects and says nothing, or says it slowly, so costs himself his place and nobody else the answer.
+A client that connects and sends nothing, or sends slowly, can therefore lose its own connection, but not
+block others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ MAX_PER_ADDRESS: Final = 4
 
 
 class HttpConnection:
-    """One accepted connection; ``busy`` from the end of a request's head to the end of its answer."""
+    """An accepted connection; ``busy`` from the end of a request's head to the end of its response."""
 
     __slots__ = ("address", "busy", "socket")
 
@@ -25,23 +26,23 @@ class HttpConnection:
         self.busy = False
 
     def put_out(self) -> None:
-        """Wakes the thread that waits for its next request; that thread closes it."""
-        with suppress(OSError):  # the client was first
+        """Wakes the thread that waits for its next request; that thread closes the socket."""
+        with suppress(OSError):  # the client closed first
             self.socket.shutdown(socket.SHUT_RDWR)
 
 
 class HttpConnections:
-    """Thread-safe: the acceptor admits, each connection's thread leaves."""
+    """The open connections. Thread-safe: the acceptor admits, each connection's thread leaves."""
 
     def __init__(self) -> None:
-        self._open: list[HttpConnection] = []  # the oldest first
+        self._open: list[HttpConnection] = []  # oldest first
         self._lock = threading.Lock()  # lock order 76
 
     def __len__(self) -> int:
         return len(self._open)
 
     def admit(self, sock: socket.socket, address: str) -> HttpConnection | None:
-        """Makes room by putting out the oldest that idles; None when all that could go are being answered."""
+        """Makes room by closing the oldest idle connection; None if all candidates are busy."""
         made = HttpConnection(sock, address)
         with self._lock:
             same = [connection for connection in self._open if connection.address == address]
@@ -61,6 +62,6 @@ class HttpConnections:
         return made
 
     def leave(self, connection: HttpConnection) -> None:
-        """Harmless for one that was put out."""
+        """Removes the connection; harmless if it was already replaced."""
         with self._lock, suppress(ValueError):
             self._open.remove(connection)

@@ -1,11 +1,11 @@
-"""/metrics, /livez, /readyz and /status over HTTP, for people, Prometheus and probes.
+"""Serves /metrics, /livez, /readyz and /status over HTTP, for people, Prometheus and probes.
 
-The port is bound at once, so that one in use stops the start-up when somebody chose it; the default one gives way to
-a free one, with a warning: who never asked for HTTP is not refused a broker for it. The HTTP library and
-prometheus_client are loaded with the first request, which keeps them out of start-up and of an idle broker's
-memory. Whatever goes wrong here costs the client its answer and the broker nothing: connections and their times are
-bounded, nothing but a request line and headers is read, and /metrics and /status are made once a second at most. What
-the answers say is given by BrokerServer as functions.
+The port is bound at start-up. If a configured port is in use, the start-up fails. The default port gives way
+to a free one, with a warning, because a user who never configured HTTP should still get a broker. The HTTP
+library and prometheus_client are loaded by the first request, so they cost neither start-up time nor an idle
+broker's memory. A failure here costs the client its response, and the broker nothing. Connections and their
+times are limited, only a request line and headers are read, and /metrics and /status are rendered once a
+second at most. BrokerServer provides the content as functions.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.lean_import import import_lean
 
 _log = structlog.get_logger(__name__)
-# For the whole head of a request, and for the whole of an answer: however a client spreads its bytes, it is let go.
+# For a request's complete head, and for a complete response: a client that sends or reads slowly
+# is disconnected.
 REQUEST_TIMEOUT_S: Final = 5.0
-# One connection, however busy it keeps itself.
+# Limits even a connection that is always busy.
 MAX_REQUESTS_PER_CONNECTION: Final = 1000
 _BACKLOG: Final = 16
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -41,11 +42,11 @@ Answer = tuple[int, str, bytes]
 
 
 class HttpEndpoint:
-    """The HTTP port beside the broker. What it costs is bounded, whoever asks. Owns the socket and the
-    threads that serve it.
+    """The broker's HTTP port. Its cost is limited, whoever sends requests. Owns the socket and the threads
+    that serve it.
 
-    ``status`` gives the JSON of `/status`; ``unready_reasons`` why the broker is not ready, none when it is;
-    ``is_alive`` is what the watchdog asks. ``is_default_port`` says that nobody chose ``port``.
+    ``status`` returns the JSON of `/status`. ``unready_reasons`` returns why the broker is not ready, empty
+    if it is. ``is_alive`` is the watchdog's check. ``is_default_port``: ``port`` was not configured.
     """
 
     def __init__(
@@ -78,8 +79,8 @@ class HttpEndpoint:
         self.port = -1
 
     def startup(self) -> None:
-        """Takes the port (``port`` then tells it) and begins to answer; -1 is off. Raises
-        :class:`BindError`.
+        """Binds the port (then in ``port``) and starts serving; -1 turns HTTP
+        off. Raises :class:`BindError`.
         """
         if self._port < 0:
             return
@@ -108,7 +109,7 @@ class HttpEndpoint:
 
     @property
     def url(self) -> str:
-        """Where it answers, as people type it; empty when it is off."""
+        """Its URL; empty if HTTP is off."""
         if self.port < 0:
             return ""
         return f"http://{host_port(self._host or '127.0.0.1', self.port)}"
@@ -144,11 +145,11 @@ class HttpEndpoint:
         if self._host:
             return self._listen(socket.AF_INET6 if ":" in self._host else socket.AF_INET, port)
         try:
-            return self._listen(socket.AF_INET6, port)  # which takes IPv4 as well
+            return self._listen(socket.AF_INET6, port)  # which serves IPv4 as well
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise
-            return self._listen(socket.AF_INET, port)  # IPv6 is switched off here
+            return self._listen(socket.AF_INET, port)  # IPv6 is disabled here
 
     def _listen(self, family: socket.AddressFamily, port: int) -> socket.socket:
         channel = socket.socket(family, socket.SOCK_STREAM)
@@ -184,7 +185,7 @@ class HttpEndpoint:
                 if self._socket is None:
                     return
                 _log.warning("http_accept_failed", error=str(error))
-                threading.Event().wait(0.1)  # out of descriptors, most likely: others must get some first
+                threading.Event().wait(0.1)  # probably out of file descriptors: wait until some are free
                 continue
             admitted = self._connections.admit(connection, address[0])
             if admitted is None:
@@ -195,7 +196,7 @@ class HttpEndpoint:
             ).start()
 
     def _serve(self, connection: HttpConnection, address: Any) -> None:
-        import_lean("http.server")  # nothing else here imports ssl but the exposition, which comes after it
+        import_lean("http.server")  # only the exposition, loaded later, imports ssl too
         from broker.server.http.http_handler import serve_connection
 
         try:
@@ -203,7 +204,7 @@ class HttpEndpoint:
                 connection, address, self._answer_or_failure, MAX_REQUESTS_PER_CONNECTION, REQUEST_TIMEOUT_S
             )
         except OSError:
-            pass  # the client left or stalled: nothing of ours is lost
+            pass  # the client left or stalled: nothing is lost here
         except Exception:
             _log.exception("http_connection_failed", peer=str(address))
         finally:

@@ -1,7 +1,7 @@
-"""One HTTP connection, by the standard library's parser: GET and HEAD, nothing else, and no request body.
+"""Serves one HTTP connection with the standard library's parser: only GET and HEAD, without request bodies.
 
-Apart from `http_endpoint` because importing the parser costs 30 ms and 10 MB, which only the first request
-pays.
+Separate from `http_endpoint` because importing the parser costs 30 ms and 10 MB, which only the first
+request pays.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def serve_connection(
     max_requests: int,
     request_timeout_s: float,
 ) -> None:
-    """Answers until the client closes, errs, takes longer than ``request_timeout_s`` for the head of a request or for
-    its answer, or has asked ``max_requests`` times. Raises OSError.
+    """Responds until the client closes, sends an invalid request, or has sent ``max_requests``, or until a
+    request's head or a response takes longer than ``request_timeout_s``. Raises OSError.
     """
     _Handler(connection, address, answer, max_requests, request_timeout_s)
 
 
 class _HeadReader(io.RawIOBase):
-    """Reads a socket within what is left of the time and the bytes that one request's head may take."""
+    """Reads a socket within the time and size limits of one request's head."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -41,7 +41,7 @@ class _HeadReader(io.RawIOBase):
         self._bytes_left = 0
 
     def begin(self, timeout_s: float) -> None:
-        """The next request's head begins."""
+        """Resets the limits for the next request's head."""
         self._deadline = time.monotonic() + timeout_s
         self._bytes_left = _MAX_HEAD_BYTES
 
@@ -61,7 +61,7 @@ class _HeadReader(io.RawIOBase):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """The library bounds the headers to 100."""
+    """The request handler. The library limits the headers to 100."""
 
     protocol_version = "HTTP/1.1"
     server_version = "landline"
@@ -108,11 +108,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         if has_body or self._requests_left <= 0:
-            # A body is never read, so what follows it cannot be either.
+            # A body is never read, so nothing after it can be read either.
             self.send_header("Connection", "close")
         self.end_headers()
         if with_body:
             self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """A scrape is no event."""
+        """Logs nothing: a scrape is no event."""

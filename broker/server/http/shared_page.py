@@ -1,7 +1,7 @@
-"""A page that costs much, made at most once a second: whoever asks gets what was made for the last one.
+"""A page that is expensive to render, rendered at most once a second and shared by all clients.
 
-With thousands of partitions /metrics and /status are made for a tenth of a second or more, with the interpreter's lock,
-and nobody who asks over HTTP need be a friend.
+With thousands of partitions, rendering /metrics or /status holds the interpreter's lock for a tenth of a
+second or more, and HTTP clients cannot be trusted.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ LIFE_MS: Final = 1_000
 
 
 class SharedPage(Generic[P]):
-    """A page that many ask for and one makes. It is never older than a second, and never made twice at once.
-    ``render`` makes it and must not raise, so that a page that fails is shared as well. The HttpEndpoint owns
-    it.
+    """A page that many clients request. It is never older than a second and never rendered twice at the same
+    time. ``render`` must not raise, so that an error page is shared too. The HttpEndpoint owns it.
     """
 
     def __init__(self, render: Callable[[], P], clock: Clock = SYSTEM_CLOCK) -> None:
@@ -30,8 +29,8 @@ class SharedPage(Generic[P]):
         self._rendering = threading.Lock()  # lock order 16
 
     def get(self) -> P:
-        """The page: as it was a second ago at most, counted from when it was ready. Who comes while it is made waits
-        for it.
+        """The page, at most a second old, counted from when it was ready. A client that comes during
+        rendering waits for it.
         """
         page = self._fresh()
         if page is not None:

@@ -1,4 +1,4 @@
-"""What /status tells of the broker, besides who it is."""
+"""The content of /status, besides the broker's identity."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def running_status(
     replicas: ReplicaManager,
     logs: LogManager,
 ) -> Mapping[str, Any]:
-    """What it says of a broker that runs."""
+    """The content for a running broker."""
     return {
         "cluster_id": cluster_id,
         "controller_id": cache.controller_id,
@@ -44,8 +44,7 @@ def running_status(
     }
 
 
-# What /status says, besides who it is, while the broker is not running: the same fields, so that none is missing
-# for who asks.
+# The content while the broker is not running: the same fields, so that none is missing for readers.
 NOT_RUNNING: Final[Mapping[str, Any]] = {
     "cluster_id": None,
     "controller_id": -1,
@@ -70,7 +69,7 @@ NOT_RUNNING: Final[Mapping[str, Any]] = {
 
 
 def disk_status(logs: LogManager) -> Mapping[str, Any]:
-    """Which directories failed and why, and which take no records of clients."""
+    """The failed directories with the reason, and those that refuse clients' records."""
     healths = [log_dir.health for log_dir in logs.dirs.all]
     return {
         "offline_log_dirs": {str(health.path): health.failure for health in healths if health.failure},
@@ -79,7 +78,7 @@ def disk_status(logs: LogManager) -> Mapping[str, Any]:
 
 
 def offline_partitions(cache: MetadataCache) -> int:
-    """Partitions of the cluster without a live leader, as far as this broker was told."""
+    """Partitions of the cluster without a live leader, as far as this broker knows."""
     snapshot = cache.snapshot
     return sum(
         info.leader not in snapshot.brokers for topic in snapshot.topics.values() for info in topic.values()
@@ -87,7 +86,7 @@ def offline_partitions(cache: MetadataCache) -> int:
 
 
 def partition_rows(replicas: ReplicaManager) -> list[Mapping[str, Any]]:
-    """The partitions led here, for who must judge whether a broker may be stopped."""
+    """The partitions led here, for deciding whether a broker may be stopped."""
     return [
         {
             "topic": partition.topic_partition.topic,

@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 
 class BrokerState(IntEnum):
-    """The value of the metric ``kafka.server:type=KafkaServer,name=BrokerState``."""
+    """The broker's state; the value of the metric ``kafka.server:type=KafkaServer,name=BrokerState``."""
 
     NotRunning = 0
     Starting = 1
@@ -47,12 +47,14 @@ TRANSITIONS: Mapping[BrokerState, frozenset[BrokerState]] = {
 
 
 class InvalidBrokerTransition(Exception):
-    """A way that the diagram does not have."""
+    """A transition that the diagram does not have."""
 
 
 class StateKeeper:
-    """Owner of the state. Whether this broker is controller is remembered while it starts, and shown once it runs:
-    in Kafka 0.9 the two could overwrite each other.
+    """Owner of the broker's state.
+
+    A controller election during start-up is remembered, and shown once the broker runs. In Kafka 0.9 the two
+    states could overwrite each other.
     """
 
     def __init__(self) -> None:
@@ -69,7 +71,7 @@ class StateKeeper:
         return self._state in (BrokerState.RunningAsBroker, BrokerState.RunningAsController)
 
     def move_to(self, state: BrokerState) -> None:
-        """Raises :class:`InvalidBrokerTransition`."""
+        """Changes the state. Raises :class:`InvalidBrokerTransition`."""
         with self._lock:
             if state not in TRANSITIONS[self._state]:
                 raise InvalidBrokerTransition(f"{self._state.name} → {state.name}")
@@ -78,7 +80,7 @@ class StateKeeper:
                 self._set(BrokerState.RunningAsController)
 
     def set_controller(self, is_controller: bool) -> None:
-        """The election's outcome; moves between the two running states."""
+        """Sets the election's outcome; switches between the two running states."""
         with self._lock:
             self._is_controller = is_controller
             if self._state is BrokerState.RunningAsBroker and is_controller:

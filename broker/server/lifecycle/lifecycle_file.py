@@ -1,7 +1,8 @@
-"""Lifecycle events: every step of a broker's start and stop, as docs/lifecycle.schema.json has it.
+"""Lifecycle events: every step of a broker's start and stop, in the format of docs/lifecycle.schema.json.
 
-Off unless ``landline.lifecycle.enable``. A process's events are kept in a file of the first log directory, and
-published from there once the broker is up (:mod:`broker.server.lifecycle.lifecycle_publisher`).
+Off unless ``landline.lifecycle.enable`` is set. A process's events are stored in a file in the first log
+directory. They are published from there once the broker is
+up (:mod:`broker.server.lifecycle.lifecycle_publisher`).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _MAX_FILE_BYTES = 4 << 20
 
 
 class LifecycleFile:
-    """One JSON object a line, oldest first; the newer half stays when it grows over 4 MiB. A file beside it names the
-    last event that was published.
+    """The file of events: one JSON object per line, oldest first. When it exceeds 4 MiB, only the newer half
+    is kept. A second file holds the id of the last published event.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -39,7 +40,9 @@ class LifecycleFile:
         self._mark = self.path.with_suffix(".published")
 
     def append(self, events: list[dict[str, Any]]) -> None:
-        """Raises OSError. The directory is made: a first start may fail before its log directories are."""
+        """Appends events. Raises OSError. Creates the directory: a first start may fail before its log
+        directories exist.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists() and self.path.stat().st_size > _MAX_FILE_BYTES:
             lines = self.path.read_bytes().splitlines(keepends=True)
@@ -49,8 +52,8 @@ class LifecycleFile:
             file.write(text)
 
     def unpublished(self) -> list[dict[str, Any]]:
-        """Events not published yet, oldest first; all of them when nobody knows. A line cut by a power loss is left
-        out. Raises OSError.
+        """The unpublished events, oldest first; all of them if the last published one is unknown. A line cut
+        off by a power loss is skipped. Raises OSError.
         """
         if not self.path.exists():
             return []
@@ -60,12 +63,14 @@ class LifecycleFile:
         return events[after:]
 
     def mark_published(self, last_id: str) -> None:
-        """Raises OSError."""
+        """Records the last published event. Raises OSError."""
         _replace(self._mark, last_id.encode("ascii"))
 
 
 class Lifecycle:
-    """Makes events of one process's steps. ``broker_id`` is asked when they are kept: a generated one is known late."""
+    """Creates the events of one process's steps. ``broker_id`` is called when they are stored: a generated id
+    is known late.
+    """
 
     def __init__(
         self, file: LifecycleFile, broker_id: Callable[[], int], environment: Mapping[str, str] = os.environ
@@ -90,14 +95,14 @@ class Lifecycle:
         self.observe(StepRecord("start", "Process", self._began_ns, time.monotonic_ns()))
 
     def observe(self, record: StepRecord) -> None:
-        """Adds one step's event, with what was sent and received since the one before."""
+        """Adds one step's event, with the traffic since the previous one."""
         traffic = self._connections.look()
         self._add(record, traffic.bytes - self._seen.bytes, traffic.connections - self._seen.connections)
         self._seen = traffic
 
     def end(self, kind: str, began_ns: int | None = None, outcome: str = "ok", detail: str = "") -> None:
-        """Adds the event of the whole start or stop, with all its traffic, and keeps the events. Never raises: a broker
-        does not fail for what is told of it.
+        """Adds the event of the whole start or stop, with all its traffic, and stores the events. Never
+        raises: the broker must not fail because of its events.
         """
         step = {"start": "Ready", "stop": "Stopped"}[kind]
         began_ns = self._began_ns if began_ns is None else began_ns
@@ -137,7 +142,9 @@ class Lifecycle:
 
 
 def _process_began_ns() -> int:
-    """When the kernel made this process, on CLOCK_MONOTONIC, to its hundredth of a second."""
+    """When the kernel started this process, on CLOCK_MONOTONIC, with a resolution of a hundredth
+    of a second.
+    """
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ProcessIdentity.current().started_ticks / os.sysconf(
         "SC_CLK_TCK"
     )

@@ -1,7 +1,8 @@
-"""Publishes the broker's lifecycle events to ``landline.lifecycle``, from its file, once it is up.
+"""Publishes the broker's lifecycle events from their file to the topic ``landline.lifecycle``, once the
+broker is up.
 
-At least once, acks=all: what is not known as published is sent again, by the next start at the latest; readers tell
-copies by ``id``. The topic is made like one that a client asks for.
+At least once, with acks=all: events not known to be published are sent again, by the next start at the
+latest. Readers recognize duplicates by ``id``. The topic is created like one that a client requests.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ _TIMEOUT_MS = 10_000
 
 
 class NotPublishedError(Exception):
-    """Not now; says why. It is tried again."""
+    """Publishing failed for now; the message says why. It is retried."""
 
 
 class LifecyclePublisher:
-    """A task of the scheduler that ends when all is published."""
+    """A scheduled task that publishes the events, and ends when all are published."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class LifecyclePublisher:
         self._task = scheduler.schedule("publish-lifecycle-events", self.publish, 0, _PERIOD_MS)
 
     def shutdown(self) -> None:
-        """Gives up what is under way: a stop does not wait for a leader's answer."""
+        """Aborts a request in progress: a stop must not wait for a leader's response."""
         self._stopping = True
         if self._task is not None:
             self._task.cancel()
@@ -66,7 +67,7 @@ class LifecyclePublisher:
             channel.close()
 
     def publish(self) -> None:
-        """Sends what is there, and ends the task when all of it is acknowledged."""
+        """Sends the unpublished events; cancels the task when all are acknowledged."""
         try:
             sent = 0
             while events := self._file.unpublished()[:_MOST_AT_ONCE]:
@@ -102,7 +103,7 @@ class LifecyclePublisher:
         }
         channel = self._channel = self._make_channel(address, "lifecycle-publisher")
         try:
-            if self._stopping:  # it was set before the channel was there to be closed
+            if self._stopping:  # set before the channel existed and could be closed
                 raise NotPublishedError("the broker stops")
             response = channel.request(ApiKey.PRODUCE, _PRODUCE_VERSION, request)
         finally:
@@ -113,7 +114,9 @@ class LifecyclePublisher:
             raise NotPublishedError(f"{TOPIC}-{partition}: {code.name}")
 
     def _leader(self, host: str) -> tuple[int, BrokerAddress]:
-        """The partition of ``host``'s events, so that they stay in order, and where it is led."""
+        """The partition for ``host``'s events, the same for all so that they stay in order, and its
+        leader's address.
+        """
         count = self._cache.partition_count(TOPIC)
         if not count:
             self._ensure_topics([TOPIC])

@@ -1,4 +1,6 @@
-"""The start-up as named, timed steps, each with its undoing: so it can be cancelled anywhere and undone in reverse."""
+"""The start-up as named, timed steps with undo actions: it can be cancelled at any step, and is undone in
+reverse order.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _log = structlog.get_logger(__name__)
 
 
 class StartupCancelled(Exception):
-    """A stop was asked for during start-up."""
+    """A stop was requested during start-up."""
 
 
 class StartupError(Exception):
@@ -24,14 +26,16 @@ class StartupError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StepTiming:
-    """How long a step took."""
+    """A step and its duration."""
 
     step: str
     ms: float
 
 
 class StepRecord(NamedTuple):
-    """A step that is over. ``kind`` is start or stop, ``outcome`` ok, failed or cancelled; times on CLOCK_MONOTONIC."""
+    """A finished step. ``kind`` is start or stop, ``outcome`` ok, failed or cancelled; times are
+    on CLOCK_MONOTONIC.
+    """
 
     kind: str
     step: str
@@ -42,8 +46,8 @@ class StepRecord(NamedTuple):
 
 
 class StartupSteps:
-    """Owner of the list of undoings. Used by the thread that starts, then by the one that stops. ``observe`` gets every
-    step when it is over.
+    """Owner of the list of undo actions. Used by the thread that starts, then by the one that stops.
+    ``observe`` receives every finished step.
     """
 
     def __init__(
@@ -62,7 +66,9 @@ class StartupSteps:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Times what is done within. Raises :class:`StartupCancelled` before it begins when a stop was asked for."""
+        """Times the enclosed code. Raises :class:`StartupCancelled` before it begins if a
+        stop was requested.
+        """
         if self._cancel.is_set():
             raise StartupCancelled(name)
         self._tell(f"Starting: {name}")
@@ -72,7 +78,7 @@ class StartupSteps:
 
     @contextmanager
     def stop_step(self, name: str) -> Iterator[None]:
-        """Observes what is done within, as part of the stop."""
+        """Records the enclosed code as a step of the stop."""
         with self._observed("stop", name):
             yield
 
@@ -88,16 +94,16 @@ class StartupSteps:
         self._observe(StepRecord(kind, name, began, time.monotonic_ns()))
 
     def undo_by(self, name: str, action: Callable[[], None]) -> None:
-        """Has ``action`` run when the broker stops, after what was added later."""
+        """Registers ``action`` to run when the broker stops, in reverse order of registration."""
         self._undo.append((name, action))
 
     def finish(self) -> float:
-        """Ends the start; returns and keeps how long it took, in milliseconds."""
+        """Ends the start; stores and returns its duration in milliseconds."""
         self.total_ms = round((time.monotonic_ns() - self.began_ns) / 1e6, 1)
         return self.total_ms
 
     def undo_all(self) -> None:
-        """Undoes in reverse order. One that fails is logged and does not keep the rest from being undone."""
+        """Runs all undo actions in reverse order. A failure is logged and does not prevent the others."""
         while self._undo:
             name, action = self._undo.pop()
             self._tell(f"Stopping: {name}")

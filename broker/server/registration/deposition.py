@@ -1,9 +1,11 @@
-"""A broker that crashed does not register while the cluster has it for a leader of what others could lead.
+"""A crashed broker does not register while it is still recorded as leader of partitions that other replicas
+could lead.
 
-A loss of power takes what a log had not synced. The others notice the crash and elect new leaders; but if the
-controller was lost with it and they are slow, the broker is back before they did: it would lead with a shorter log and
-its followers would cut theirs to it, acknowledged records with them. So it waits, unregistered, to be deposed. Kafka
-has no such wait; there the dead session's znode keeps a successor out for as long as its time-out.
+A power loss destroys the records that a log had not synced. Normally the other brokers notice the crash and
+elect new leaders. But if the controller was lost too and they are slow, the broker may be back earlier. It
+would then lead with a shorter log, and its followers would truncate theirs to it, which loses acknowledged
+records. So it waits, unregistered, until it is deposed. Kafka has no such wait: there, the dead session's
+znode keeps a successor from registering until its time-out.
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ from broker.zookeeper.znodes import LeaderAndIsr
 
 POLL_S = 0.1
 PATIENCE = 3
-"""Time-outs that are waited at most, with a dead session that stands."""
+"""The maximum wait, in time-outs, while a dead session still exists."""
 _log = structlog.get_logger(__name__)
 
 
 def await_deposition_after_crash(
     config: BrokerConfig, store: ClusterStore, broker_id: int, logs: LogManager, cancel: threading.Event
 ) -> None:
-    """Only then: who stopped in an orderly way has handed over what it led, and has all that it wrote. Raises
-    StoreError.
+    """Waits only after a crash: a broker that stopped cleanly has handed over its leaderships and has all its
+    records. Raises StoreError.
     """
     if not logs.clean:
         led = [log.topic_partition for log in logs.all_logs()]
@@ -45,18 +47,19 @@ def await_deposition(
     timeout_s: float,
     cancel: threading.Event,
 ) -> bool:
-    """Returns when nobody takes this broker for a leader of ``partitions`` that a registered broker could lead, or an
-    eligible replica that is to come back.
+    """Returns when this broker is no longer recorded as leader of any of ``partitions`` that a registered
+    broker, or an eligible replica that is expected back, could lead.
 
-    False when ``timeout_s`` went by since its dead predecessor's registration was gone, which is logged, or a stop was
-    asked for. Raises StoreError.
+    False if a stop was requested, or if ``timeout_s`` passed since its dead predecessor's registration was
+    gone, which is logged. Raises StoreError.
     """
     left = list(partitions)
     began, told = time.monotonic(), False
     deadline = began + timeout_s
     while left := _still_led(store, broker_id, left):
         if broker_id in store.broker_ids():
-            # Our dead predecessor's session stands: only when it has ended can anybody know, and then needs a moment.
+            # Our dead predecessor's session still exists. Others notice only when it has ended, and then need
+            # a moment.
             deadline = min(time.monotonic() + timeout_s, began + PATIENCE * timeout_s)
         if cancel.is_set():
             return False
@@ -84,7 +87,7 @@ def await_deposition(
 def led_though_others_could(
     broker_id: int, states: Mapping[TopicPartition, LeaderAndIsr], live: Collection[int]
 ) -> list[TopicPartition]:
-    """Partitions whose leader is this broker and whose ISR has another that is ``live``."""
+    """The partitions that this broker leads and whose ISR contains another broker in ``live``."""
     return [
         tp
         for tp, state in states.items()

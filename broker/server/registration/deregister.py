@@ -1,14 +1,17 @@
-"""`landline deregister`: ends the ZooKeeper session of a broker that crashed, once its process is proved dead.
+"""`landline deregister`: ends the ZooKeeper session of a crashed broker, once its process is proved dead.
 
-systemd knows at once that a process died, ZooKeeper only after the session's time-out; until then the dead broker
-keeps its place among the living, its leaderships and perhaps the controller's office. The unit runs this command as
-``ExecStopPost=``, after every end of the broker: after a clean one there is nothing noted and nothing to do.
+systemd knows at once that a process died, ZooKeeper only after the session time-out. Until then the dead
+broker remains registered, leader of its partitions and perhaps controller. The unit runs this command as
+``ExecStopPost=`` after every end of the broker. After a clean stop there is no session note, and nothing
+to do.
 
-Two proofs are asked for, and either alone keeps a session alive: the process that noted the session is gone (by pid,
-start time and boot), and nobody holds a lock on a log directory (which also a process sees that cannot see the other's
-pid). A new process that starts meanwhile has a session of its own, which this cannot touch: the note was read first.
+Two proofs are required; if either is missing, the session stays. The process that noted the session must be
+gone (by pid, start time and boot), and nobody may hold a lock on a log directory (which works even if the
+other's pid is not visible). A new process that starts meanwhile has its own session, which this command
+cannot touch, because it read the note first.
 
-Nothing slow is imported before the session has ended: every millisecond here is one without leaders.
+Nothing slow is imported before the session has ended: every millisecond here is a millisecond
+without leaders.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ TIMEOUT_S: Final = 4.0
 
 
 class Report(NamedTuple):
-    """What became of it, as one line of log."""
+    """The outcome, as one log line."""
 
     level: str
     event: str
@@ -38,8 +41,8 @@ def deregister(
     end: Callable[[Session, float], SessionEnd] = end_session,
     timeout_s: float = TIMEOUT_S,
 ) -> Report:
-    """Ends the session that the broker of ``log_dirs`` has left, if it is dead. Raises nothing, waits no longer than
-    ``timeout_s``.
+    """Ends the session that the broker of ``log_dirs`` left behind, if it is dead. Never raises, and waits no
+    longer than ``timeout_s``.
     """
     note = SessionFile(log_dirs[0]).read()
     if note is None:
@@ -65,7 +68,7 @@ def deregister(
 
 
 def why_alive(note: SessionNote, log_dirs: Sequence[Path]) -> str | None:
-    """What speaks against the death of the session's process; None when it is proved."""
+    """The reason why the session's process may be alive; None if it is proved dead."""
     try:
         if note.owner.is_running():
             return f"its process {note.owner.pid} runs"
@@ -77,13 +80,13 @@ def why_alive(note: SessionNote, log_dirs: Sequence[Path]) -> str | None:
             if is_locked(directory):
                 return f"a process holds the lock of {directory}"
             unlocked += 1
-        except OSError:  # a failed disk says nothing; may the others
+        except OSError:  # a failed disk proves nothing; perhaps the others do
             continue
     return None if unlocked else "no log directory can be asked for its lock"
 
 
 def _bounded(end: Callable[[Session, float], SessionEnd], session: Session, timeout_s: float) -> SessionEnd:
-    """On a thread that is left behind when a name server takes longer than we have."""
+    """Runs ``end`` on a thread, which is abandoned if a name server takes too long."""
     outcomes: list[SessionEnd] = []
     thread = threading.Thread(target=lambda: outcomes.append(end(session, timeout_s)), daemon=True)
     thread.start()

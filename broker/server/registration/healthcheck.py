@@ -1,7 +1,7 @@
-"""Healthcheck: tells the other brokers that this one is alive, by its ephemeral ``/brokers/ids/N``.
+"""Healthcheck: shows other brokers that this one is alive, with its ephemeral znode ``/brokers/ids/N``.
 
-Kafka 0.9's KafkaHealthcheck. Registers last in the start-up, and anew after every session that expired; each
-registration has a new broker epoch (KIP-380), which goes to ``on_registered``.
+Kafka 0.9's KafkaHealthcheck. It registers last in the start-up, and again after every expired session. Each
+registration has a new broker epoch (KIP-380), which is passed to ``on_registered``.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from broker.zookeeper.znodes import BrokerRegistration, LiveBroker, broker_path
 _log = structlog.get_logger(__name__)
 CONFLICT_POLL_S = 0.1
 RETRY_S = 1.0
-# A server notices a session's end only at its next tick.
+# A server notices the end of a session only at its next tick.
 EXPIRY_GRACE_MS = 2000
 
 
 class BrokerIdInUseError(StoreError):
-    """Another broker has registered with this broker's id and lives on."""
+    """Another live broker is registered with this broker's id."""
 
 
 class Healthcheck:
-    """Owner of the registration. ``startup`` registers on the caller's thread, later ones on a thread of its
-    own.
+    """Owner of the broker's registration; Kafka 0.9's KafkaHealthcheck. ``startup`` registers on the caller's
+    thread, later registrations run on a separate one.
 
-    ``tells_first_epoch``: that this process lives since an earlier registration is told in later ones. ``speaks_by``:
-    the listener by which it speaks to other brokers, where that is to be told.
-    ``cancel`` makes a start-up that waits for an old registration to go give up with :class:`Cancelled`.
+    ``tells_first_epoch``: later registrations contain the epoch of this process's first one. ``speaks_by``:
+    the listener that it uses for inter-broker requests, if that is to be declared. ``cancel`` aborts a
+    start-up that waits for an old registration, with :class:`Cancelled`.
     """
 
     def __init__(
@@ -79,21 +79,23 @@ class Healthcheck:
         self._thread: threading.Thread | None = None
 
     def startup(self) -> None:
-        """Raises :class:`BrokerIdInUseError`, :class:`Cancelled`, or the store's errors."""
+        """Registers the broker. Raises :class:`BrokerIdInUseError`, :class:`Cancelled`, or the
+        store's errors.
+        """
         self._store.add_session_listener(self._events.put)
         self._register()
         self._thread = threading.Thread(target=self._run, name="healthcheck", daemon=True)
         self._thread.start()
 
     def shutdown(self) -> None:
-        """Takes the registration back: this broker is to be asked nothing any more."""
+        """Removes the registration, so that this broker gets no more requests."""
         self._stopped.set()
         self._events.put(None)
         if self._thread is None:
             return
         self._thread.join()
         if self._store.state_name != "CONNECTED":
-            return  # the registration goes with the session; nobody is waited for
+            return  # the registration ends with the session; do not wait
         try:
             found = self._store.broker(self._broker_id)
             if found is not None and found.session_id == self._store.session_id:
@@ -110,7 +112,7 @@ class Healthcheck:
                 expired = not self._register_again()
 
     def _register_again(self) -> bool:
-        """Until it is done or the next session event comes."""
+        """Retries until registered or until the next session event."""
         while not self._stopped.is_set():
             try:
                 self._register()
@@ -179,7 +181,7 @@ class Healthcheck:
             )
 
     def _remove_if_ours(self, holder: LiveBroker) -> bool:
-        """A node of an earlier session of this process (KAFKA-7165); anybody else's is left."""
+        """Deletes a znode of an earlier session of this process (KAFKA-7165); any other is kept."""
         if holder.session_id not in self._own_sessions:
             return False
         with suppress(NoNodeError):

@@ -1,4 +1,4 @@
-"""Whose data this is: the cluster's and the broker's id, from config, meta.properties and ZooKeeper."""
+"""The cluster id and broker id, from config, meta.properties and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Identity(NamedTuple):
 
 
 def settle_identity(config: BrokerConfig, dirs: LogDirs, store: ClusterStore) -> Identity:
-    """Takes both ids from wherever they are set, makes those that are nowhere, and notes both in meta.properties.
+    """Reads both ids from wherever they are set, generates missing ones, and stores both in meta.properties.
 
-    Raises :class:`StartupError` where two places differ.
+    Raises :class:`StartupError` if two places differ.
     """
     log_dirs = ", ".join(config.log_dirs)
     check_cluster_id(dirs.cluster_id, store.cluster_id(), log_dirs)
@@ -33,9 +33,10 @@ def settle_identity(config: BrokerConfig, dirs: LogDirs, store: ClusterStore) ->
 
 
 def check_cluster_id(stored: str | None, in_zookeeper: str | None, log_dirs: str) -> None:
-    """Pure. Raises :class:`StartupError` when the data is of another cluster than ZooKeeper's.
+    """Pure. Raises :class:`StartupError` if the data belongs to another cluster than ZooKeeper's.
 
-    ``stored`` is meta.properties' id, None where there is none yet; ``in_zookeeper`` /cluster/id's.
+    ``stored`` is the id in meta.properties, None if there is none yet; ``in_zookeeper`` is the one
+    in /cluster/id.
     """
     if stored is None or stored == in_zookeeper:
         return
@@ -51,10 +52,10 @@ def check_cluster_id(stored: str | None, in_zookeeper: str | None, log_dirs: str
 
 
 def known_broker_id(configured: int, stored: int | None, log_dirs: str) -> int | None:
-    """The broker's id, None when ZooKeeper is to generate one. Pure. Raises :class:`StartupError` where two places
-    differ.
+    """The broker's id; None if ZooKeeper must generate one. Pure. Raises :class:`StartupError` if two
+    places differ.
 
-    ``configured`` is broker.id, -1 for none; ``stored`` meta.properties'.
+    ``configured`` is broker.id, -1 for none; ``stored`` is the one in meta.properties.
     """
     if configured < 0:
         return stored

@@ -1,7 +1,7 @@
-"""This process's place in the cluster: the epoch of its registration, and the ZooKeeper session that it hangs on.
+"""This process's membership in the cluster: the epoch of its registration, and its ZooKeeper session.
 
-:class:`~broker.server.registration.healthcheck.Healthcheck` registers; here stands what came of it, and how the
-sessions before and after are ended.
+:class:`~broker.server.registration.healthcheck.Healthcheck` registers the broker. This module keeps the
+result, and ends the sessions of the predecessor and of this process.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _FIRST_METADATA_S: Final = 10.0
 
 
 class Membership:
-    """Owner of the broker epoch: written by whichever thread registers, read by all.
+    """Owner of the broker epoch: written by the thread that registers, read by all.
 
-    ``session_file`` notes the session for whoever finds this process dead; None where there are no sessions.
+    ``session_file`` stores the session for whoever finds this process dead; None if there are no sessions.
     """
 
     def __init__(self, session_file: SessionFile | None) -> None:
@@ -42,19 +42,20 @@ class Membership:
         self._registered = threading.Event()
 
     def broker_epoch(self) -> int:
-        """The registration's czxid, -1 before the first."""
+        """The czxid of the registration, -1 before the first one."""
         return self._broker_epoch
 
     def epoch_of_requests(self) -> int:
-        """The least broker epoch that the controller's requests may carry.
+        """The lowest broker epoch that the controller's requests may carry.
 
-        Before this process has registered they are meant for its dead predecessor: to become a leader by them would
-        be to lead with what a crash has left of the log. The first that are ours may come while we register.
+        Before this process has registered, they are meant for its dead predecessor. To become leader because
+        of them would mean leading with a log that a crash may have cut. The first requests for this process
+        may arrive while it registers.
         """
         return self._broker_epoch if self._registered.wait(_REGISTRATION_S) else _NOBODYS_EPOCH
 
     def note_registration(self, broker_epoch: int) -> None:
-        """This process has registered, for the first time or anew."""
+        """Records a registration, the first or a later one."""
         self._broker_epoch = broker_epoch
         self._registered.set()
 
@@ -68,7 +69,9 @@ class Membership:
         on_registered: Callable[[int], None],
         cancel: threading.Event,
     ) -> Healthcheck:
-        """What registers this process; not started. ``on_registered`` hears the epoch before requests may carry it."""
+        """The Healthcheck that registers this process, not started. ``on_registered`` receives the epoch
+        before requests may carry it.
+        """
 
         def note(broker_epoch: int) -> None:
             on_registered(broker_epoch)
@@ -88,7 +91,7 @@ class Membership:
         )
 
     def doubts(self, cache: MetadataCache, broker_id: int) -> list[str]:
-        """Why this process is not among the members that clients find; empty when it is."""
+        """The reasons why clients do not find this broker; empty if they do."""
         if self._broker_epoch < 0:
             return ["not registered in ZooKeeper"]
         if not cache.alive(broker_id):
@@ -96,9 +99,9 @@ class Membership:
         return []
 
     def end_predecessors_session(self) -> None:
-        """For who holds the locks of the log directories: a session that is still noted is then a dead process's, and
-        its partitions must not wait for our recovery. Where `landline deregister` could not run, as after a loss of
-        power.
+        """Ends the session that a dead predecessor left in the session file, so that its partitions need not
+        wait for our recovery. The caller holds the locks of the log directories, so the noted session belongs
+        to a dead process. Needed when `landline deregister` could not run, for example after a power loss.
         """
         note = None if self._session_file is None else self._session_file.read()
         if note is None:
@@ -107,19 +110,19 @@ class Membership:
         _log.info("predecessors_session_ended", session=str(note.session), outcome=outcome.value)
 
     def close(self, store: Store) -> None:
-        """Ends the session, and with it the need to have it ended."""
+        """Ends the session, and deletes its note if the session ended cleanly."""
         session_id = store.session_id if store.state_name == "CONNECTED" else 0
         store.close()
         if session_id and self._session_file is not None:
             try:
                 self._session_file.clear(session_id)
-            except OSError as error:  # a failed disk: whoever reads the note finds the session ended
+            except OSError as error:  # a failed disk: a reader of the note finds the session ended
                 _log.warning("session_note_not_removed", file=str(self._session_file.path), reason=str(error))
 
 
 def await_first_metadata(cache: MetadataCache, broker_id: int, cancel: threading.Event) -> None:
-    """Waits until the controller has told this broker of itself: from then on clients find it. Where there is no
-    controller for a while, the broker is ready without.
+    """Waits until the controller's metadata contains this broker, so that clients find it. Without a
+    controller, the broker is ready after a time-out.
     """
     known = threading.Event()
 

@@ -1,9 +1,11 @@
-"""The ZooKeeper session that a data directory's broker has, so that a crash does not cost its time-out.
+"""The ZooKeeper session of a data directory's broker, stored so that a crash does not cost the
+session time-out.
 
-A broker that crashed leaves ephemeral nodes that live on until its session times out: 18 s in which it is counted alive
-and its partitions have no leader. Whoever proves that the process is dead may end the session at once: `landline
-deregister`, or the next broker of the directory. The file has what proving and ending takes, and is its owner's only:
-who knows the password owns the session. Standalone has no sessions and needs none.
+A crashed broker leaves ephemeral znodes until its session times out: for 18 s it counts as alive, and its
+partitions have no leader. A process that proves the broker dead may end the session at once:
+`landline deregister`, or the next broker of the directory. The file contains what proving and ending
+requires. It is readable only by its owner, because the password gives control over the session. Standalone
+mode has no sessions.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _VERSION = "1"
 
 
 class SessionNote(NamedTuple):
-    """A session and the process whose it is."""
+    """A session and the process that owns it."""
 
     session: Session
     owner: ProcessIdentity
@@ -35,7 +37,7 @@ class SessionFile:
         self.path = directory / FILE_NAME
 
     def read(self) -> SessionNote | None:
-        """None when there is none or it says nothing of use."""
+        """The stored session; None if there is none or it is unusable."""
         try:
             props = read_properties(self.path)
             if props["version"] != _VERSION:
@@ -51,9 +53,10 @@ class SessionFile:
         return SessionNote(session, owner)
 
     def write(self, session: Session) -> None:
-        """Notes this process's session, before it owns anything. Raises OSError.
+        """Stores this process's session, before the session owns anything. Raises OSError.
 
-        Not synced: after a power loss an older one or none is as good, the session then ends by its time-out.
+        Not synced: after a power loss, an older note or none is acceptable, because the session then ends by
+        its time-out.
         """
         owner = ProcessIdentity.current()
         values = {
@@ -76,7 +79,7 @@ class SessionFile:
         temporary.replace(self.path)
 
     def clear(self, session_id: int) -> None:
-        """After that session has ended: nobody need end it again. Another session's note stays. Raises OSError."""
+        """Deletes the note after its session has ended. Another session's note is kept. Raises OSError."""
         note = self.read()
         if note is not None and note.session.session_id == session_id:
             self.path.unlink(missing_ok=True)

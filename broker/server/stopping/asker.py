@@ -1,6 +1,7 @@
-"""What a host knows of its broker: by the properties, the data directories, the HTTP port and systemd.
+"""What a host knows about its broker, from the properties, the data directories, the HTTP port and systemd.
 
-For who asks whether it may stop and waits until it is back (`may_stop`); nothing here is told to anybody.
+Used by `may_stop`, to ask for a stop and to wait for the broker's return. Nothing here changes state or
+sends notifications.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from broker.server.stopping.stop_judge import OwnBroker
 from broker.zookeeper.cluster_store import MIN_INSYNC_REPLICAS
 
 _HTTP_S: Final = 2.0
-# One may be an accident: five are a loop.
+# One restart may be an accident; five are a loop.
 _RESTARTS: Final = 5
 
 
@@ -30,13 +31,13 @@ _DEFAULT_LISTENER: Final = "PLAINTEXT"
 
 
 class CannotAskError(Exception):
-    """The question cannot even be put: says what is missing, and where."""
+    """The question cannot be asked; the message says what is missing and where."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """A broker of this host as its properties and its data directories describe it. ``http_url`` is None where it has
-    no HTTP port of its own to be asked at; ``listener`` names the listener by which it speaks to other brokers.
+    """A broker of this host, as described by its properties and data directories. ``http_url`` is None if it
+    has no fixed HTTP port; ``listener`` is the name of its inter-broker listener.
     """
 
     own: OwnBroker
@@ -47,7 +48,9 @@ class Asker:
     listener: str = _DEFAULT_LISTENER
 
     def own_now(self) -> OwnBroker:
-        """The broker with the session that it has now: somebody else may restart it while its turn is waited for."""
+        """The broker with its current session: somebody else may have restarted it while
+        this command waited.
+        """
         if self.log_dir is None:
             return self.own
         note = SessionFile(self.log_dir).read()
@@ -55,14 +58,14 @@ class Asker:
 
     @classmethod
     def of(cls, properties: Mapping[str, str], source: str) -> Asker:
-        """Raises :class:`CannotAskError` for what ``source``, a properties file, does not say."""
+        """Reads the properties of the file ``source``. Raises :class:`CannotAskError` for missing ones."""
         connect = properties.get("zookeeper.connect", "")
         if not connect:
             raise CannotAskError(f"{source} has no zookeeper.connect: there is no cluster to ask")
         directory = Path(log_dir_paths(properties.get("log.dirs"), properties.get("log.dir"))[0])
         try:
             meta = read_meta_properties(directory)
-        except (OSError, LogDirError):  # a failed disk is what the restart may be for
+        except (OSError, LogDirError):  # a failed disk may be the reason for the restart
             meta = None
         meta = meta or MetaProperties(None, None)
         text = properties.get("broker.id", "-1")
@@ -95,7 +98,9 @@ def _http_url(properties: Mapping[str, str]) -> str | None:
 
 
 def recovery_progress(asker: Asker) -> Callable[[], int]:
-    """What the broker of this host has loaded and verified so far; 0 where it does not say."""
+    """Returns the number of logs and segments that this host's broker has loaded and verified;
+    0 if unknown.
+    """
 
     def progress() -> int:
         loading = _status(asker.http_url).get("loading") or {}
@@ -117,8 +122,8 @@ def _status(url: str | None) -> dict[str, Any]:
 
 
 def unit_given_up(unit: str | None) -> Callable[[], str | None]:
-    """Why the unit is not to be waited for: systemd has ended it for good, or starts it in vain; None while it may
-    come, and where there is no unit.
+    """Returns why waiting for the unit is useless: systemd has given up on it, or restarts it in vain. None
+    while it may start, or without a unit.
     """
 
     def given_up() -> str | None:
@@ -132,7 +137,9 @@ def unit_given_up(unit: str | None) -> Callable[[], str | None]:
 
 
 def why_given_up(unit: str, shown: Mapping[str, str]) -> str | None:
-    """The same from systemd's properties; it counts the restarts since somebody last started the unit."""
+    """The same, from systemd's properties; systemd counts the restarts since the unit was last
+    started manually.
+    """
     restarts = shown.get("NRestarts", "0")
     if shown.get("ActiveState") == "failed":
         return f"systemd gave up on {unit}"

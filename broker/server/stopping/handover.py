@@ -1,4 +1,6 @@
-"""The stopping broker's side of controlled shutdown: the controller moves its leaders away first (KAFKA-340)."""
+"""The stopping broker's side of controlled shutdown: the controller first moves its
+leaders away (KAFKA-340).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from broker.replication.cluster_view import BrokerAddress, ClusterView
 
 _log = structlog.get_logger(__name__)
 _VERSION = 3
-# A controller that has just gone is replaced within moments: ask again soon, but stay within Kafka's patience.
+# A lost controller is replaced within moments: retry soon, but within Kafka's number of retries.
 _SOON_S = 0.2
 
 
@@ -31,9 +33,9 @@ def hand_over_leadership(
     others_alive: Callable[[], bool],
     tell: Callable[[str], None],
 ) -> bool:
-    """Asks until this broker leads nothing any more; False when it gives up and stops all the same.
+    """Sends requests until this broker leads nothing; False if it gives up and stops anyway.
 
-    A broker that is alone has nobody to hand over to and stops at once, where Kafka waits for three back-offs.
+    A broker without live peers stops at once, where Kafka waits for three back-offs.
     """
     retries = config.int("controlled.shutdown.max.retries")
     backoff_ms = config.int("controlled.shutdown.retry.backoff.ms")
@@ -62,7 +64,7 @@ def _ask(
     cluster: ClusterView,
     make_channel: Callable[[BrokerAddress, str], BrokerChannel],
 ) -> int | None:
-    """How many partitions this broker still leads; None when no controller could say."""
+    """The number of partitions that this broker still leads; None if no controller responded."""
     address = cluster.controller_address()
     if address is None:
         return None

@@ -1,8 +1,9 @@
-"""`landline may-stop` and `landline await-return`: the turn of a broker that is to be restarted.
+"""`landline may-stop` and `landline await-return`: coordinate the restart of one broker.
 
-`may-stop` takes the cluster's one stop permit and waits until the cluster bears the stop; `await-return` renews the
-permit until the broker is back in every ISR that it was in, and frees it. Between the two the caller restarts. What is
-allowed is decided by `stop_judge`, who has the permit by `stop_permit`; here is only the waiting.
+`may-stop` takes the cluster's only stop permit and waits until the cluster tolerates the stop. `await-return`
+renews the permit until the broker is back in every ISR that it was in, then releases it. Between the two, the
+caller restarts the broker. `stop_judge` decides what is allowed, `stop_permit` manages the permit, and this
+module only waits.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Store, StoreError
 
-# A quorum that is away for longer than an election is away: nobody is stopped then, and nobody waits for it.
+# If there is no quorum for this time, which is longer than an election, no broker is stopped and the
+# command ends.
 ZOOKEEPER_MS: Final = 6_000
-# One that answered before may be away for this long: for an election, or for a session that has to be made anew.
+# After a first response, a quorum may be away for this long: for an election, or until a lost session
+# is replaced.
 _AWAY_S: Final = 12.0
 _PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 5.0
@@ -44,7 +47,9 @@ Tell = Callable[[str], None]
 
 @contextmanager
 def zookeeper(connect: str, within_ms: int = ZOOKEEPER_MS) -> Iterator[Store]:
-    """A session of this command's own. Raises :class:`StoreError` when there is no quorum within ``within_ms``."""
+    """A ZooKeeper session of this command. Raises :class:`StoreError` if there is no quorum
+    within ``within_ms``.
+    """
     store = ZooKeeperStore(connect, ZOOKEEPER_MS)
     store.connect(within_ms, threading.Event())
     try:
@@ -54,7 +59,9 @@ def zookeeper(connect: str, within_ms: int = ZOOKEEPER_MS) -> Iterator[Store]:
 
 
 class Turn:
-    """One broker's turn, in one ZooKeeper session. ``tell`` hears what is waited for, whenever that changes."""
+    """One broker's turn to restart, in one ZooKeeper session. ``tell`` receives what is waited for, whenever
+    that changes.
+    """
 
     def __init__(
         self,
@@ -79,15 +86,19 @@ class Turn:
         self._pause = pause
 
     def why_not_now(self) -> list[str]:
-        """What forbids the stop at this moment, but for somebody's permit; takes nothing. Raises as :meth:`ask`."""
+        """The reasons against a stop now, except another holder's permit; takes nothing. Raises
+        as :meth:`ask`.
+        """
         view = self._read()
         self._check(view)
         return self._doubts(view)
 
     def ask(self, within_s: float) -> list[str]:
-        """Empty when the permit is granted. Else what forbids it after ``within_s``; then it is free again. Raises
-        :class:`StoreError` when ZooKeeper stays away, :class:`CannotAskError` for another cluster than this broker's,
-        or properties that would cut it from its own.
+        """Asks for the permit; returns an empty list when it is granted. Otherwise returns the reasons
+        against it after ``within_s``, with the permit released.
+
+        Raises :class:`StoreError` if ZooKeeper stays away. Raises :class:`CannotAskError` if the cluster is
+        not this broker's, or if its properties would disconnect it from the others.
         """
         deadline = self._now() + within_s
         granted = False
@@ -105,7 +116,8 @@ class Turn:
                 granted = not reasons
                 if granted or self._now() >= deadline:
                     return reasons
-                # Who waits holds nothing: what it waits for may be a broker that another's turn is to mend.
+                # A waiting command holds nothing: it may wait for a broker that another holder's
+                # restart repairs.
                 self._free()
                 self._say(f"waiting: {in_words(reasons)}")
                 self._rest(began)
@@ -139,9 +151,11 @@ class Turn:
         progress: Callable[[], int] = lambda: 0,
         given_up: Callable[[], str | None] = lambda: None,
     ) -> list[str]:
-        """Empty when the broker is back in every ISR that it was in; else what it lacks after ``within_s`` without
-        progress. The permit is free afterwards. ``progress`` tells what a recovery has done, a number that rises;
-        ``given_up`` why nothing is to be waited for any more.
+        """Returns an empty list when the broker is back in every ISR that it was in; otherwise what is
+        missing after ``within_s`` without progress. The permit is released in both cases.
+
+        ``progress`` returns an increasing number for a recovery's progress. ``given_up`` returns why waiting
+        is useless.
         """
         lease = self._kept()
         loaded, fewest = 0, math.inf
@@ -165,7 +179,7 @@ class Turn:
         return reasons
 
     def _kept(self) -> Lease:
-        """The lease with what it says of the broker before its stop."""
+        """The lease with the state of the broker before its stop."""
         try:
             kept = self._permit.held_by(self._lease.holder, self._lease.broker_id)
         except StoreError:
@@ -176,7 +190,7 @@ class Turn:
         return replace(kept, for_ms=self._lease.for_ms)
 
     def _not_back(self, lease: Lease) -> tuple[list[str], float]:
-        """What it lacks, and in how many partitions: infinitely many before it is registered."""
+        """What is missing, and in how many partitions: infinity before the broker is registered."""
         try:
             self._permit.take(lease)
             view = self._read(others=False)
@@ -188,7 +202,7 @@ class Turn:
         return missing, len(missing)
 
     def _check(self, view: ClusterSnapshot) -> None:
-        """Raises :class:`CannotAskError` for what no waiting mends."""
+        """Raises :class:`CannotAskError` for problems that waiting does not solve."""
         own = self._asker.own
         wrong = why_another_cluster(view, own) or why_cut_off(view, own.broker_id, self._asker.listener)
         if wrong is not None:
@@ -215,5 +229,7 @@ class Turn:
             self._tell(words)
 
     def _rest(self, began: float) -> None:
-        """A look takes a large cluster longer: then a quarter of the time is spent on looking, but no rest is long."""
+        """Waits for the next read. In a large cluster a read takes longer: reading takes at most a quarter of
+        the time, but no pause is long.
+        """
         self._pause(min(max(_PAUSE_S, 3 * (self._now() - began)), _LONGEST_PAUSE_S))

@@ -1,10 +1,10 @@
-"""Whether the cluster bears that one broker stops, and whether one that was restarted is back. Pure.
+"""Decides whether the cluster tolerates the stop of one broker, and whether a restarted one is back. Pure.
 
-Judged for each partition of that broker alone: what lies elsewhere its stop cannot harm. A replica counts while it is
-in the ISR, registered, and answers; so a host that is off for good stops nobody as long as `min.insync.replicas` holds
-without it, and one that hangs is not counted on though ZooKeeper still thinks that it lives. A broker that is not
-registered may always be stopped: the cluster does without it already, and its restart may be what mends it.
-`stop_view` reads what is judged here, `may_stop` waits for it.
+Only partitions of that broker are judged: its stop cannot harm others. A replica counts if it is in the ISR,
+registered, and responds. So a host that is permanently off prevents no stop as long as `min.insync.replicas`
+holds without it. A hung broker does not count, even if its ZooKeeper session is still alive. An unregistered
+broker may always be stopped: the cluster already runs without it, and a restart may repair it. `stop_view`
+reads the state that is judged here, `may_stop` waits for it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _NO_CONTROLLER = -1
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBroker:
-    """A registered broker. ``silence`` is why it did not answer, None when it did; ``controller_id`` is who it takes
-    for the controller, None when it was not asked or did not answer; ``listeners`` are the names of those that it
-    advertises.
+    """A registered broker. ``silence`` is why it did not respond, None if it did. ``controller_id`` is the
+    controller in its metadata, None if it was not asked or did not respond. ``listeners`` are the names of
+    its advertised listeners.
     """
 
     broker_id: int
@@ -37,8 +37,8 @@ class RegisteredBroker:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition of the broker in question. ``replicas`` are those it has and keeps, without the ones that are being
-    added; ``min_isr`` 0 stands for one that cannot be read. ``leader`` is -1 when it has none.
+    """One partition of the broker in question. ``replicas`` excludes those that are being added. ``min_isr``
+    is 0 if it cannot be read, ``leader`` is -1 if there is none.
     """
 
     partition: TopicPartition
@@ -50,7 +50,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """What ZooKeeper and the brokers said at one moment. ``controller_id`` is -1 while nobody is."""
+    """The state of ZooKeeper and the brokers at one moment. ``controller_id`` is -1 if there is none."""
 
     cluster_id: str | None
     controller_id: int
@@ -58,14 +58,14 @@ class ClusterSnapshot:
     partitions: Sequence[PartitionView]
 
     def serves(self, broker_id: int) -> bool:
-        """Whether it is registered and answers."""
+        """Whether the broker is registered and responds."""
         member = self.members.get(broker_id)
         return member is not None and member.silence is None
 
 
 @dataclass(frozen=True, slots=True)
 class OwnBroker:
-    """What the host knows of its broker: None for what its data directories do not say."""
+    """What the host knows about its broker; None for what its data directories do not contain."""
 
     broker_id: int
     cluster_id: str | None
@@ -73,7 +73,7 @@ class OwnBroker:
 
 
 def why_another_cluster(view: ClusterSnapshot, own: OwnBroker) -> str | None:
-    """Why ZooKeeper has not the cluster that this broker belongs to; None when nothing speaks against it."""
+    """Why ZooKeeper belongs to another cluster than this broker's data; None if nothing indicates that."""
     if own.cluster_id in {None, view.cluster_id}:
         return None
     found = "no cluster" if view.cluster_id is None else f"cluster {view.cluster_id}"
@@ -84,7 +84,7 @@ def why_another_cluster(view: ClusterSnapshot, own: OwnBroker) -> str | None:
 
 
 def why_another_process(view: ClusterSnapshot, own: OwnBroker) -> str | None:
-    """Why the registered broker of this id is not the one of this host; None when nothing speaks against it."""
+    """Why the broker registered with this id is not this host's; None if nothing indicates that."""
     member = view.members.get(own.broker_id)
     if member is None or own.session_id is None or member.session_id == own.session_id:
         return None
@@ -95,8 +95,8 @@ def why_another_process(view: ClusterSnapshot, own: OwnBroker) -> str | None:
 
 
 def why_cut_off(view: ClusterSnapshot, broker_id: int, listener: str) -> str | None:
-    """Why the broker, started again with this ``inter.broker.listener.name``, would reach some others no more; None
-    when all that are registered have such a listener. Waiting does not help.
+    """Why the broker, restarted with this ``inter.broker.listener.name``, could no longer reach some others;
+    None if all registered brokers have that listener. Waiting does not help.
     """
     without = sorted(
         key
@@ -115,7 +115,7 @@ def why_cut_off(view: ClusterSnapshot, broker_id: int, listener: str) -> str | N
 
 
 def why_not_stop(view: ClusterSnapshot, broker_id: int) -> list[str]:
-    """What forbids stopping the broker, one line each; empty when it may be stopped."""
+    """The reasons against stopping the broker, one line each; empty if it may be stopped."""
     if broker_id not in view.members:
         return []
     return [
@@ -131,11 +131,11 @@ def why_not_stop(view: ClusterSnapshot, broker_id: int) -> list[str]:
 def not_back(
     view: ClusterSnapshot, broker_id: int, old_epoch: int, was_out_of: Callable[[TopicPartition], bool]
 ) -> list[str] | None:
-    """The partitions that the restarted broker is not back in, one line each; empty when it is back in every ISR that
-    it was in. None before it has registered.
+    """The partitions that the restarted broker is not back in, one line each; empty if it is back in every
+    ISR that it was in. None before it has registered.
 
-    ``old_epoch`` is the broker epoch that it had before, -1 for none; ``was_out_of`` tells the partitions in whose ISR
-    it was not.
+    ``old_epoch`` is its broker epoch before the restart, -1 for none. ``was_out_of`` returns whether it was
+    not in a partition's ISR.
     """
     member = view.members.get(broker_id)
     if member is None or member.epoch == old_epoch:
@@ -145,14 +145,14 @@ def not_back(
 
 
 def in_words(reasons: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
+    """The first few reasons, and the number of further ones."""
     more = len(reasons) - _SHOWN
     shown = [*reasons[:_SHOWN], f"and {more} more like these"] if more > 0 else reasons
     return "; ".join(shown)
 
 
 def out_of(view: ClusterSnapshot, broker_id: int) -> list[TopicPartition]:
-    """The broker's partitions in whose ISR it is not."""
+    """The broker's partitions whose ISR does not contain it."""
     return [one.partition for one in view.partitions if broker_id not in one.isr]
 
 
@@ -184,7 +184,7 @@ def _named(controller_id: int | None) -> str:
 
 def _why_partition_forbids(view: ClusterSnapshot, one: PartitionView, broker_id: int) -> str | None:
     if len(one.replicas) < 2:
-        return None  # nobody could take over, however long we waited
+        return None  # nobody could take over, so waiting is useless
     if one.leader not in view.members:
         return (
             f"{one.partition} has no leader: it waits for a replica of its ISR {_ids(one.isr)}"
@@ -197,7 +197,7 @@ def _why_partition_forbids(view: ClusterSnapshot, one: PartitionView, broker_id:
         return None
     missing = [r for r in one.replicas if r != broker_id and r not in left]
     if left and not missing:
-        return None  # the topic asks for all its replicas: waiting does not give it more
+        return None  # the topic requires all its replicas, and waiting does not add any
     return (
         f"{one.partition} would have {len(left)} in sync without broker {broker_id}, with min.insync.replicas="
         f"{one.min_isr}: it waits for{_absent(view, missing) or ' another replica'}"
@@ -213,7 +213,7 @@ def _why_not_back_in(view: ClusterSnapshot, one: PartitionView, broker_id: int) 
 
 
 def _absent(view: ClusterSnapshot, replicas: Sequence[int]) -> str:
-    """Each of them and what is wrong with it."""
+    """Each replica with its problem."""
 
     def state(broker_id: int) -> str:
         member = view.members.get(broker_id)

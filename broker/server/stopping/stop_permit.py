@@ -1,8 +1,9 @@
 """The stop permit: one lease in ZooKeeper, held by whoever is about to stop a broker of the cluster.
 
-There is one znode, so there is one holder. It is never deleted, for a version must not come back; empty means free. A
-lease lasts ``for_ms`` from its last write, by the clock of ZooKeeper's leader alone: what a crashed deploy left is free
-when that has passed, whatever the clocks of the hosts say. Kafka's brokers read over it.
+There is one znode, so there is one holder. The znode is never deleted, so that its versions never repeat;
+empty means free. A lease lasts ``for_ms`` from its last write, measured only with the clock of ZooKeeper's
+leader. So the permit of a crashed deployment becomes free after that time, whatever the hosts' clocks say.
+Kafka's brokers ignore the znode.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A permit to stop one broker, as it stands in ZooKeeper. ``holder`` is any text that no two deploys
-    share. ``broker_epoch`` and ``out_of_isr`` say how the broker stood when it was granted (-1: not
-    registered): back is who stands like that again.
+    """A permit to stop one broker, as stored in ZooKeeper. ``holder`` is any text that is unique to a
+    deployment. ``broker_epoch`` (-1: not registered) and ``out_of_isr`` describe the broker when the permit
+    was granted; it is back when it has re-registered and is in the same ISRs again.
     """
 
     holder: str
@@ -36,7 +37,9 @@ class Lease:
     out_of_isr: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def is_of(self, holder: str, broker_id: int) -> bool:
-        """A holder has a lease for one broker at a time: the next one is stopped when this one is back."""
+        """Whether the lease is this holder's for this broker: a holder stops the next broker only when this
+        one is back.
+        """
         return (self.holder, self.broker_id) == (holder, broker_id)
 
     def was_out_of(self, partition: TopicPartition) -> bool:
@@ -46,7 +49,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Somebody else's lease, and for how long still."""
+    """Somebody else's lease, and its remaining time."""
 
     lease: Lease
     remaining_ms: int
@@ -59,7 +62,7 @@ class Held:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
-    """As a lease keeps them."""
+    """The partitions in the form that a lease stores."""
     found: dict[str, tuple[int, ...]] = {}
     for partition in partitions:
         found[partition.topic] = (*found.get(partition.topic, ()), partition.partition)
@@ -67,13 +70,15 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]
 
 
 class StopPermit:
-    """Takes, renews and frees the lease; without state of its own. Every call may raise the store's errors."""
+    """Takes, renews and releases the lease. Stateless. Every method may raise the store's errors."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def take(self, lease: Lease) -> Held | None:
-        """Takes the lease, or renews what the same holder has for the same broker; None then, else who has it."""
+        """Takes the lease, or renews the same holder's lease for the same broker. Returns None, or the other
+        holder's lease.
+        """
         data = encode_lease(lease)
         while True:
             found = self._read()
@@ -88,24 +93,24 @@ class StopPermit:
             try:
                 self._store.set(PERMIT, data, stat.version)
             except BadVersionError:
-                continue  # somebody was faster, or this was our own first try: the next look tells
+                continue  # another writer was faster, or this was our own first try: read again
             return None
 
     def held_by(self, holder: str, broker_id: int) -> Lease | None:
-        """The lease as it was written, when this holder has it still."""
+        """The stored lease, if this holder still has it."""
         found = self._read()
         lease = None if found is None else found[0]
         return lease if lease is not None and lease.is_of(holder, broker_id) else None
 
     def free(self, holder: str, broker_id: int) -> None:
-        """Frees the holder's lease; another one stays."""
+        """Releases the holder's lease; another one is kept."""
         found = self._read()
         if found is None or found[0] is None or not found[0].is_of(holder, broker_id):
             return
         try:
             self._store.set(PERMIT, b"", found[1].version)
         except BadVersionError:
-            return  # it had expired, and is another's by now
+            return  # it had expired and now belongs to another holder
 
     def _read(self) -> tuple[Lease | None, Stat] | None:
         try:
@@ -120,7 +125,7 @@ class StopPermit:
             self._store.create(PERMIT)
 
     def _now_ms(self) -> int:
-        """ZooKeeper's own clock, as it stamps a write."""
+        """ZooKeeper's current time, as it stamps a write."""
         try:
             return self._store.set(CLOCK, b"").mtime_ms
         except NoNodeError:
@@ -141,7 +146,9 @@ def encode_lease(lease: Lease) -> bytes:
 
 
 def decode_lease(data: bytes) -> Lease | None:
-    """None for a free permit, and for what nobody can read: a lease by hand must not stop rolls for ever."""
+    """None for a free permit, and for unreadable data: a manually edited lease must not block rolling
+    restarts forever.
+    """
     try:
         value: Any = json.loads(data)
         return Lease(

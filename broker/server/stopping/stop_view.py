@@ -1,10 +1,12 @@
-"""Reads what `stop_judge` judges: the tree in ZooKeeper, and a word from every broker that would be counted on.
+"""Reads the state for `stop_judge`: the tree in ZooKeeper, and a response from every broker that must
+be available.
 
-ZooKeeper alone believes in a hung broker until its session times out; its connection alone would believe a broker that
-the cluster has given up. Works with brokers of either kind, Apache Kafka's controller too: nothing is asked but znodes
-and a Metadata request without topics. The cost is that of one broker's partitions, and an answer from each broker,
-which says whom it takes for the controller: of one that wrongly thinks itself to be it nobody else knows. In a cluster
-of more than some hundred, those are all asked that are counted on, and of the others a sample, another one each time.
+ZooKeeper alone would count a hung broker until its session times out; a connection alone would count a broker
+that has lost its registration. Works with Landline's and Apache Kafka's brokers and controllers: it only uses
+znodes and a Metadata request without topics. The cost is that of one broker's partitions, and one response
+per broker. The response names the controller, because only a broker itself shows that it wrongly thinks it is
+the controller. In a cluster of more than some hundred brokers, all brokers that must be available are asked,
+and a new random sample of the others each time.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ def read_view(
     others: bool = True,
     probe: Probe | None = None,
 ) -> ClusterSnapshot:
-    """The cluster as this broker's stop would meet it; without ``others`` as ZooKeeper alone has it. Raises what the
-    store raises.
+    """The cluster state that matters for this broker's stop; without ``others``, only ZooKeeper's part.
+    Raises the store's errors.
 
-    Reads of one ZooKeeper session never go back behind its own writes: who took the permit in it sees at least what its
-    last holder waited for.
+    Reads in one ZooKeeper session never return state older than its own writes. So a holder that took the
+    permit in this session sees at least the state that the previous holder waited for.
     """
     partitions = _partitions(cluster, broker_id, default_min_isr)
     live = cluster.brokers()
@@ -58,12 +60,14 @@ def read_view(
 
 
 def _some(brokers: set[int]) -> set[int]:
-    """All, or as many as a look can ask."""
+    """All of them, or a random sample of the maximum size."""
     return brokers if len(brokers) <= _MOST_OTHERS else set(random.sample(sorted(brokers), _MOST_OTHERS))
 
 
 def _partitions(cluster: ClusterStore, broker_id: int, default_min_isr: int) -> list[PartitionView]:
-    """Those of topics that are to stay: one that is being deleted may wait for a broker that never comes back."""
+    """The broker's partitions of topics that are not being deleted: a deletion may wait for a broker that
+    never returns.
+    """
     kept: dict[TopicPartition, tuple[int, ...]] = {}
     staying = sorted(set(cluster.topics()) - set(cluster.topics_to_delete()))
     for topic, assignment in cluster.topic_assignments(staying).items():
@@ -96,7 +100,7 @@ def _endpoint(broker: LiveBroker) -> Endpoint | None:
 def _probed(
     members: dict[int, RegisteredBroker], asked: dict[int, LiveBroker], probe: Probe
 ) -> dict[int, RegisteredBroker]:
-    """Those that were asked, all at once; one without a plaintext listener is believed as ZooKeeper has it."""
+    """Asks brokers in parallel; one without a plaintext listener keeps its state from ZooKeeper."""
     targets = [(members[key], endpoint) for key, broker in asked.items() if (endpoint := _endpoint(broker))]
     if not targets:
         return {}
@@ -106,7 +110,7 @@ def _probed(
 
 
 def ask(member: RegisteredBroker, endpoint: Endpoint) -> RegisteredBroker:
-    """The member with its answer, or with why there was none."""
+    """The member with its response, or with the reason why there was none."""
     channel = BrokerChannel(
         endpoint.host,
         endpoint.port,

@@ -1,4 +1,4 @@
-"""What the commands `landline may-stop` and `landline await-return` print, and with which exit code they end."""
+"""The output and exit codes of the commands `landline may-stop` and `landline await-return`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from broker.utils.options import Options
 from broker.zookeeper.store import Store, StoreError
 
 EXIT_GRANTED: Final = 0
-# sysexits.h's EX_CONFIG, EX_TEMPFAIL: the same question may have another answer later, and EX_UNAVAILABLE.
+# EX_CONFIG, EX_TEMPFAIL (a later attempt may succeed) and EX_UNAVAILABLE of sysexits.h.
 EXIT_CONFIG: Final = 78
 EXIT_NOT_NOW: Final = 75
 EXIT_NO_ZOOKEEPER: Final = 69
@@ -25,7 +25,7 @@ Complain = Callable[[str], None]
 
 
 def may_stop(options: Options, properties: Mapping[str, str], complain: Complain) -> int:
-    """Takes the permit, or says why not; ``options`` are the command's."""
+    """Takes the permit, or prints why not. ``options`` are the command's options."""
 
     def ask(store: Store, asker: Asker) -> int:
         turn = _turn(options, store, asker)
@@ -47,7 +47,7 @@ def may_stop(options: Options, properties: Mapping[str, str], complain: Complain
 
 
 def await_return(options: Options, properties: Mapping[str, str], complain: Complain) -> int:
-    """Waits for the broker; ``options`` are the command's."""
+    """Waits for the broker. ``options`` are the command's options."""
 
     def wait(store: Store, asker: Asker) -> int:
         reasons = _turn(options, store, asker).await_return(
@@ -59,7 +59,7 @@ def await_return(options: Options, properties: Mapping[str, str], complain: Comp
         complain(f"broker {asker.own.broker_id} is not back: {in_words(reasons)}")
         return EXIT_NOT_NOW
 
-    # The broker was stopped already: a ZooKeeper that is away is one more thing to wait for.
+    # The broker was already stopped, so the command also waits for an unavailable ZooKeeper.
     within_ms = max(ZOOKEEPER_MS, int(options.within * 1000))
     return _in_session(
         options,
