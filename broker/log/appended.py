@@ -1,4 +1,4 @@
-"""Batches that are appended: what a topic asks of them, what was checked, and small questions about them."""
+"""Batches to append: the topic's rules for them, the results of the checks, and small helpers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from broker.record.validator import AppendOrigin, BatchRules
 
 @lru_cache(maxsize=256)  # one for all logs of a topic
 def rules_of(config: LogConfig) -> BatchRules:
-    """What a topic's config asks of an appended batch."""
+    """What a topic's config requires of an appended batch."""
     levels = {
         "gzip": config.compression_gzip_level,
         "lz4": config.compression_lz4_level,
@@ -34,7 +34,7 @@ def rules_of(config: LogConfig) -> BatchRules:
 
 
 class CheckedBatches(NamedTuple):
-    """Batches that the log takes, as :meth:`LogAppender.check` found them at ``now_ms`` (wall clock); writable."""
+    """Batches that passed :meth:`LogAppender.check` at ``now_ms`` (wall clock); ``records`` is writable."""
 
     records: memoryview
     headers: list[BatchHeader]
@@ -44,25 +44,25 @@ class CheckedBatches(NamedTuple):
 
 
 class FetchedBatches(NamedTuple):
-    """What a leader sent, and its batches up to the first that is incomplete or fails its checksum."""
+    """What a leader sent, with its batches up to the first one that is incomplete or fails its checksum."""
 
     records: memoryview
     headers: list[BatchHeader]
 
 
 def any_has_producer(headers: Sequence[BatchHeader]) -> bool:
-    """Whether one of them is of an idempotent producer."""
+    """Whether any of them is from an idempotent producer."""
     return any(header.producer_id >= 0 for header in headers)
 
 
 def drop_older_half(recent: dict[int, int]) -> None:
-    """Leaves the later half: in one go, for a look-up that finds nothing there costs little."""
+    """Keeps the later half. Entries are dropped in bulk; a look-up that misses them costs little."""
     for offset in list(recent)[: len(recent) // 2]:
         del recent[offset]
 
 
 def runs_that_fit(batches: Sequence[AppendedBatch], max_bytes: int) -> Iterator[Sequence[AppendedBatch]]:
-    """``batches`` in runs that fit a segment of ``max_bytes`` each."""
+    """``batches`` in runs that each fit a segment of ``max_bytes``."""
     start = size = 0
     for number, batch in enumerate(batches):
         if size and size + batch[2] > max_bytes:
@@ -81,7 +81,7 @@ def info_of(
     log_start_offset: int,
     size: int,
 ) -> AppendInfo:
-    """What an append of ``batches`` tells, ``size`` bytes together."""
+    """The result of an append of ``batches``, which have ``size`` bytes together."""
     if len(headers) == 1:
         count, max_timestamp = headers[0].record_count, headers[0].max_timestamp
     else:
