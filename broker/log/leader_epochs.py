@@ -81,9 +81,9 @@ class LeaderEpochCache:
         return entries[-1][0] if entries else UNDEFINED
 
     def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
-        """Notes that ``epoch`` begins at ``start_offset``, unless that is known. ``write`` is False only at
-        the log's end.
+        """Notes that ``epoch`` begins at ``start_offset``, unless that is known.
 
+        ``write`` may be False at the log's end, and during a recovery, which writes the file later.
         Entries that contradict it (a higher epoch, or one that starts later) are dropped, as in Kafka.
         """
         entries = self._entries
@@ -126,7 +126,7 @@ class LeaderEpochCache:
         return entries[above - 1][0] if above else UNDEFINED
 
     def truncate_from_end(self, end_offset: int, *, write: bool = True) -> None:
-        """Removes epochs from ``end_offset`` on. ``write`` is False only if the log ends there already."""
+        """Removes epochs from ``end_offset`` on. ``write`` may be False if the log ends there already."""
         entries = self._entries
         if entries and entries[-1][1] >= end_offset:
             with self._lock:

@@ -146,7 +146,7 @@ class Log:
             f"end={offsets.end} segments={self.num_segments}>"
         )
 
-    # -- what it is
+    # -- properties
 
     @property
     def log_start_offset(self) -> int:
@@ -218,11 +218,11 @@ class Log:
                     f"{self.topic_partition} has topic id {self.topic_id} in {self.dir}, not {topic_id}",
                 )
 
-    # -- what is durable
+    # -- durability
 
     @property
     def recovery_point(self) -> int:
-        """Everything below it is durable. Whoever lowers it writes the checkpoint first (see LogRegistry)."""
+        """Everything below it is durable. A truncation lowers it, in the checkpoint too, before files change."""
         return self._durability.recovery_point
 
     @recovery_point.setter
@@ -314,7 +314,7 @@ class Log:
             unstable = state.first_unstable_offset(offsets.high_watermark)
             return offsets.high_watermark if unstable is None else min(unstable, offsets.high_watermark)
 
-    # -- losing
+    # -- removing data
 
     def truncate_to(self, offset: int) -> bool:
         """As :meth:`LogTrimmer.truncate_to`."""
@@ -340,7 +340,7 @@ class Log:
         """As :meth:`LogContext.own_directory`."""
         return self._context.own_directory()
 
-    # -- the end
+    # -- closing
 
     def note_as_closed(self) -> None:
         """Notes that the files were just opened after a clean close, so a close has nothing to do."""

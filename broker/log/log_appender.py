@@ -257,7 +257,7 @@ class LogAppender:
         if any_has_producer(headers):
             self._producers.note(data, headers, batches)
 
-    # -- both
+    # -- shared by both
 
     def _write(self, data: memoryview, batches: Sequence[AppendedBatch], now_ms: int) -> None:
         context, segments = self._context, self._segments

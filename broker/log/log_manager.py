@@ -346,7 +346,7 @@ class LogManager(LogMaker):
             _log.warning("log_task_failed", error=str(error))
             return 0
 
-    # -- the end
+    # -- shutdown
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Syncs and closes all logs, writes the checkpoints and the clean markers, and unlocks

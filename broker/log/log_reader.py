@@ -142,7 +142,7 @@ class LogReader:
         with self._context.failing("read"):
             look_ups.bring_in(region)
 
-    # -- searches
+    # -- look-ups
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record with a timestamp of at least ``timestamp`` (ms), or for -3 the one

@@ -92,7 +92,7 @@ class Segments:
     def __repr__(self) -> str:
         return f"<Segments {[segment.base_offset for segment in self.all]} generation={self.generation}>"
 
-    # -- what they are
+    # -- the list
 
     @property
     def size_bytes(self) -> int:
@@ -223,7 +223,7 @@ class Segments:
             )
         return failure
 
-    # -- coming
+    # -- new segments
 
     def roll(self, end_offset: int) -> Segment:
         """Adds a new active segment after the current one, which is not empty. Returns the previous
@@ -267,7 +267,7 @@ class Segments:
             return False
         return True
 
-    # -- going
+    # -- removing segments
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -367,7 +367,7 @@ class Segments:
         finally:
             self.renaming.release()
 
-    # -- the end
+    # -- closing
 
     def finish(self) -> None:
         """Leaves the files ready for a clean start: no torn end, indexes written and trimmed.

@@ -184,7 +184,7 @@ class ReplicaFetcher:
         """The wait ends when a delayed partition is due, because a topic's first acks=all may wait for it."""
         return self._wait_max_ms if plan.delay_ms is None else min(self._wait_max_ms, plan.delay_ms)
 
-    # -- on a Processor's loop, while all goes well
+    # -- on a Processor's loop
 
     def _may_be_guest(self, ready: Sequence[Followed]) -> bool:
         """False if an append waits for the disk, or if the leader's address changed."""

@@ -146,7 +146,7 @@ class FetcherMachine:
         self.state, instruction = TRANSITIONS.get((self.state, event), (self.state, Instruction.NOTHING))
         return instruction
 
-    # -- what is followed
+    # -- followed partitions
 
     def add(self, followed: Iterable[Followed]) -> Instruction:
         """Adds partitions, or replaces their role."""
@@ -168,7 +168,7 @@ class FetcherMachine:
         if self._followed.get(followed.key) is followed:
             self._followed[followed.key] = followed.put_off(until_ms)
 
-    # -- what is done next
+    # -- next steps
 
     def plan(self, now_ms: int) -> Plan:
         """What the thread does now, for all partitions."""

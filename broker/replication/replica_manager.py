@@ -422,7 +422,7 @@ class ReplicaManager:
             return FetchedPartition(index, error.error_code, log.high_watermark, -1, log.log_start_offset)
         return FetchedPartition(index, error.error_code, leader=leader)
 
-    # -- waking who waits
+    # -- completing waiting requests
 
     def wake(self, topic_partition: TopicPartition) -> None:
         """Call when the high watermark advanced. With a lock held, call it within :attr:`putting_off`."""

@@ -132,7 +132,7 @@ def stir_what_is_left(
     partition_of: Callable[[TopicPartition], Partition | None],
 ) -> None:
     """Notes partitions for the next request: those with data that did not fit the answer or was throttled,
-    and those where the follower is not in sync, because each of its fetches may bring it into the ISR.
+    and those where the follower is not in sync. Each of its fetches may bring it into the ISR.
     """
     for entry, result in fetched:
         if result.records is None or not result.records.size:

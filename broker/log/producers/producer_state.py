@@ -200,7 +200,7 @@ class ProducerStateManager:
             return 0
         return increment_sequence(last_sequence, 1)
 
-    # -- what was appended
+    # -- recording appended batches
 
     def update(self, header: BatchHeader, base_offset: int) -> None:
         """Records a producer's data batch that is now at ``base_offset``."""
@@ -254,7 +254,7 @@ class ProducerStateManager:
         starts = [*self._ongoing, *(ended.first_offset for ended in self._unreplicated)]
         return min(starts, default=None)
 
-    # -- forgetting
+    # -- removing producers
 
     def remove_expired(self, now_ms: int) -> int:
         """Removes producers silent for ``expiration_ms`` that have no open transaction; returns how many."""

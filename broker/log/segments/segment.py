@@ -177,7 +177,7 @@ class Segment(BatchFile):
         file = self.file
         os.ftruncate(file.fileno(), self.size)
 
-    # -- what the segment knows
+    # -- timestamps
 
     @property
     def largest_noted_timestamp(self) -> int:
