@@ -1,12 +1,13 @@
-"""The in-sync replica set: who is in, who is out, and how far the high watermark may go. Pure.
+"""The rules of the in-sync replica set (ISR) and the high watermark; pure functions.
 
 The rules are Kafka 3.9's (KIP-497, KIP-966's first part):
 
-- A change is *pending* from the moment it is sent to the controller until the controller's answer. While one is
-  pending no other is begun.
-- The high watermark counts the *maximal* ISR: the committed one and whoever is about to join, but not without those
-  about to leave. So whatever the controller decides, every record below the mark is on every member of the ISR.
-- It does not advance while the ISR is smaller than min.insync.replicas, and never goes back.
+- A change is *pending* from the moment it is sent to the controller until the controller's answer. While one
+  is pending, no other begins.
+- The high watermark counts the *maximal* ISR: the committed one and every replica about to join, but not
+  without those about to leave. So whatever the controller decides, each member of the ISR has every record
+  below it.
+- The high watermark does not advance while the ISR is smaller than min.insync.replicas, and never goes back.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import NamedTuple
 from broker.cluster.replica import UNKNOWN_OFFSET, FollowerState
 from broker.protocol.errors import Errors, KafkaError
 
-# A refusal that says that this leader is behind: the change stays pending until the controller's LeaderAndIsr comes.
+# Errors that mean this leader is outdated. The change stays pending until the controller's
+# LeaderAndIsr arrives.
 WAIT_FOR_CONTROLLER = frozenset(
     {
         Errors.FENCED_LEADER_EPOCH,
@@ -33,9 +35,9 @@ WAIT_FOR_CONTROLLER = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class IsrState:
-    """A partition's ISR, with the change of it that waits for the controller, if there is one; Kafka's
-    PartitionState of a Partition. ``committed`` is what ZooKeeper holds, ``proposed`` what was asked for. Its
-    Partition holds the one in force.
+    """A partition's ISR and the change to it that waits for the controller, if any; Kafka's
+    PartitionState. ``committed`` is the ISR in ZooKeeper, ``proposed`` the requested one. The Partition
+    holds the current state.
     """
 
     committed: frozenset[int]
@@ -47,12 +49,12 @@ class IsrState:
 
     @property
     def maximal(self) -> frozenset[int]:
-        """Everybody who may be in the ISR once the pending change is decided."""
+        """Every replica that may be in the ISR once the pending change is decided."""
         return self.committed if self.proposed is None else self.committed | self.proposed
 
     @property
     def certain(self) -> frozenset[int]:
-        """Everybody who is in the ISR whatever becomes of the pending change."""
+        """Every replica that is in the ISR whatever the controller decides about the pending change."""
         return self.committed if self.proposed is None else self.committed & self.proposed
 
     def propose(self, isr: frozenset[int]) -> IsrState:
@@ -65,7 +67,7 @@ class IsrState:
 
 
 class Shortage(NamedTuple):
-    """An ISR that is smaller than ``required``, which is min.insync.replicas but at most the number of replicas."""
+    """An ISR smaller than ``required``, which is min.insync.replicas, but at most the number of replicas."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -84,7 +86,7 @@ class Shortage(NamedTuple):
 
 
 class NotEnoughReplicasError(KafkaError):
-    """NOT_ENOUGH_REPLICAS, with who is in sync and who is not."""
+    """NOT_ENOUGH_REPLICAS, with the replicas that are in sync and those that are not."""
 
     def __init__(self, partition: object, shortage: Shortage) -> None:
         super().__init__(Errors.NOT_ENOUGH_REPLICAS, f"{partition}: {shortage}")
@@ -98,7 +100,7 @@ def out_of_sync_replicas(
     now_ms: int,
     max_lag_ms: int,
 ) -> frozenset[int]:
-    """Members that are behind the leader's end and were not caught up within ``replica.lag.time.max.ms``."""
+    """ISR members behind the leader's end that did not catch up within ``replica.lag.time.max.ms``."""
     return frozenset(
         broker_id
         for broker_id in isr
@@ -109,7 +111,7 @@ def out_of_sync_replicas(
 
 
 def may_join(follower: FollowerState, high_watermark: int, leader_epoch_start_offset: int) -> bool:
-    """Whether a follower holds all that is committed, and all from before this leader's term."""
+    """Whether a follower has all committed records and all records from before this leader's term."""
     return follower.log_end_offset >= high_watermark and follower.log_end_offset >= leader_epoch_start_offset
 
 
@@ -124,10 +126,10 @@ def next_high_watermark(
     max_lag_ms: int,
     may_come: Callable[[int], bool],
 ) -> int:
-    """The high watermark that the replicas' positions allow; ``current`` when they allow no more.
+    """The high watermark that the replicas' positions allow, never below ``current``.
 
-    Counts the maximal ISR, and followers that are caught up and so about to join, where ``may_come`` says that the
-    broker lives: else the mark could run ahead of a follower for ever and it would never get in.
+    It counts the maximal ISR, and caught-up followers on a live broker (``may_come``), which are about to
+    join. Otherwise the high watermark could stay ahead of such a follower forever, and it would never join.
     """
     if len(state.committed) < min(min_isr, len(followers) + 1):
         return current

@@ -1,4 +1,4 @@
-"""One partition on this broker: leader or follower, its ISR and high watermark."""
+"""A partition on this broker, as leader or follower: its ISR and high watermark."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
-# (epoch, its first offset), the oldest first.
+# (epoch, its first offset), the oldest first
 LeaderEpochs = tuple[tuple[int, int], ...]
 
 
 class Partition:
-    """One partition on this broker, leader or follower. Kafka's ``Partition``.
+    """A partition on this broker, as leader or follower; Kafka's ``Partition``.
 
-    Invariant: the high watermark never passes a record that some member of the maximal ISR lacks (``isr.py``), so a
-    record acknowledged with acks=all survives whichever member leads next.
+    Invariant: the high watermark never passes a record that some member of the maximal ISR lacks
+    (``isr.py``). So a record acknowledged with acks=all survives whichever member leads next.
 
-    Owner: the lock, which is taken here alone. Nobody else writes an attribute. Each is replaced, not changed (but
-    :attr:`followers`), so that who reads one without the lock sees what was true together. Every public method may be
-    called from any thread; no callback and no purgatory is called with the lock held. Methods return what has become
-    true, and the ReplicaManager tells whoever waits.
+    Guarded by its lock, which only this class takes. Nobody else writes an attribute. Each attribute is
+    replaced, not changed (except :attr:`followers`), so a reader without the lock sees a consistent value.
+    Every public method may be called from any thread. No callback and no purgatory is called with the lock
+    held: methods return what changed, and the ReplicaManager completes the waiting requests.
 
-    ``alive`` says whether a broker is alive and not shutting down: no other may join the ISR.
+    ``alive`` says whether a broker is alive and not shutting down; no other broker may join the ISR.
     """
 
     def __init__(
@@ -48,23 +48,22 @@ class Partition:
         clock: Clock,
         alive: Callable[[int], bool],
     ) -> None:
-        #: Its name.
         self.topic_partition = topic_partition
-        #: Its records here, with their high watermark; the same for as long as the partition is.
+        #: The local log, with its high watermark; never replaced.
         self.log = log
-        #: Its topic's id; None until the log's files or the controller have said it.
+        #: The topic id; None until the log's files or the controller provide it.
         self.topic_id = log.topic_id
-        #: Its role, as the controller told it last.
+        #: The role from the controller's last request.
         self.state = PartitionRole(topic_partition, None, NO_EPOCH, NO_LEADER, NO_EPOCH, (), NO_EPOCH, ())
-        #: Whether this broker leads: ``state`` says so, and it was not told to stop since.
+        #: Whether this broker leads: ``state`` says so, and it was not stopped since.
         self.is_leader = False
-        #: Who is in sync, and the change that is under way; of a leader alone, nobody for a follower.
+        #: The ISR and its pending change; empty on a follower.
         self.isr = IsrState(frozenset())
-        #: How far each other replica has fetched, by broker id; of a leader alone.
+        #: The state of each other replica, by broker id; empty on a follower.
         self.followers: dict[int, FollowerState] = {}
-        #: Counts how often this broker began to lead.
+        #: How often this broker became leader.
         self._term = 0
-        #: Where the log ended when this broker began to lead in the present epoch.
+        #: The log's end offset when this broker became leader in the current epoch.
         self._leader_epoch_start = 0
         self._broker_id = broker_id
         self._max_lag_ms = max_lag_ms
@@ -81,7 +80,7 @@ class Partition:
     # -- becoming leader or follower
 
     def make_leader(self, state: PartitionRole) -> bool:
-        """Begins or continues a term as leader; True when it was not leader before."""
+        """Begins or continues a term as leader; True if this broker did not lead before."""
         with self._lock:
             was_leader = self.is_leader
             new_epoch = not was_leader or state.leader_epoch > self.state.leader_epoch
@@ -91,7 +90,7 @@ class Partition:
             end_offset = self.log.offsets.end
             if new_epoch:
                 self._leader_epoch_start = end_offset
-                # Also with no data: a follower that asks for this epoch must find where it began (KIP-101).
+                # Even without data: a follower that asks for this epoch must find its start offset (KIP-101).
                 self.log.leader_epochs.assign(state.leader_epoch, end_offset, write=False)
             previous = self.followers if was_leader else {}
             self.followers = {
@@ -110,7 +109,9 @@ class Partition:
             return not was_leader
 
     def make_follower(self, state: PartitionRole) -> bool:
-        """Begins or continues to follow; True when leader or epoch changed and the fetcher must start anew."""
+        """Begins or continues to follow; True if leader or epoch changed, so that the fetcher
+        must restart.
+        """
         with self._lock:
             before = self.state
             changed = (
@@ -128,20 +129,20 @@ class Partition:
             self.topic_id = state.topic_id
 
     def step_down(self) -> None:
-        """Leads no more, though no other role was told: the replica is stopped, or the partition given up."""
+        """Stops leading without a new role: the replica is stopped, or the partition is dropped."""
         with self._lock:
             self.is_leader = False
 
     # -- appending
 
     def append_as_leader(self, records: memoryview, *, required_acks: int, origin: AppendOrigin) -> Appended:
-        """Appends; the high watermark advances at once where this is the only replica.
+        """Appends records; if this is the only replica, the high watermark advances at once.
 
-        Raises :class:`KafkaError` and appends nothing: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS for acks=all, or
-        what the log finds wrong with the records.
+        Raises :class:`KafkaError` and appends nothing: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS for
+        acks=all, or the log's errors about the records.
         """
-        # First without the lock: a follower's is held while its log is truncated, and whoever comes with stale metadata
-        # must not wait for that. Nor shall others wait while records are looked into, or compressed anew.
+        # First check without the lock. A follower holds it while its log is truncated, and clients with stale
+        # metadata must not wait for that. Nor should others wait while records are validated or recompressed.
         leads = self.is_leader
         if not leads:
             raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
@@ -159,11 +160,11 @@ class Partition:
     def append_as_follower(
         self, records: memoryview, leader_epoch: int, leader_high_watermark: int, leader_log_start: int
     ) -> AppendInfo | None:
-        """Appends what a leader sent, unless this broker's view of the partition has changed since the fetch began.
+        """Appends what a leader sent, unless this partition's role has changed since the fetch began.
 
-        Returns once it is synced where ``flush.messages`` asks for that: the next fetch acknowledges it. The sync
-        holds no lock, for whoever asks this partition for something would wait for the disk; nor does the look at the
-        records' checksums.
+        If ``flush.messages`` requires a sync, it returns after it, because the next fetch acknowledges the
+        records. Checksums are verified and the sync runs without the lock, so that other callers do not wait
+        for the disk.
         """
         leads = self.is_leader  # also without the lock: see append_as_leader
         if leads or leader_epoch != self.state.leader_epoch:
@@ -186,9 +187,11 @@ class Partition:
     def truncate_as_follower(
         self, leader_epoch: int, diverging: tuple[int, int], offset_of: Callable[[Log, int, int], int]
     ) -> None:
-        """Truncates where this log parts from the leader's, unless this broker's view of the partition has changed
-        since the fetch by ``leader_epoch`` began. ``offset_of`` finds the place, of the ``diverging`` epoch and its end
-        at the leader; it is asked with the lock held, so that nothing is appended before the cut.
+        """Truncates the log where it diverges from the leader's, unless the role changed since the fetch by
+        ``leader_epoch`` began.
+
+        ``diverging`` is an epoch and its end offset at the leader; ``offset_of`` finds the offset to truncate
+        to. It is called with the lock held, so that nothing is appended before the truncation.
         """
         with self._lock:
             if self.is_leader or leader_epoch != self.state.leader_epoch:
@@ -214,10 +217,11 @@ class Partition:
         *,
         last_unknown: bool,
     ) -> bool:
-        """Has the log end where the leader's goes on: it ended past ``leader_end``, or before ``leader_start``. Or the
-        leader does not know the last of ``epochs``, those that stood here when it was asked: then those records go.
+        """Moves the log's end into the leader's range: it was past ``leader_end`` or before ``leader_start``.
 
-        False when there was nothing to be done: to ask the same at once would get the same answer.
+        ``last_unknown``: the leader does not know the last of ``epochs``, those of this log when the leader
+        was asked; then the records of that epoch are removed. Returns False if nothing changed; asking again
+        at once would give the same answer.
         """
         with self._lock:
             if self.is_leader or leader_epoch != self.state.leader_epoch:
@@ -242,11 +246,11 @@ class Partition:
             return (log.offsets.end, log.leader_epochs.entries) != (before, epochs)
 
     def effective_min_isr(self) -> int:
-        """min.insync.replicas, but no more than there are replicas."""
+        """min.insync.replicas, but at most the number of replicas."""
         return min(self.log.config.min_insync_replicas, max(len(self.state.replicas), 1))
 
     def shortage(self) -> Shortage | None:
-        """What the ISR lacks for acks=all; None when it lacks nothing."""
+        """What the ISR lacks for acks=all; None if it is large enough."""
         required = self.effective_min_isr()
         isr = self.isr.committed
         return Shortage(self.state.replicas, tuple(sorted(isr)), required) if len(isr) < required else None
@@ -266,20 +270,20 @@ class Partition:
 
     @property
     def high_watermark_is_behind_term(self) -> bool:
-        """Whether this leader has yet to learn that all from before its term is committed."""
+        """Whether this leader does not know yet that all records from before its term are committed."""
         return self.is_leader and self.log.offsets.high_watermark < self._leader_epoch_start
 
     def read_as_consumer(
         self, offset: int, max_bytes: int, current_leader_epoch: int, *, min_one: bool
     ) -> LogRead:
-        """Committed records from ``offset``."""
+        """Reads committed records from ``offset``."""
         self.require_leader(current_leader_epoch)
         log = self.log
         mark = log.offsets.high_watermark
         return log.reader.read(offset, max_bytes, end_offset=mark, min_one_batch=min_one)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-        """Where a reader's log parts from this one's: (epoch, its end offset here), None when it does not (KIP-595)."""
+        """Where the reader's log diverges from this one: (epoch, its end offset here), or None (KIP-595)."""
         if last_fetched_epoch < 0:
             return None
         epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
@@ -304,10 +308,10 @@ class Partition:
         last_fetched_epoch: int,
         min_one: bool,
     ) -> FollowerRead:
-        """Reads up to the log's end and takes the fetch offset for an acknowledgement of all before it.
+        """Reads up to the log's end. The fetch offset acknowledges everything before it.
 
-        A diverging fetch acknowledges nothing. Raises :class:`KafkaError`: not leader, wrong epoch, offset out of
-        range, or UNKNOWN_LEADER_EPOCH for a broker that is no replica here (its metadata is ahead of ours).
+        A diverging fetch acknowledges nothing. Raises :class:`KafkaError`: not leader, wrong epoch, offset
+        out of range, or UNKNOWN_LEADER_EPOCH for a broker that is not a replica here (its metadata is newer).
         """
         self.require_leader(current_leader_epoch)  # also without the lock: see append_as_leader
         with self._lock:
@@ -333,7 +337,7 @@ class Partition:
             return FollowerRead(read, None, offsets.high_watermark, offsets.start, advanced, change)
 
     def has_reached(self, awaited: Awaited) -> Errors | None:
-        """Whether an append is committed: NONE, an error, or None for not yet (acks=all)."""
+        """Whether an append with acks=all is committed: NONE, an error, or None if not yet."""
         leads = self.is_leader  # also without the lock: see append_as_leader
         if not leads:
             return Errors.NOT_LEADER_OR_FOLLOWER
@@ -348,7 +352,7 @@ class Partition:
 
     # -- the ISR
 
-    # Who asks these, may stop a broker next: a member whose removal is on its way to the controller counts no more.
+    # Operators use these before they stop a broker, so a member whose removal is pending does not count.
 
     @property
     def is_under_replicated(self) -> bool:
@@ -369,10 +373,11 @@ class Partition:
         return self.is_leader and bool(state.adding_replicas or state.removing_replicas)
 
     def maybe_shrink_isr(self) -> IsrChange | None:
-        """The change that drops members which fell behind or are no replicas any more, if there are any and no change
-        is under way.
+        """The change that removes members which fell behind or are no longer replicas.
+
+        None if there are no such members, or if a change is pending.
         """
-        leads = self.is_leader  # also without the lock: a truncating follower holds it long
+        leads = self.is_leader  # also without the lock: a follower that truncates holds it for long
         if not leads:
             return None
         with self._lock:
@@ -425,7 +430,7 @@ class Partition:
     def on_isr_changed(
         self, change: IsrChange, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
     ) -> bool:
-        """The controller accepted; True when the high watermark advanced."""
+        """Applies a change that the controller accepted; True if the high watermark advanced."""
         with self._lock:
             state = self.state
             if not self._is_current(change) or leader_epoch != state.leader_epoch:
@@ -437,10 +442,10 @@ class Partition:
             return self._advance_high_watermark(self._clock.monotonic_ms())
 
     def on_isr_change_refused(self, change: IsrChange, error: Errors) -> bool:
-        """The controller refused. True when the change should be sent again.
+        """Handles a refusal by the controller. True if the change should be sent again.
 
-        INELIGIBLE_REPLICA and OPERATION_NOT_ATTEMPTED go back to the committed ISR; errors that say this leader is
-        behind leave the change pending until the controller's LeaderAndIsr comes.
+        INELIGIBLE_REPLICA and OPERATION_NOT_ATTEMPTED restore the committed ISR. Errors that mean this leader
+        is outdated leave the change pending until the controller's LeaderAndIsr arrives.
         """
         with self._lock:
             if not self._is_current(change):
@@ -460,7 +465,7 @@ class Partition:
         )
 
     def advance_high_watermark(self) -> bool:
-        """Recomputes the mark, after time or configs have changed; True when it advanced."""
+        """Recomputes the high watermark after time passed or configs changed; True if it advanced."""
         leads = self.is_leader  # also without the lock: see maybe_shrink_isr
         if not leads:
             return False

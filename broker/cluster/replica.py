@@ -1,4 +1,4 @@
-"""What a leader knows of one follower: how far it fetched and when it was last caught up."""
+"""A leader's state of one follower: how far it fetched, and when it was last caught up."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ NEVER_MS = -(1 << 60)
 
 
 class FollowerState(NamedTuple):
-    """A snapshot; :meth:`after_fetch` gives the next. Kafka's ``Replica``. Times are monotonic milliseconds.
+    """A leader's snapshot of one follower; Kafka's ``Replica``. :meth:`after_fetch` returns the next
+    snapshot. Times are monotonic milliseconds.
 
-    ``last_caught_up_ms`` is the last time the follower had everything the leader had: the time of this fetch when it
-    asks from the leader's end, the time of the previous fetch when it asks from where the end was then.
+    ``last_caught_up_ms`` is the last time the follower had everything the leader had. If it fetches from the
+    leader's end, that is the time of this fetch. If it fetches from where the end was at its previous fetch,
+    it is the time of that one.
     """
 
     broker_id: int
@@ -47,9 +49,9 @@ class FollowerState(NamedTuple):
     def reset(
         self, now_ms: int, *, in_isr: bool, leader_end_offset: int, keep_position: bool
     ) -> FollowerState:
-        """The state when a leader begins a term; one that led before keeps what the follower acknowledged.
+        """The state when a leader's term begins. A broker that led before keeps the acknowledged position.
 
-        A member of the ISR has until the lag time to show itself; any other must catch up before it counts.
+        An ISR member has the lag time to fetch again; any other replica must catch up before it counts.
         """
         return self._replace(
             log_end_offset=self.log_end_offset if keep_position else UNKNOWN_OFFSET,

@@ -1,4 +1,4 @@
-"""What a :class:`~broker.cluster.partition.Partition` answers to appends and to followers' fetches."""
+"""The results of a :class:`~broker.cluster.partition.Partition`'s appends and followers' fetches."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from broker.protocol.alter_partition_messages import IsrChange
 
 
 class Awaited(NamedTuple):
-    """What must be committed for an append to be acknowledged: all below ``offset``, while this broker leads without
-    a break. After a break the records may have been truncated, though others now stand at their offsets.
+    """What must be committed before an append is acknowledged: all below ``offset``, while this broker leads
+    without a break. After a break the records may have been truncated, even if others now have their offsets.
     """
 
     offset: int
@@ -18,7 +18,9 @@ class Awaited(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """An append as leader; ``hw_advanced`` tells whoever waits. ``is_committed``: nothing of it is awaited any more."""
+    """The result of an append as leader. ``hw_advanced``: waiting requests must be checked. ``is_committed``:
+    the append waits for nothing more.
+    """
 
     info: AppendInfo
     hw_advanced: bool
@@ -27,7 +29,10 @@ class Appended(NamedTuple):
 
 
 class FollowerRead(NamedTuple):
-    """What a follower's fetch gives: records, or where the logs diverge; ``hw_advanced`` tells whoever waits."""
+    """The result of a follower's fetch: records, or where the logs diverge.
+
+    ``hw_advanced``: waiting requests must be checked.
+    """
 
     read: LogRead | None
     diverging: tuple[int, int] | None

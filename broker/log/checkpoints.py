@@ -1,6 +1,6 @@
-"""Kafka's checkpoint files: a version line, a count line, one line an entry; replaced atomically.
+"""Kafka's checkpoint files: a version line, a count line, and one line per entry; replaced atomically.
 
-How they are replaced, and how a damaged one is noticed: :mod:`.sealed_file`.
+:mod:`.sealed_file` replaces the files and detects damage.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VERSION = 0
 
 
 class CheckpointError(ValueError):
-    """The file is there but is no checkpoint. The message names it."""
+    """The file exists but is not a valid checkpoint. The message names the file."""
 
 
 def write_checkpoint(path: Path, lines: Iterable[str], *, sync: bool = True) -> None:
@@ -30,9 +30,9 @@ def write_checkpoint(path: Path, lines: Iterable[str], *, sync: bool = True) -> 
 
 
 def read_checkpoint(path: Path) -> list[list[str]]:
-    """The entries at ``path``, split at blanks; [] when there is no file, or none of its lines yet.
+    """The entries at ``path``, split at blanks; [] if the file is missing or empty.
 
-    Kafka makes each checkpoint empty when it first opens the directory. Raises CheckpointError, OSError.
+    Kafka creates each checkpoint empty when it first opens the directory. Raises CheckpointError, OSError.
     """
     try:
         text = read_file(path).decode(errors="replace")
@@ -68,7 +68,7 @@ class OffsetCheckpoint:
         write_checkpoint(self.path, (f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()))
 
     def read(self) -> dict[TopicPartition, int]:
-        """What the file says, {} without one. Raises CheckpointError, OSError."""
+        """The offsets in the file; {} if there is no file. Raises CheckpointError, OSError."""
         offsets = {}
         for fields in read_checkpoint(self.path):
             try:

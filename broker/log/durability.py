@@ -1,7 +1,7 @@
-"""What of a log outlives a power loss, and how the rest comes to.
+"""How much of a log survives a power loss: the recovery point and the syncs that move it.
 
-Who truncates takes the recovery point back *before* a file changes; who appends says which sync a topic's
-``flush.messages`` asks for. Checkpoints are :mod:`.log_registry`'s.
+A truncation lowers the recovery point *before* it changes a file. An append notes the sync that the topic's
+``flush.messages`` requires. :mod:`.log_registry` writes the checkpoints.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from broker.protocol.errors import KafkaError
 from broker.utils.scheduler import KafkaScheduler
 
 _log = structlog.get_logger(__name__)
-# A sync that another was under way for is tried again after.
+# Delay before a sync is retried because another one was running.
 _FLUSH_AGAIN_MS = 100
 _LOOK_AGAIN_S = 0.05
 
 
 class Durability:
-    """How far a log is durable: the recovery point and the flush of Kafka's LocalLog.
+    """How far a log is durable; the recovery point and the flush of Kafka's LocalLog.
 
-    Invariant: ``recovery_point`` is not past the log's end, and all below it is durable with its index entries, its
-    epochs and the names of its files. ``sync_wanted`` is not past the log's end either, and whoever raises it has a
-    sync made.
+    Invariant: ``recovery_point`` is not past the log's end. Everything below it is durable, with its index
+    entries, its epochs and its file names. ``sync_wanted`` is not past the log's end either; each rise
+    is followed by a sync.
 
-    Owned by one :class:`~broker.log.log.Log`: its fields change under the log's lock. ``flushing`` is held by the one
-    who syncs, while the disk works, and is taken before the log's lock, never with it held.
+    Owned by one :class:`~broker.log.log.Log`. Its fields change under the log's lock. The thread that syncs
+    holds ``flushing`` while the disk works. ``flushing`` is taken before the log's lock, never while
+    holding it.
     """
 
     __slots__ = (
@@ -62,34 +63,35 @@ class Durability:
         *,
         dir_is_new: bool = False,
     ) -> None:
-        """``dir_is_new``: its directory was just made."""
-        #: Below it all is durable.
+        """``dir_is_new``: the log's directory was just created."""
+        #: Everything below this offset is durable.
         self.recovery_point = recovery_point
-        #: Up to where appends have asked for a sync.
+        #: Appends have requested a sync up to this offset.
         self.sync_wanted = 0
         #: When the last sync ended (wall clock, ms).
         self.last_flush_ms = context.clock.wall_ms()
-        #: Held by who syncs.
+        #: Held by the thread that syncs.
         self.flushing = threading.Lock()  # lock order 46
         self._context = context
         self._segments = segments
         self._epochs = epochs
         self._offsets = offsets
-        # What a flush must sync besides the files it writes: names, without which the files would not be found.
+        # Whether a flush must also sync the directory, because file names in it changed. Without their names,
+        # files cannot be found.
         self._names_changed = False
         self._dir_is_new = dir_is_new
-        # Up to where rolls have asked the scheduler for a sync, and whether its task is still to begin.
+        # Up to which offset rolls have requested a sync, and whether its scheduled task has yet to begin.
         self._rolled_to = 0
         self._rolled_flush_due = False
 
     def __repr__(self) -> str:
         return f"<Durability recovery_point={self.recovery_point} sync_wanted={self.sync_wanted}>"
 
-    # -- what is known
+    # -- recording
 
     @property
     def flush_due(self) -> bool:
-        """Whether an append has asked for a sync (``flush.messages``) that is still to come."""
+        """Whether an append requested a sync (``flush.messages``) that has not been made yet."""
         return self.sync_wanted > self.recovery_point
 
     @property
@@ -99,33 +101,39 @@ class Durability:
         return recovery_point if self.sync_wanted > recovery_point else self._offsets.end
 
     def note_appended(self, end_offset: int, flush_messages: int) -> None:
-        """Notes the sync that ``flush.messages`` asks for by an append that ended at ``end_offset``. Under the log's
-        lock.
+        """Notes the sync that ``flush.messages`` requires after an append. Call it with the log's lock held.
+
+        ``end_offset`` is the log's end after that append.
         """
         if end_offset - self.recovery_point >= flush_messages:
             self.sync_wanted = end_offset
 
     def note_synced(self) -> None:
-        """Everything was made durable by other means while nothing was appended."""
+        """Notes that other code made everything durable while nothing was appended."""
         with self._context.lock:
             self.recovery_point = self._offsets.end
 
     def note_truncated(self) -> None:
-        """The log was cut, and files went; what is wanted ends where it ends. Under the log's lock."""
+        """Notes that the log was truncated and files were removed. No sync past the new end is wanted any
+        more. Call it with the log's lock held.
+        """
         self._names_changed = True
         self.sync_wanted = min(self.sync_wanted, self._offsets.end)
 
     # -- flushing
 
     def flush(self, up_to: int | None = None) -> None:
-        """Makes all below ``up_to`` (the log's end when None) durable and moves the recovery point there.
+        """Makes everything below ``up_to`` (the log's end if None) durable and moves the recovery
+        point there.
 
-        Does not hold the log's lock while the disk works, so it must not be called with that lock held either. Begins
-        anew when segments were taken away meanwhile. Raises KafkaError(KAFKA_STORAGE_ERROR), also once the log is
-        closed; the recovery point then stays, for after a failed sync nothing is known of the pages.
+        It does not hold the log's lock while the disk works, so do not call it with that lock held. It starts
+        over if segments are removed meanwhile. Raises KafkaError(KAFKA_STORAGE_ERROR), also once the log is
+        closed. The recovery point then stays where it was, because after a failed sync the state of the pages
+        is unknown.
         """
         up_to = self._offsets.end if up_to is None else up_to
-        # Who syncs each batch has the lock again before anybody who waits for it, but syncs what these wait for.
+        # A thread that syncs each batch may retake the lock before any waiter gets it, but then it also syncs
+        # the waiters' data.
         while not self.flushing.acquire(timeout=_LOOK_AGAIN_S):
             if self.recovery_point >= min(up_to, self._offsets.end):
                 return
@@ -140,9 +148,11 @@ class Durability:
             pass
 
     def _flush_some(self, up_to: int, settled: set[tuple[Segment, int]]) -> bool:
-        """Syncs a segment; False while there is more to do. Where segments are taken away all the while, this one is
-        begun anew, and what was durable before it stays known. ``settled`` are those that nothing was written to any
-        more when they were synced, each with its limit: one that is cut later, and rolled anew, has another.
+        """Syncs some segments; False while there is more to do. If segments are removed meanwhile, only this
+        step is repeated; earlier progress stays recorded.
+
+        ``settled`` holds segments that were already inactive when they were synced, each with its limit. A
+        segment that is truncated and rolled again later has another limit.
         """
         all_segments = self._segments
         with self._context.lock:
@@ -171,17 +181,18 @@ class Durability:
                 syncing = False
                 with self._context.lock:
                     if generation != all_segments.generation:
-                        return False  # the segment may be gone, and its index would be made anew
+                        return False  # the segment may be gone, and writing would recreate its index
                     segment.write_indexes()
                 syncing = True
                 segment.sync()
             self._epochs.flush()
         except OSError as error:
-            # Only a file that is not there any more can be the other thread's doing.
+            # Another thread can only have caused the error if a file is missing.
             if fault_of(error) is Fault.ABSENT and generation != all_segments.generation:
                 return False
             _log.error("log_flush_failed", partition=str(self._context.topic_partition), error=str(error))
-            # The kernel may have dropped the pages it could not write: a second sync would succeed and lie.
+            # The kernel may have dropped the pages it could not write. A second sync would then
+            # wrongly succeed.
             torn = syncing and fault_of(error) is Fault.FULL
             raise self._context.storage_error("sync", error, torn=torn) from error
         with self._context.lock:
@@ -190,7 +201,7 @@ class Durability:
             self.last_flush_ms = self._context.clock.wall_ms()
             self.recovery_point = max(self.recovery_point, target)
             for segment in segments:
-                if segment.limit <= target:  # and so is another one active
+                if segment.limit <= target:  # the segment is inactive then
                     segment.let_go_of_file()
             settled.update(inactive)
             return target >= min(up_to, self._offsets.end)
@@ -198,8 +209,9 @@ class Durability:
     def _sync_names(self) -> None:
         directory = self._context.directory
         if self._names_changed:
-            # Were a truncation's deletions undone by a power loss, old segments and snapshots would stand beside what
-            # was written since. Taken back before the sync: what changes during it is for the next one.
+            # If a power loss undid a truncation's deletions, old segments and snapshots would reappear
+            # beside newer data. The flag is cleared before the sync, so a change during the sync is left to
+            # the next one.
             self._names_changed = False
             try:
                 sync_dir(directory)
@@ -213,8 +225,8 @@ class Durability:
     # -- after a roll
 
     def flush_later(self, scheduler: KafkaScheduler, up_to: int) -> None:
-        """Has the scheduler sync what a roll has finished: one task for a log however many rolls ask, or those of one
-        log that rolls fast on a slow disk would stand before whatever else the scheduler does.
+        """Schedules a sync of the segments that rolls have finished. A log has at most one such task, however
+        often it rolls. Otherwise one log that rolls fast on a slow disk would delay all other scheduled work.
         """
         with self._context.lock:
             self._rolled_to = up_to
@@ -223,8 +235,8 @@ class Durability:
                 self._rolled_flush_due = True
 
     def _flush_rolled(self, scheduler: KafkaScheduler) -> None:
-        """Waits for no other who syncs this log, who may sync as much: a follower that syncs each batch on a slow disk
-        has the lock again before anybody, and those that waited for it would be all of the scheduler's threads.
+        """Does not wait while another thread syncs this log. On a slow disk, a follower that syncs each batch
+        retakes the lock first every time, and waiting tasks would occupy all scheduler threads.
         """
         if not self.flushing.acquire(blocking=False):
             with self._context.lock:
@@ -240,9 +252,9 @@ class Durability:
         try:
             with self._context.lock:
                 up_to = self._rolled_to
-                self._rolled_flush_due = False  # whoever rolls from here on has a sync of its own made
+                self._rolled_flush_due = False  # a later roll schedules its own sync
             self._flush_to(up_to)
         except KafkaError:
-            return  # it has been logged, and the next flush tries again
+            return  # already logged; the next flush retries
         finally:
             self.flushing.release()

@@ -1,15 +1,15 @@
-"""Why log directories cannot be used: for the operator, at start."""
+"""Errors that make log directories unusable, for the operator at start-up."""
 
 from __future__ import annotations
 
 
 class LogDirError(Exception):
-    """A data directory is not usable. The message says which, why, and what to do."""
+    """A log directory is not usable. The message says which one, why, and what to do."""
 
 
 class LogDirUnusableError(LogDirError):
-    """Its disk does not let this directory be used; another one may still serve."""
+    """The disk prevents use of this directory; another directory may still serve."""
 
 
 class LoadCancelled(Exception):
-    """Loading or recovery was told to stop; what was done so far is kept."""
+    """Loading or recovery was cancelled; the work done so far is kept."""

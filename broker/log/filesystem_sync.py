@@ -1,4 +1,4 @@
-"""Making everything under a directory durable by one call, where a sync for each file would take seconds."""
+"""Syncs a whole file system in one call, where a sync of each file would take seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_filesystem(directory: Path) -> None:
-    """Syncs the file system that ``directory`` lies on (Linux's syncfs). Raises OSError."""
+    """Syncs the file system that holds ``directory`` (Linux's syncfs). Raises OSError."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,7 +1,7 @@
-"""The floor of free space: below it a log directory takes no records of clients, so that what is left serves
+"""The floor of free space. Below it a log directory refuses clients' records. The remaining space then serves
 followers' copies, retention, checkpoints and indexes, which a full disk would stop.
 
-The look at the disk is periodic; appends see a flag (:class:`~broker.log.log_dir_health.LogDirHealth`).
+The disk is checked periodically; appends read a flag (:class:`~broker.log.log_dir_health.LogDirHealth`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import structlog
 from broker.log.log_dir_health import LogDirHealth
 
 _log = structlog.get_logger(__name__)
-# Without a floor, a directory that was found full is tried again from here on.
+# Without a floor, a directory that was full is used again from this much free space on.
 _LEAST_BYTES = 1 << 20
 MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A file system's, in bytes; ``free_bytes`` is what a process without privileges may use."""
+    """The space of a file system, in bytes. ``free_bytes`` is what an unprivileged process may use."""
 
     total_bytes: int
     free_bytes: int
@@ -32,18 +32,18 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class FreeSpaceFloor:
-    """The smaller of ``min_free_bytes`` and ``min_free_percent`` of the disk; none when either is 0."""
+    """The floor: the smaller of ``min_free_bytes`` and ``min_free_percent`` of the disk; none if one is 0."""
 
     min_free_bytes: int
     min_free_percent: int
 
     def bytes_on(self, total_bytes: int) -> int:
-        """The floor on a disk of that size."""
+        """The floor on a disk of ``total_bytes``."""
         return min(self.min_free_bytes, total_bytes * self.min_free_percent // 100)
 
     def refuses(self, space: Space, *, refusing: bool, was_full: bool) -> bool:
-        """Whether clients' records are refused. Space must exceed the floor by a tenth before they are taken again, or
-        each retention would let in just enough to refuse once more.
+        """Whether clients' records are refused. They are accepted again once free space exceeds the floor by
+        a tenth. Without that margin, each retention run would free just enough to be refused again.
         """
         if space.free_inodes == 0:
             return True
@@ -60,13 +60,13 @@ DEFAULT_FLOOR = FreeSpaceFloor(1 << 30, 5)
 def space_at(path: Path) -> Space:
     """The space of the file system at ``path``. Raises OSError."""
     found = os.statvfs(path)
-    # File systems that make inodes as they need them announce none at all.
+    # File systems that create inodes on demand report no total.
     inodes = found.f_favail if found.f_files else None
     return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, inodes)
 
 
 def check_free_space(floor: FreeSpaceFloor, directories: Iterable[LogDirHealth]) -> None:
-    """Sets or takes back each directory's refusal, with one line for each change. The periodic task."""
+    """Sets or clears each directory's refusal and logs each change; a periodic task."""
     for health in directories:
         if health.failure is not None:
             continue

@@ -1,6 +1,6 @@
-"""Which leader epoch began at which offset (KIP-101): the truth by which followers truncate.
+"""The start offset of each leader epoch (KIP-101), by which followers truncate.
 
-Kept in ``leader-epoch-checkpoint``, a checkpoint of ``epoch startOffset`` lines.
+The entries are kept in ``leader-epoch-checkpoint``, a checkpoint of ``epoch startOffset`` lines.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ from broker.log.results import EpochEndOffset
 
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED = -1
-_UNSETTLED = -2  # no epoch of any batch
+_UNSETTLED = -2  # below every batch's epoch
 _log = structlog.get_logger(__name__)
 
 
 class LeaderEpochCache:
-    """Kafka's LeaderEpochFileCache.
+    """The leader epochs of a log; Kafka's LeaderEpochFileCache.
 
-    Invariant: epochs and start offsets both rise from entry to entry. Owner of its lock; the lists are
-    replaced, never changed, so readers need none. Changes reach the disk with :meth:`flush`, which the log calls
-    before its recovery point moves: what a power loss can take is read from the batches again.
+    Invariant: epochs and start offsets both rise from entry to entry. The cache owns its lock. Lists are
+    replaced, never changed, so readers need no lock. The log calls :meth:`flush`, which makes changes
+    durable, before its recovery point moves. After a power loss, recovery reads the lost entries from the
+    batches again.
 
-    Changes reach the file at once, but for epochs that begin at the log's end: each load forgets those anyway, and a
-    broker that starts would write one file for each partition that it leads. The file then has them with the first
-    batch (:meth:`settle`). Until then it may name another epoch there, which nobody believes: it begins at the end.
+    Changes are written to the file at once, except epochs that begin at the log's end. Each load drops those
+    anyway, and a starting broker would write one file for each partition that it leads. Such an epoch is
+    written with its first batch (:meth:`settle`). Until then the file may name another epoch at the log's
+    end; a load ignores that entry too.
 
-    ``settled_epoch`` is the latest epoch while the file says what this cache does, else none that a batch has.
+    ``settled_epoch`` is the latest epoch while the file matches this cache; otherwise it is no batch's epoch.
     """
 
     def __init__(self, directory: Path, *, has_file: bool = True) -> None:
-        """``has_file``: False where the directory is known to hold none."""
+        """``has_file``: False if the directory is known to have no such file."""
         self._directory = directory
         self._lock = threading.Lock()  # lock order 52
         self._dirty = False
@@ -63,24 +65,25 @@ class LeaderEpochCache:
             _log.warning("leader_epoch_checkpoint_unordered", file=str(self._path))
             self.must_be_rebuilt = True
             return ()
-        # Empty, as Kafka makes it for a new log: what the log has got meanwhile stands in its batches.
+        # Kafka creates an empty file for a new log; the epochs are then read from the batches.
         self.must_be_rebuilt |= not entries and self._path.exists()
         return entries
 
     @property
     def entries(self) -> tuple[tuple[int, int], ...]:
-        """``(epoch, start offset)``, rising."""
+        """``(epoch, start offset)`` pairs, rising."""
         return self._entries
 
     @property
     def latest_epoch(self) -> int:
-        """The highest epoch known, -1 when none is."""
+        """The highest known epoch, -1 if there is none."""
         entries = self._entries
         return entries[-1][0] if entries else UNDEFINED
 
     def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
-        """Notes that ``epoch`` begins at ``start_offset``, unless it is known. ``write`` unless that is the log's end.
+        """Notes that ``epoch`` begins at ``start_offset``, unless that is known.
 
+        ``write`` may be False at the log's end, and during a recovery, which writes the file later.
         Entries that contradict it (a higher epoch, or one that starts later) are dropped, as in Kafka.
         """
         entries = self._entries
@@ -91,8 +94,9 @@ class LeaderEpochCache:
             self._set((*kept, (epoch, start_offset)), write=write)
 
     def settle(self, epoch: int, start_offset: int) -> None:
-        """Before a batch of ``epoch``, not ``settled_epoch``, is appended at ``start_offset``: the file gets to know
-        all epochs. An older entry in it could belong to no batch from now on, and recovery would believe it.
+        """Writes all epochs to the file before a batch of ``epoch``, which is not ``settled_epoch``, is
+        appended at ``start_offset``. An outdated entry in the file could otherwise match the new batch, and
+        recovery would believe it.
         """
         if epoch > self.latest_epoch:
             self.assign(epoch, start_offset, write=False)
@@ -101,10 +105,10 @@ class LeaderEpochCache:
                 self._set(self._entries)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
-        """Where ``epoch`` ends: the largest known epoch that is not above it, and that one's end offset.
+        """The largest known epoch that is not above ``epoch``, and its end offset.
 
-        Both -1 when the log knows no epoch above or at it; the asked epoch with the first known start when it
-        is below all (KIP-101, KIP-279).
+        Both are -1 if the log knows no epoch at or above ``epoch``. If ``epoch`` is below all known epochs,
+        the result is ``epoch`` itself with the first known start offset (KIP-101, KIP-279).
         """
         entries = self._entries
         if not entries or epoch == UNDEFINED or epoch > entries[-1][0]:
@@ -116,21 +120,21 @@ class LeaderEpochCache:
         return EpochEndOffset(floor, entries[above][1])
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch that ``offset`` belongs to, -1 when it is before all."""
+        """The epoch of ``offset``, -1 if it is before all known epochs."""
         entries = self._entries
         above = bisect_right(entries, offset, key=lambda entry: entry[1])
         return entries[above - 1][0] if above else UNDEFINED
 
     def truncate_from_end(self, end_offset: int, *, write: bool = True) -> None:
-        """Forgets epochs that begin at ``end_offset`` or later; ``write`` unless that is where the log ends anyway."""
+        """Removes epochs from ``end_offset`` on. ``write`` may be False if the log ends there already."""
         entries = self._entries
         if entries and entries[-1][1] >= end_offset:
             with self._lock:
                 self._set(_below(self._entries, end_offset), write=write)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Lets the log begin at ``start_offset``: what ended before is forgotten, what covers it begins
-        there.
+        """Makes the epochs begin at ``start_offset``: the covering epoch now begins there, earlier
+        ones go.
         """
         entries = self._entries
         if not entries or entries[0][1] >= start_offset:
@@ -141,40 +145,45 @@ class LeaderEpochCache:
             self._set(((covering, start_offset), *self._entries[above:]))
 
     def forget_from(self, offset: int) -> None:
-        """As :meth:`truncate_from_end`, for recovery, which reads from the batches what begins there: the file may be
-        older than a truncation. Is not written.
+        """As :meth:`truncate_from_end`, for recovery, without writing the file. Recovery reads the later
+        epochs from the batches, because the file may be older than a truncation.
         """
         with self._lock:
             self._set(_below(self._entries, offset), write=False)
 
     def replace(self, entries: Iterable[tuple[int, int]]) -> None:
-        """Takes what the batches say where the file says nothing of use."""
+        """Replaces all entries with those read from the batches, if the file has none of use."""
         with self._lock:
             self._set(tuple(entries))
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Removes all entries."""
         with self._lock:
             self._set(())
 
     def move(self, rename: Callable[[], object], directory: Path) -> None:
-        """Has ``rename`` take the directory to ``directory`` and writes there from now on. Raises what ``rename`` does.
+        """Calls ``rename`` to move the directory, and uses ``directory`` from now on. Raises what
+        ``rename`` raises.
 
-        Nothing is written meanwhile: a log of the same name may be made in the old place as soon as it is free.
+        Nothing is written meanwhile: a log of the same name may be created at the old path as soon as it
+        is free.
         """
         with self._lock:
             rename()
             self._directory = directory
 
     def flush(self) -> None:
-        """Makes the file durable if anything changed since. Raises OSError."""
+        """Makes the file durable if there were changes since the last flush. Raises OSError."""
         if self._dirty or self._entries != self._in_file:
             with self._lock:
                 self._write(sync=True)
                 self._dirty = False
 
     def finish(self, end_offset: int) -> None:
-        """Writes the file, without a sync, unless it is right for a log that ends at ``end_offset``. Raises OSError."""
+        """Writes the file without a sync, unless it is right for a log that ends at ``end_offset``.
+
+        Raises OSError.
+        """
         with self._lock:
             if self._in_file is None or _below(self._in_file, end_offset) != _below(
                 self._entries, end_offset
@@ -188,9 +197,10 @@ class LeaderEpochCache:
             try:
                 self._write(sync=False)
             except OSError as error:
-                # What is known stands in memory and in the batches; flush tries again and does fail.
+                # The entries are still in memory and can be read from the batches. The next flush retries,
+                # and raises.
                 _log.warning("leader_epochs_write_failed", file=str(self._path), error=str(error))
-                self.settled_epoch = self.latest_epoch  # not again with each batch
+                self.settled_epoch = self.latest_epoch  # do not retry at each batch
 
     def _write(self, *, sync: bool) -> None:
         entries = self._entries

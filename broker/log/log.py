@@ -1,8 +1,9 @@
-"""One partition's log: its parts, what they tell of it together, and its end.
+"""The log of one partition.
 
-Appends take one lock; reads take none. The end moves after the write, and a read goes by offsets that were there
-before it began, so no one sees half an append. Loading and recovery are :mod:`broker.log.loading.loader`'s, compaction
-:mod:`broker.log.cleaning.cleaner`'s. Knows nothing of replicas: the high watermark is told.
+Appends take the log's lock; reads take no lock. The end offset moves only after the write, and a read uses
+offsets that existed before it began, so nobody sees half an append. :mod:`broker.log.loading.loader` does
+loading and recovery, :mod:`broker.log.cleaning.cleaner` does compaction. This module knows nothing about
+replicas: the partition sets the high watermark.
 """
 
 from __future__ import annotations
@@ -59,14 +60,15 @@ LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP = -1, -2, -4
 
 
 class Log:
-    """Kafka's UnifiedLog, and to the rest of the broker all that there is of a log. Has its offsets, :class:`Segments`
-    with their :class:`Durability`, :class:`LeaderEpochCache` and :class:`LogProducers`; and who appends to these, takes
-    from them and looks at them. Made by :func:`broker.log.loading.loader.load_log`.
+    """The log of a partition; Kafka's UnifiedLog. The rest of the broker uses a log only through this class.
+    It holds the offsets, the :class:`Segments` with their :class:`Durability`, the :class:`LeaderEpochCache`
+    and the :class:`LogProducers`, and the appender, trimmer and reader that work on them.
+    :func:`broker.log.loading.loader.load_log` creates it.
 
-    Invariant: segments, epochs and producers tell of the same batches, those below the end in ``offsets``.
+    Invariant: segments, epochs and producers describe the same batches, those below the end in ``offsets``.
 
-    Owned by the :class:`~broker.log.log_registry.LogRegistry`. Changed with ``lock`` held, and with
-    ``Segments.renaming`` taken before it where files go; a sync takes ``Durability.flushing`` before both.
+    Owned by the :class:`~broker.log.log_registry.LogRegistry`. Changed with ``lock`` held. A change that
+    removes files takes ``Segments.renaming`` first; a sync takes ``Durability.flushing`` before both.
     """
 
     def __init__(
@@ -88,33 +90,31 @@ class Log:
         roll_pace: RollPace | None = None,
         is_new: bool = False,
     ) -> None:
-        #: What its parts share.
+        #: Shared by the parts of this log.
         self._context = context = LogContext(topic_partition, directory, clock, scheduler, health)
-        #: Whose log it is.
         self.topic_partition = topic_partition
-        #: Of the log directory; shared by all logs there.
+        #: The health of the log directory; shared by all logs in it.
         self.health = context.health
-        #: Over all of the log that changes.
+        #: Guards every change to the log.
         self.lock = context.lock
-        #: None until somebody knows it.
+        #: None until the topic id is known.
         self.topic_id = topic_id
-        #: Where it begins, is committed to, and ends.
+        #: The log start offset, the high watermark and the log end offset.
         self.offsets = offsets = LogOffsets(log_start_offset, log_end_offset)
-        #: Which leader epoch began where.
+        #: The start offset of each leader epoch.
         self.leader_epochs = leader_epochs
-        #: Called where truncation takes recovery points back to these, which must reach the checkpoint first; it sets
-        #: them too (see LogRegistry).
+        #: Called when truncation lowers recovery points to these offsets. The callback also sets them. They
+        #: must reach the checkpoint before any file changes (see LogRegistry).
         self.on_recovery_points_lowered: Callable[[Mapping[Log, int]], None] | None = None
-        # End, generation and errors when its files were as a close leaves them.
+        # The end offset, generation and error count at the moment when the files matched a clean close.
         self._closed_at: tuple[int, int, int] | None = None
         self._segments = parts = Segments(context, segments, log_end_offset, config, roll_pace)
-        #: How far it is durable.
+        #: The recovery point, and the syncs that move it.
         self.durability = durability = Durability(
             context, offsets, parts, leader_epochs, recovery_point, dir_is_new=is_new
         )
-        #: The producers with what the directory keeps of them.
+        #: The producers' state and its snapshots.
         self.producers = LogProducers(producer_state, context, offsets, parts)
-        #: What appends to it.
         self.appender = appender = LogAppender(
             context=context,
             offsets=offsets,
@@ -134,11 +134,10 @@ class Log:
             appender=appender,
             lower_recovery_point=self._lower_recovery_point,
         )
-        #: What looks into it.
         self.reader = LogReader(context, offsets, parts)
-        #: The topic's.
+        #: The topic's config.
         self.config = config
-        #: What it asks of appended batches.
+        #: What the config requires of appended batches.
         self.rules = appender.rules
 
     def __repr__(self) -> str:
@@ -148,7 +147,7 @@ class Log:
             f"end={offsets.end} segments={self.num_segments}>"
         )
 
-    # -- what it is
+    # -- properties
 
     @property
     def log_start_offset(self) -> int:
@@ -162,7 +161,7 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """Below it everything is replicated; told by the partition, kept between the log's start and end."""
+        """All records below it are replicated. The partition sets it, between the log's start and end."""
         return self.offsets.high_watermark
 
     @high_watermark.setter
@@ -176,12 +175,12 @@ class Log:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """The segments of this moment, by offset; the last is the active one."""
+        """The current segments, in offset order; the last one is active."""
         return self._segments.all
 
     @property
     def generation(self) -> int:
-        """That of the segments: odd while any are being taken away, and another one afterwards."""
+        """The generation of the segments: odd while segments are being removed, a new value afterwards."""
         return self._segments.generation
 
     @property
@@ -194,22 +193,21 @@ class Log:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the log has ended: closed, or deleted, when its name may be another log's."""
+        """Whether the log was closed or deleted. After a deletion, another log may have its name."""
         return self._context.is_closed
 
     @property
     def producer_state(self) -> ProducerStateManager:
-        """What is known of each producer."""
         return self.producers.state
 
     def update_config(self, config: LogConfig) -> None:
-        """Takes a changed topic config; what is on disk already stays as it is."""
+        """Applies a changed topic config; data already on disk stays as it is."""
         self._segments.update_config(config)
         self.appender.update_config(config)
         self.config, self.rules = config, self.appender.rules
 
     def assign_topic_id(self, topic_id: UUID) -> None:
-        """Gives the directory its topic id. Raises KafkaError(INCONSISTENT_TOPIC_ID) when it has another."""
+        """Sets the directory's topic id. Raises KafkaError(INCONSISTENT_TOPIC_ID) if it has another one."""
         with self.lock:
             self._context.require_open()
             if self.topic_id is None:
@@ -221,11 +219,11 @@ class Log:
                     f"{self.topic_partition} has topic id {self.topic_id} in {self.dir}, not {topic_id}",
                 )
 
-    # -- what is durable
+    # -- durability
 
     @property
     def recovery_point(self) -> int:
-        """Below it all is durable. Taken back by who has written that down (see LogRegistry)."""
+        """Everything below it is durable. A truncation lowers it, in the checkpoint too, before files change."""
         return self.durability.recovery_point
 
     @recovery_point.setter
@@ -238,11 +236,11 @@ class Log:
         return self.durability.last_flush_ms
 
     def flush(self, up_to: int | None = None) -> None:
-        """As :meth:`Durability.flush`; not to be called with the log's lock held."""
+        """As :meth:`Durability.flush`. Do not call it with the log's lock held."""
         self.durability.flush(up_to)
 
     def note_synced(self) -> None:
-        """Everything was made durable by other means while nothing was appended."""
+        """As :meth:`Durability.note_synced`."""
         self.durability.note_synced()
 
     def _lower_recovery_point(self, offset: int) -> None:
@@ -270,15 +268,17 @@ class Log:
     # -- reading
 
     def read_bytes(self, offset: int, max_bytes: int, *, end_offset: int | None = None) -> memoryview:
-        """As :meth:`LogReader.read_bytes`, up to the log's end where no ``end_offset`` is given."""
+        """As :meth:`LogReader.read_bytes`. Without ``end_offset`` it reads up to the log's end."""
         end_offset = self.offsets.end if end_offset is None else end_offset
         return self.reader.read_bytes(offset, max_bytes, end_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record as late as ``timestamp`` (ms), or what Kafka's special timestamps ask for.
+        """The first record with a timestamp of at least ``timestamp`` (ms), or the answer to one of Kafka's
+        special timestamps.
 
-        -2 earliest, -4 earliest local, -1 the log's end, -3 the record with the highest timestamp. None: no
-        such. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        These are -2 for the earliest offset, -4 for the earliest local offset, -1 for the log's end, and -3
+        for the record with the highest timestamp. None if there is no such record. Raises KafkaError:
+        CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             start = self.offsets.start
@@ -289,11 +289,11 @@ class Log:
         return self.reader.offset_for_timestamp(timestamp)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
-        """Where leader epoch ``epoch`` ends in this log; both -1 when unknown."""
+        """Where leader epoch ``epoch`` ends in this log; both fields are -1 if unknown."""
         return self.leader_epochs.end_offset_for(epoch, self.offsets.end)
 
     def last_stable_offset(self) -> int:
-        """Below it no transaction is undecided: what read_committed may read up to."""
+        """The last stable offset: transactions below it are decided, so read_committed may read up to it."""
         state, offsets = self.producers.state, self.offsets
         if not state.has_transactions:
             return offsets.high_watermark
@@ -301,7 +301,7 @@ class Log:
             unstable = state.first_unstable_offset(offsets.high_watermark)
             return offsets.high_watermark if unstable is None else min(unstable, offsets.high_watermark)
 
-    # -- losing
+    # -- removing data
 
     def truncate_to(self, offset: int) -> bool:
         """As :meth:`LogTrimmer.truncate_to`."""
@@ -327,10 +327,10 @@ class Log:
         """As :meth:`LogContext.own_directory`."""
         return self._context.own_directory()
 
-    # -- the end
+    # -- closing
 
     def note_as_closed(self) -> None:
-        """The files were closed cleanly and have just been opened: closing them again has nothing to do."""
+        """Notes that the files were just opened after a clean close, so a close has nothing to do."""
         self._closed_at = self._moment
 
     @property
@@ -338,11 +338,11 @@ class Log:
         return self.offsets.end, self._segments.generation, self._context.errors
 
     def close(self) -> None:
-        """Snapshots the producers, finishes and trims the indexes, unless nothing changed since a clean close. No more
-        appends.
+        """Takes a producer snapshot, and completes and trims the indexes, unless nothing changed since a
+        clean close. The log takes no appends afterwards.
 
-        Syncs nothing: whoever closes many logs does that better for all of them (see :meth:`note_synced`).
-        Raises KafkaError(KAFKA_STORAGE_ERROR) when the files cannot be left clean.
+        It syncs nothing: a caller that closes many logs can sync them all at once (see :meth:`note_synced`).
+        Raises KafkaError(KAFKA_STORAGE_ERROR) if the files cannot be left clean.
         """
         with self._segments.renaming, self.lock:
             if self.is_closed:
@@ -359,8 +359,9 @@ class Log:
                 raise self._context.storage_error("close", error) from error
 
     def mark_deleted(self) -> Path:
-        """Renames the directory to ``….<uuid>-delete`` and ends the log. Raises
-        KafkaError(KAFKA_STORAGE_ERROR).
+        """Renames the directory to ``….<uuid>-delete`` and ends the log.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
         segments, context = self._segments, self._context
         with segments.renaming, self.lock:
@@ -374,9 +375,10 @@ class Log:
 
 
 def lower_recovery_points(offsets: Mapping[Log, int]) -> None:
-    """For who is about to truncate many logs, each to its offset: the checkpoints are written once for all of them,
-    where else each truncation writes a directory's anew. A log that is not truncated after all only has more to verify
-    after a crash.
+    """Lowers the recovery points of many logs before they are truncated, each to its offset.
+
+    This writes each directory's checkpoint once for all its logs, where each truncation alone would rewrite
+    it. If a log is not truncated after all, it only has more to verify after a crash.
     """
     lowered: dict[Callable[[Mapping[Log, int]], None], dict[Log, int]] = {}
     for log, offset in offsets.items():

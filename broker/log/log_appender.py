@@ -1,7 +1,7 @@
-"""Appending to a log: as its leader, which gives the offsets, or as a follower, which takes them as they are.
+"""Appends to a log: as the leader, which assigns offsets, or as a follower, which keeps the leader's offsets.
 
-What is asked of batches by themselves is :mod:`broker.record.validator`'s, of their producers
-:mod:`.producers.producer_state`'s.
+:mod:`broker.record.validator` checks the batches themselves, :mod:`.producers.producer_state` checks
+their producers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INSPECT_INLINE_BYTES = 64 * 1024
 
 
 class CheckedBatches(NamedTuple):
-    """Batches that the log takes, as :meth:`LogAppender.check` found them at ``now_ms`` (wall clock); writable."""
+    """Batches that passed :meth:`LogAppender.check` at ``now_ms`` (wall clock); ``records`` is writable."""
 
     records: memoryview
     headers: list[BatchHeader]
@@ -40,20 +40,20 @@ class CheckedBatches(NamedTuple):
 
 
 class FetchedBatches(NamedTuple):
-    """What a leader sent, and its batches up to the first that is incomplete or fails its checksum."""
+    """What a leader sent, with its batches up to the first one that is incomplete or fails its checksum."""
 
     records: memoryview
     headers: list[BatchHeader]
 
 
 class LogAppender:
-    """The appends of Kafka's UnifiedLog.
+    """Appends to a log; the appends of Kafka's UnifiedLog.
 
-    Invariant: segments, leader epochs and producers tell of the same batches, and the log's end moves after the write,
-    so that no one sees half an append. One that fails leaves all as it was.
+    Invariant: segments, leader epochs and producers describe the same batches. The log's end moves after the
+    write, so nobody sees half an append. A failed append changes nothing.
 
-    Owned by one :class:`~broker.log.log.Log`, whose lock each append takes; what is asked of the batches by themselves
-    needs none.
+    Owned by one :class:`~broker.log.log.Log`. Each append takes the log's lock; the checks of the batches
+    themselves need no lock.
     """
 
     __slots__ = (
@@ -90,17 +90,17 @@ class LogAppender:
         return f"<LogAppender {self._context.topic_partition} {self._offsets}>"
 
     def update_config(self, config: LogConfig) -> None:
-        """Takes a changed topic config."""
-        #: The topic's.
+        """Applies a changed topic config."""
+        #: The topic's config.
         self.config = config
-        #: What it asks of appended batches.
+        #: What the config requires of appended batches.
         self.rules = rules_of(config)
 
     # -- as leader
 
     def needs_recompression(self, records: memoryview) -> bool:
-        """Whether appending ``records`` means work on the records themselves: for a handler thread, not
-        inline.
+        """Whether appending ``records`` may require work on the records themselves. Such an append belongs on
+        a handler thread, not inline.
         """
         rules = self.rules
         if not rules.may_walk:
@@ -115,20 +115,20 @@ class LogAppender:
     def append_as_leader(
         self, records: memoryview, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> AppendInfo:
-        """Appends whole v2 batches, which get their offsets and ``leader_epoch`` here, in place.
+        """Appends whole v2 batches and sets their offsets and ``leader_epoch`` in place.
 
-        All or nothing. Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE,
-        RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP, INVALID_PRODUCER_EPOCH,
-        OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR. A retried batch is not written again: ``duplicate``
-        is set. The sync that ``flush.messages`` may ask for is the caller's to see to (``flush_due``).
+        All or nothing. A retried batch is not written again: ``duplicate`` is set. The caller makes the sync
+        that ``flush.messages`` may require (``flush_due``). Raises KafkaError: CORRUPT_MESSAGE,
+        INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE,
+        INVALID_TIMESTAMP, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR.
         """
         return self.append_checked(self.check(records, origin), leader_epoch)
 
     def check(self, records: memoryview, origin: AppendOrigin = AppendOrigin.CLIENT) -> CheckedBatches:
-        """What of :meth:`append_as_leader` needs no lock and may take long: all that is asked of the batches
-        themselves, and their recompression.
+        """The part of :meth:`append_as_leader` that needs no lock and may take long: it validates the batches
+        and recompresses them if needed.
 
-        Raises KafkaError as there, but for what depends on the log and its producers.
+        Raises KafkaError as there, except for errors that depend on the log and its producers.
         """
         if origin is AppendOrigin.CLIENT and self._context.health.refusal is not None:
             raise KafkaError(Errors.KAFKA_STORAGE_ERROR, self._context.health.refusal)
@@ -148,10 +148,10 @@ class LogAppender:
         return CheckedBatches(records, headers, origin, rules.log_append_time, now_ms)
 
     def append_checked(self, checked: CheckedBatches, leader_epoch: int) -> AppendInfo:
-        """Appends what :meth:`check` gave, once. Raises as :meth:`append_as_leader`."""
+        """Appends a result of :meth:`check`, at most once. Raises as :meth:`append_as_leader`."""
         records, headers, origin, log_append_time, now_ms = checked
         with self._context.lock:
-            if log_append_time:  # here, for append times rise with the offsets
+            if log_append_time:  # under the lock, so that append times rise with the offsets
                 now_ms = self._context.clock.wall_ms()
                 headers = validator.stamp_append_time(records, headers, now_ms)
             has_producer = headers[0].producer_id >= 0 if len(headers) == 1 else any_has_producer(headers)
@@ -201,22 +201,22 @@ class LogAppender:
     # -- as follower
 
     def append_as_follower(self, records: memoryview, leader_epoch: int = INT32_MAX) -> AppendInfo:
-        """Appends what a leader of ``leader_epoch`` sent, as it is, up to the first batch that is incomplete or wrong.
-        As with :meth:`append_as_leader`, the sync that may be due is the caller's to see to, with no lock held.
+        """Appends what a leader of ``leader_epoch`` sent, unchanged, up to the first incomplete or invalid
+        batch. As with :meth:`append_as_leader`, the caller makes the sync that may be due, with no lock held.
 
-        Raises KafkaError: CORRUPT_MESSAGE when that is the first, OFFSET_OUT_OF_RANGE when they begin below
-        the log's end, KAFKA_STORAGE_ERROR.
+        Raises KafkaError: CORRUPT_MESSAGE if the first batch is invalid, OFFSET_OUT_OF_RANGE if the batches
+        begin below the log's end, KAFKA_STORAGE_ERROR.
         """
         return self.append_fetched(self.check_fetched(records), leader_epoch)
 
     def check_fetched(self, records: memoryview) -> FetchedBatches:
-        """What of :meth:`append_as_follower` needs no lock and reads every byte: the checksums. Raises
-        KafkaError(CORRUPT_MESSAGE).
+        """The part of :meth:`append_as_follower` that needs no lock and reads every byte: the checksums.
+        Raises KafkaError(CORRUPT_MESSAGE).
         """
         return FetchedBatches(records, validator.check_fetched(records, self._context.topic_partition))
 
     def append_fetched(self, checked: FetchedBatches, leader_epoch: int) -> AppendInfo:
-        """Appends what :meth:`check_fetched` gave. Raises as :meth:`append_as_follower`."""
+        """Appends a result of :meth:`check_fetched`. Raises as :meth:`append_as_follower`."""
         records, headers = checked
         if not headers:
             return AppendInfo(-1, -1, -1, -1, self._offsets.start, False, 0, 0, -1)
@@ -256,7 +256,7 @@ class LogAppender:
         batches: Sequence[AppendedBatch],
         now_ms: int,
     ) -> None:
-        """One segment's share of a fetch: epochs and producers know of what was written, and of no more."""
+        """Writes one segment's share of a fetch. Epochs and producers record only what was written."""
         for header in headers:
             if header.leader_epoch != self._epochs.settled_epoch:
                 self._epochs.settle(header.leader_epoch, header.base_offset)
@@ -268,7 +268,7 @@ class LogAppender:
         if any_has_producer(headers):
             self._producers.note(data, headers, batches)
 
-    # -- both
+    # -- shared by both
 
     def _write(self, data: memoryview, batches: Sequence[AppendedBatch], now_ms: int) -> None:
         context, segments = self._context, self._segments
@@ -281,7 +281,7 @@ class LogAppender:
         offsets.end = segments.append(data, batches, offsets.end, now_ms)
 
     def roll(self) -> Segment:
-        """Begins a new segment at the log's end, unless the active one is empty; the active segment.
+        """Begins a new segment at the log's end, unless the active one is empty. Returns the active segment.
 
         Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
@@ -308,7 +308,7 @@ class LogAppender:
 
 @lru_cache(maxsize=256)  # one for all logs of a topic
 def rules_of(config: LogConfig) -> BatchRules:
-    """What a topic's config asks of an appended batch."""
+    """What a topic's config requires of an appended batch."""
     levels = {
         "gzip": config.compression_gzip_level,
         "lz4": config.compression_lz4_level,
@@ -326,12 +326,12 @@ def rules_of(config: LogConfig) -> BatchRules:
 
 
 def any_has_producer(headers: Sequence[BatchHeader]) -> bool:
-    """Whether one of them is of an idempotent producer."""
+    """Whether any of them is from an idempotent producer."""
     return any(header.producer_id >= 0 for header in headers)
 
 
 def runs_that_fit(batches: Sequence[AppendedBatch], max_bytes: int) -> Iterator[Sequence[AppendedBatch]]:
-    """``batches`` in runs that fit a segment of ``max_bytes`` each."""
+    """``batches`` in runs that each fit a segment of ``max_bytes``."""
     start = size = 0
     for number, batch in enumerate(batches):
         if size and size + batch[2] > max_bytes:
@@ -350,7 +350,7 @@ def info_of(
     log_start_offset: int,
     size: int,
 ) -> AppendInfo:
-    """What an append of ``batches`` tells, ``size`` bytes together."""
+    """The result of an append of ``batches``, which have ``size`` bytes together."""
     if len(headers) == 1:
         count, max_timestamp = headers[0].record_count, headers[0].max_timestamp
     else:

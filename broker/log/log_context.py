@@ -1,4 +1,4 @@
-"""What the parts of a log have in common: where it lies, its lock, and what an error of the disk there means."""
+"""What the parts of a log share: its directory, its lock, and the handling of disk errors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MAX_NAME_BYTES = 255
 
 
 class LogContext:
-    """What all parts of one log share: its lock, its directory, and how it tells of an error of the disk.
+    """The shared state of one log's parts: its lock, its directory, and how disk errors are reported.
 
-    Invariant: once ``is_closed`` the log stays so, for by then its name may be another log's.
+    Invariant: once ``is_closed`` is set it stays set, because another log may have the name by then.
 
-    Owned by one :class:`~broker.log.log.Log`. What changes here does so under ``lock``, and is read without.
+    Owned by one :class:`~broker.log.log.Log`. Its fields change under ``lock`` and are read without it.
     """
 
     __slots__ = (
@@ -46,21 +46,21 @@ class LogContext:
         scheduler: KafkaScheduler | None = None,
         health: LogDirHealth | None = None,
     ) -> None:
-        #: Whose log it is.
+        #: The partition of the log.
         self.topic_partition = topic_partition
         #: The partition's directory; renamed when the log is deleted.
         self.directory = directory
-        #: The time of its segments, and of who waits.
+        #: Gives the segments' creation times and the time for waits.
         self.clock = clock
-        #: Who does what can wait; None in tests, where nobody does.
+        #: Runs work that can wait; None in tests.
         self.scheduler = scheduler
-        #: What is known of the disk; one for all logs of a log directory.
+        #: The health of the log directory; shared by all logs in it.
         self.health = health or LogDirHealth(directory.parent)
-        #: Held by who changes anything of the log.
+        #: Guards every change to the log.
         self.lock = threading.RLock()  # lock order 48
-        #: Whether the log has ended: closed, or deleted.
+        #: Whether the log was closed or deleted.
         self.is_closed = False
-        #: How many errors of the disk were met.
+        #: The number of disk errors so far.
         self.errors = 0
 
     def __repr__(self) -> str:
@@ -68,7 +68,7 @@ class LogContext:
 
     @property
     def running_scheduler(self) -> KafkaScheduler | None:
-        """The scheduler while it takes tasks."""
+        """The scheduler if it takes tasks, else None."""
         scheduler = self.scheduler
         return scheduler if scheduler is not None and scheduler.is_started else None
 
@@ -81,8 +81,8 @@ class LogContext:
             )
 
     def storage_error(self, what: str, error: OSError, *, torn: bool = False) -> KafkaError:
-        """What to raise for an error of the disk, once the directory's health has been told of it. ``torn``: files or
-        memory were left as nobody knows.
+        """Reports a disk error to the directory's health and returns the error to raise. ``torn``: files or
+        memory were left in an unknown state.
         """
         self.errors += 1
         self.health.report(f"{what} {self.topic_partition}", error, torn=torn)
@@ -93,7 +93,7 @@ class LogContext:
 
     @contextmanager
     def failing(self, what: str, *, torn: bool = False) -> Iterator[None]:
-        """Makes an OSError of the block what :meth:`storage_error` says of it."""
+        """Turns an OSError of the block into the error of :meth:`storage_error`."""
         try:
             yield
         except OSError as error:
@@ -101,8 +101,9 @@ class LogContext:
 
     @contextmanager
     def own_directory(self) -> Iterator[Path]:
-        """A path to the directory that stays this log's, whatever bears its name meanwhile. Raises
-        KafkaError(KAFKA_STORAGE_ERROR) once the log is closed, OSError.
+        """A path to the directory that stays this log's, even if another directory gets its name.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR) once the log is closed, OSError.
         """
         with self.lock:
             self.require_open()
@@ -114,6 +115,6 @@ class LogContext:
 
 
 def deleted_name(directory: Path) -> Path:
-    """What ``directory`` is to be called once its log is deleted; no two names are alike."""
+    """A unique new name for ``directory`` once its log is deleted."""
     tail = f".{uuid4().hex}{DELETE_DIR_SUFFIX}"
     return directory.with_name(directory.name[: _MAX_NAME_BYTES - len(tail)] + tail)

@@ -1,8 +1,8 @@
-"""Whether a log directory can be used: what an error of its disk means, and who must hear of it. Kafka's
-LogDirFailureChannel (KIP-112), with one difference: a disk that is merely full has not failed.
+"""Whether a log directory can be used, and what a disk error means for it; Kafka's LogDirFailureChannel
+(KIP-112). Unlike in Kafka, a disk that is merely full has not failed.
 
-Errors are reported here where they happen, with the log's lock held; taking the partitions away is the
-failure handler's work, on its own thread.
+Errors are reported here where they happen, with the log's lock held. The failure handler takes the partitions
+offline on its own thread.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _log = structlog.get_logger(__name__)
 
 
 class Fault(Enum):
-    """What an error of a file operation says of the directory. ABSENT: a file is not there, which the directory may
-    not be to blame for; PROCESS: this process or machine lacks something; FULL: there is no space.
+    """What an error of a file operation says about the directory. ABSENT: a file is missing, which may not be
+    the directory's fault. PROCESS: this process or machine lacks a resource. FULL: there is no space.
     """
 
     FAILED = "failed"
@@ -42,21 +42,22 @@ _FAULTS: Final = {
 
 
 def fault_of(error: OSError) -> Fault:
-    """What the error means; what is not known is a failure, as in Kafka."""
+    """What the error means for the directory; an unknown error is a failure, as in Kafka."""
     return _FAULTS.get(error.errno or 0, Fault.FAILED)
 
 
 class LogDirHealth:
-    """One directory's. Thread-safe.
+    """The health of one log directory. Thread-safe.
 
-    Invariant: ``failure`` is set once and stays, for after an error nothing is known of what the disk holds; only a
-    new start, which verifies the logs, takes it back. ``refusal`` comes and goes with the free space.
+    Invariant: ``failure`` is set once and stays, because after an error the disk's contents are unknown. Only
+    a restart, which verifies the logs, clears it. ``refusal`` follows the free space.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.failure: str | None = None
-        # Why clients' records are refused, told to them; None while they are taken. Read by every append.
+        # Why clients' records are refused, as reported to them; None while they are accepted. Each append
+        # reads it.
         self.refusal: str | None = None
         self.is_full = False
         self._lock = threading.Lock()  # lock order 54
@@ -67,7 +68,7 @@ class LogDirHealth:
         return f"<LogDirHealth {self.path} {state}>"
 
     def listen(self, on_failed: Callable[[], None]) -> None:
-        """Tells of the failure, at once when it is there already. The callback only enqueues."""
+        """Registers the failure callback; calls it at once after a failure. It must only enqueue."""
         with self._lock:
             self._on_failed = on_failed
             failed = self.failure is not None
@@ -75,10 +76,10 @@ class LogDirHealth:
             on_failed()
 
     def report(self, doing: str, error: OSError, *, torn: bool = False) -> bool:
-        """Judges an error of ``doing``; True when the directory has failed.
+        """Classifies an error of ``doing``; True if the directory has failed.
 
-        ``torn``: files or memory were left as nobody knows, so that even a full disk is a failure: going on could
-        lose what was acknowledged.
+        ``torn``: files or memory were left in an unknown state. Then even a full disk is a failure, because
+        going on could lose acknowledged data.
         """
         fault = fault_of(error)
         if fault is Fault.FULL and not torn:
@@ -90,7 +91,7 @@ class LogDirHealth:
         return True
 
     def fail(self, reason: str, *, quiet: bool = False) -> None:
-        """The directory has failed. The first reason stands. ``quiet`` leaves the line in the log to the caller."""
+        """Marks the directory as failed. The first reason stays. With ``quiet`` the caller logs it."""
         with self._lock:
             if self.failure is not None:
                 return

@@ -1,6 +1,6 @@
-"""Logs that are made: one, or the thousands of a topic at once.
+"""Creates logs: a single one, or the thousands of a topic at once.
 
-:class:`broker.log.log_manager.LogManager` adds how logs are loaded, what runs over them and how they end.
+:class:`broker.log.log_manager.LogManager` adds loading, periodic tasks and shutdown.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
-# So many topic ids are made durable file by file: the sync of a whole file system writes out what is others', too.
+# Up to this many topic ids are synced file by file. The sync of a whole file system also writes out
+# other data.
 _FEW_IDS = 16
 
 
 class WantedLog(NamedTuple):
-    """A partition's log as the controller asks for it. ``is_new`` as in :meth:`LogMaker.get_or_create`."""
+    """A partition's log as the controller requests it. ``is_new`` as in :meth:`LogMaker.get_or_create`."""
 
     topic_partition: TopicPartition
     topic_id: UUID | None
@@ -44,8 +45,9 @@ class WantedLog(NamedTuple):
 
 
 class LogMaker(LogRegistry):
-    """Thread-safe. A log that was made has its topic id on the disk, for good, before anybody can append to it: records
-    without one would be taken for those of the next topic of that name.
+    """A registry that can create logs. Thread-safe. A new log has its topic id durably on disk before
+    anything can be appended to it. Otherwise its records could be taken for those of the next topic with
+    that name.
     """
 
     def __init__(
@@ -69,10 +71,10 @@ class LogMaker(LogRegistry):
     def get_or_create(
         self, topic_partition: TopicPartition, topic_id: UUID | None = None, *, is_new: bool = True
     ) -> Log:
-        """The partition's log, made in the directory with the fewest when there is none.
+        """The partition's log. If there is none, it is created in the directory with the fewest logs.
 
-        One that is not new may lie in a directory that failed, and is then not begun anew elsewhere. Raises
-        KafkaError: INCONSISTENT_TOPIC_ID when it is another topic's, KAFKA_STORAGE_ERROR.
+        A log that is not new may lie in a failed directory and is then not recreated elsewhere. Raises
+        KafkaError: INCONSISTENT_TOPIC_ID if the log belongs to another topic, KAFKA_STORAGE_ERROR.
         """
         log = self._logs.get(topic_partition)
         if log is None:
@@ -87,8 +89,8 @@ class LogMaker(LogRegistry):
         return log
 
     def make(self, wanted: Sequence[WantedLog]) -> dict[TopicPartition, KafkaError]:
-        """Makes those that are not there, as :meth:`get_or_create` one by one, with two syncs for all of them instead
-        of two for each. What cannot be made is returned, with why.
+        """Creates the missing logs like :meth:`get_or_create`, but with two syncs for all of them instead of
+        two for each. Returns the logs that could not be created, with the reason.
         """
         failed: dict[TopicPartition, KafkaError] = {}
         unnamed: dict[Log, UUID] = {}
@@ -108,7 +110,9 @@ class LogMaker(LogRegistry):
         return failed | self._assign_topic_ids(unnamed)
 
     def _assign_topic_ids(self, ids: Mapping[Log, UUID]) -> dict[TopicPartition, KafkaError]:
-        """The files under other names, a sync, their names, a sync: no power loss leaves one that is empty."""
+        """Writes all files under temporary names, syncs, renames them and syncs again, so that no power loss
+        leaves an empty file.
+        """
         failed: dict[TopicPartition, KafkaError] = {}
         if len(ids) <= _FEW_IDS:
             for log, topic_id in ids.items():
@@ -150,7 +154,7 @@ class LogMaker(LogRegistry):
     def _get_or_create(
         self, topic_partition: TopicPartition, config: LogConfig, counts: Counter[LogDir], *, is_new: bool
     ) -> Log:
-        """Under the lock. ``counts`` are the logs of each directory, and are kept up."""
+        """Call it with the lock held. ``counts`` holds each directory's number of logs, and is updated."""
         log = self._logs.get(topic_partition)
         if log is None:
             if not is_new:

@@ -1,8 +1,8 @@
-"""All logs of a broker: loading, making, deleting, and the tasks that run over them.
+"""All logs of a broker: loading, creation, deletion, and the periodic tasks; Kafka's LogManager.
 
-Kafka's LogManager. Locks and checks its directories, loads and recovers their partitions in parallel and can
-be stopped while at it, checkpoints recovery points and log starts, applies retention, and writes a
-directory's clean marker at the end only if every log in it was closed cleanly.
+It locks and checks the log directories, and loads and recovers their partitions in parallel; loading can be
+cancelled. It checkpoints recovery points and log start offsets and applies retention. On shutdown a directory
+gets its clean marker only if every log in it was closed cleanly.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PRODUCER_COUNT_CHECK_MS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class LogManagerSettings:
-    """The broker configs of the log layer, with Kafka 3.9's names (dots to underscores) and defaults."""
+    """The configs of the log layer, with Kafka 3.9's names (dots become underscores) and defaults."""
 
     producer_id_expiration_ms: int = 86_400_000
     landline_producer_id_max_count: int = MAX_PRODUCERS
@@ -59,7 +59,7 @@ class LogManagerSettings:
 
 
 class LogManager(LogMaker):
-    """Owner of all logs. Thread-safe; ``get`` takes no lock."""
+    """The owner of all logs; Kafka's LogManager. Thread-safe; ``get`` takes no lock."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class LogManager(LogMaker):
     # -- directories
 
     def lock_and_check(self) -> None:
-        """Locks the directories and checks whose they are; raises as :meth:`LogDirs.lock_and_check`."""
+        """Locks and checks the directories. Raises as :meth:`LogDirs.lock_and_check`."""
         self.dirs.lock_and_check()
 
     @property
@@ -103,12 +103,14 @@ class LogManager(LogMaker):
         return not self.dirs.unclean
 
     def listen(self, on_dir_failed: Callable[[LogDir], None]) -> None:
-        """Tells of each directory that fails once the logs are loaded, on the thread that met the error, locks held."""
+        """Registers a callback for directories that fail after loading. It runs on the thread that met the
+        error, with that thread's locks held.
+        """
         for log_dir in self._loaded_dirs:
             log_dir.health.listen(partial(on_dir_failed, log_dir))
 
     def check_free_space(self) -> None:
-        """Looks at the disks; the periodic task."""
+        """Checks the free space of the disks; a periodic task."""
         check_free_space(self._settings.free_space_floor, [log_dir.health for log_dir in self.dirs])
 
     # -- loading
@@ -116,10 +118,10 @@ class LogManager(LogMaker):
     def startup(
         self, cancel: threading.Event | None = None, progress: Callable[[LoadProgress], None] | None = None
     ) -> None:
-        """Loads every partition, recovering those of unclean directories, and begins the periodic tasks.
+        """Loads every partition, recovers those of unclean directories, and starts the periodic tasks.
 
-        ``progress`` is told how far it is, now and then and at the end. Raises LoadCancelled once ``cancel`` is set
-        (``shutdown`` then keeps what was done), LogDirError, OSError.
+        ``progress`` is called from time to time and at the end. Raises LoadCancelled once ``cancel`` is set
+        (``shutdown`` then keeps the work done so far), LogDirError, OSError.
         """
         if not self.dirs.locked:
             self.lock_and_check()
@@ -227,7 +229,7 @@ class LogManager(LogMaker):
     # -- logs
 
     def delete_async(self, topic_partition: TopicPartition) -> bool:
-        """Takes the log away at once and its files after ``file.delete.delay.ms``; False when there is none.
+        """Removes the log at once and its files after ``file.delete.delay.ms``; False if there is none.
 
         Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
@@ -251,7 +253,7 @@ class LogManager(LogMaker):
             self._scheduler.schedule("kafka-delete-logs", partial(_remove_tree, path), delay_ms, bulk=True)
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
-        """Gives the topic's logs their changed config."""
+        """Applies a changed config to the topic's logs."""
         for log in self.all_logs():
             if log.topic_partition.topic == topic:
                 log.update_config(config)
@@ -298,11 +300,11 @@ class LogManager(LogMaker):
                 scheduler.schedule(name, partial(_run, action), delay_ms=delay_ms, period_ms=period_ms)
 
     def apply_retention(self) -> int:
-        """Deletes what retention lets go, in all logs; how many segments."""
+        """Applies retention to all logs; returns how many segments were deleted."""
         return sum(self._quietly(log.delete_old_segments) for log in self.all_logs())
 
     def flush_due_logs(self) -> int:
-        """Syncs the logs whose ``flush.ms`` has passed; how many."""
+        """Syncs the logs whose ``flush.ms`` has passed; returns how many."""
         now_ms = self._clock.wall_ms()
         due = [log for log in self.all_logs() if now_ms - log.last_flush_ms >= log.config.flush_ms]
         for log in due:
@@ -310,13 +312,15 @@ class LogManager(LogMaker):
         return len(due)
 
     def expire_producers(self) -> int:
-        """Forgets producers that were silent too long, in all logs; how many."""
+        """Removes expired producers from all logs; returns how many."""
         return sum(log.producers.expire() for log in self.all_logs())
 
     def bound_producers(self) -> int:
-        """Has the partitions with the most producers forget some, once all know too many together; how many.
+        """Removes producers from the partitions with the most of them if all logs together know too many.
+        Returns how many.
 
-        Down to nine tenths, so that it is not to be done again at once. Who has few loses none.
+        It goes down to nine tenths of the limit, so that it need not run again at once. Partitions with few
+        producers lose none.
         """
         most = self._settings.landline_producer_id_broker_max_count
         counts = {log: count for log in self.all_logs() if (count := len(log.producer_state.producers))}
@@ -342,13 +346,14 @@ class LogManager(LogMaker):
             _log.warning("log_task_failed", error=str(error))
             return 0
 
-    # -- the end
+    # -- shutdown
 
     def shutdown(self, broker_epoch: int = -1) -> None:
-        """Syncs and closes all logs, writes the checkpoints and the clean markers, unlocks.
+        """Syncs and closes all logs, writes the checkpoints and the clean markers, and unlocks
+        the directories.
 
-        A directory gets its marker when all its logs are closed and either all were loaded or it was clean
-        before.
+        A directory gets its marker if all its logs were closed cleanly and either all were loaded or it was
+        clean before.
         """
         if not self.dirs.locked:
             return
@@ -377,10 +382,11 @@ class LogManager(LogMaker):
         self._dir_of.clear()
 
     def _sync_dir(self, log_dir: LogDir) -> bool:
-        """Makes the directory's logs durable, to which nothing is appended meanwhile; False when it fails.
+        """Makes the logs of a directory durable while nothing is appended to them; False on failure.
 
-        Those too that are flushed to their end: closing and recovery have written indexes and snapshots. What recovery
-        knows of leader epochs from the batches alone is written first, as nobody reads those batches for it again.
+        This includes logs that are already flushed to their end, because closing and recovery have written
+        indexes and snapshots. Leader epochs that recovery read from the batches are written first, because
+        those batches will not be read for them again.
         """
         logs = self._logs_in(log_dir)
         try:

@@ -1,15 +1,15 @@
-"""Where a log begins, is committed to, and ends."""
+"""The start offset, high watermark and end offset of a log."""
 
 from __future__ import annotations
 
 
 class LogOffsets:
-    """The offsets of Kafka's UnifiedLog.
+    """The offsets of a log; those of Kafka's UnifiedLog.
 
     Invariant: ``start <= high_watermark <= end``.
 
-    Owned by one :class:`~broker.log.log.Log`: changed under its lock, but for the high watermark, which is told under
-    the partition's. Read without any.
+    Owned by one :class:`~broker.log.log.Log`. Changed under the log's lock, except the high watermark, which
+    is set under the partition's lock. Read without a lock.
     """
 
     __slots__ = ("end", "high_watermark", "start")
@@ -17,7 +17,7 @@ class LogOffsets:
     def __init__(self, start: int, end: int) -> None:
         #: The first offset that may be read.
         self.start = start
-        #: Below it everything is replicated.
+        #: All records below this offset are replicated.
         self.high_watermark = start
         #: The offset of the next record; moves after the write.
         self.end = end
@@ -30,10 +30,10 @@ class LogOffsets:
         self.high_watermark = max(min(offset, self.end), self.start)
 
     def begin_at(self, offset: int) -> None:
-        """Lets the log begin at ``offset``, not past its end, unless it begins later already."""
+        """Moves the log start to ``offset``, not past its end, unless the log already begins later."""
         self.start = max(self.start, offset)
         self.high_watermark = max(self.high_watermark, self.start)
 
     def restart_at(self, offset: int) -> None:
-        """There is nothing, from ``offset`` on."""
+        """Makes the log empty, beginning at ``offset``."""
         self.start = self.end = self.high_watermark = offset

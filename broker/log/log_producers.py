@@ -1,6 +1,6 @@
-"""The producers of a log and what its directory keeps of them.
+"""The producers of a log and their snapshots on disk.
 
-What a producer's state is, and which batches it lets in, is :mod:`.producers.producer_state`'s.
+:mod:`.producers.producer_state` holds the state of each producer and decides which batches it accepts.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from broker.log.segments.segment import AppendedBatch
 from broker.record.header import BatchHeader
 from broker.utils.scheduler import KafkaScheduler
 
-# So many producers are written down by who rolls, in half a millisecond; more by the scheduler, once a second.
+# Up to this many producers are written by the thread that rolls, in half a millisecond. The scheduler writes
+# more than that, at most once a second.
 _FEW_PRODUCERS = 100
 _SNAPSHOT_DELAY_MS = 1_000
 _SHORT_LOG_BYTES = 65536
 
 
 class LogProducers:
-    """The state of a log's producers with its snapshots on the disk; Kafka's ProducerStateManager has both.
+    """The state of a log's producers, with its snapshots on disk; both parts of Kafka's ProducerStateManager.
 
-    Invariant: there is no snapshot of an offset past the log's end, unless a truncation is under way.
+    Invariant: no snapshot has an offset past the log's end, unless a truncation is under way.
 
-    Owned by one :class:`~broker.log.log.Log`; everything happens under its lock, but for the encoding of many.
+    Owned by one :class:`~broker.log.log.Log`. Everything happens under the log's lock, except the encoding of
+    a large snapshot.
     """
 
     __slots__ = ("_context", "_offsets", "_segments", "_snapshot_due", "state")
@@ -43,12 +45,12 @@ class LogProducers:
         offsets: LogOffsets,
         segments: Segments,
     ) -> None:
-        #: What is known of each.
+        #: The state of each producer.
         self.state = state
         self._context = context
         self._segments = segments
         self._offsets = offsets
-        self._snapshot_due = False  # a roll left it to the scheduler
+        self._snapshot_due = False  # a roll scheduled a snapshot
 
     def __repr__(self) -> str:
         return f"<LogProducers {len(self.state.producers)} in {self._context.directory}>"
@@ -57,18 +59,19 @@ class LogProducers:
 
     @property
     def are_few(self) -> bool:
-        """Whether to write them down takes no time."""
+        """Whether writing a snapshot takes almost no time."""
         return len(self.state.producers) <= _FEW_PRODUCERS
 
     def take_snapshot(self) -> None:
-        """Writes down the producers as of the log's end. Under the log's lock."""
+        """Writes a snapshot of the producers at the log's end. Call it with the log's lock held."""
         producer_replay.take_snapshot(self.state, self._context.directory, self._offsets.end)
 
     def take_last_snapshot(self, snapshots: Collection[int]) -> bool:
-        """The producers as of the log's end; ``snapshots`` are those that are there. Whether one was wanted.
+        """Writes the last snapshot at the log's end, if one is needed; returns whether it was. ``snapshots``
+        holds the offsets of the existing ones.
 
-        Not of a short log that knows no producer: to make a file takes longer than to read such a log again, and where
-        there is no snapshot at all a clean log has no producers.
+        A short log without producers needs none: creating a file takes longer than reading such a log again,
+        and a clean log without any snapshot has no producers.
         """
         wanted = bool(snapshots or self.state.producers or self._segments.size_bytes > _SHORT_LOG_BYTES)
         if wanted:
@@ -76,7 +79,7 @@ class LogProducers:
         return wanted
 
     def take_snapshot_later(self, scheduler: KafkaScheduler) -> None:
-        """Has the scheduler write them down, once for however many ask meanwhile."""
+        """Schedules a snapshot, unless one is already scheduled."""
         with self._context.lock:
             if self._snapshot_due:
                 return
@@ -85,10 +88,11 @@ class LogProducers:
             self._snapshot_due = True
 
     def _take_later(self, scheduler: KafkaScheduler) -> None:
-        """Writes down the producers as of the log's end; appends wait for a copy of them and for the write.
+        """Writes a snapshot of the producers at the log's end. Appends wait only while they are copied
+        and written.
 
-        The snapshot is one of a later offset than the roll's. Until it is there, a start after a crash reads more of
-        the log instead.
+        The snapshot is at a later offset than the roll. Until it exists, a start after a crash reads more of
+        the log.
         """
         with self._context.lock:
             self._snapshot_due = False
@@ -101,12 +105,12 @@ class LogProducers:
             if generation == self._segments.generation:
                 producer_replay.keep_snapshot(data, self._context.directory, offset)
                 return
-        # Of a log that was truncated meanwhile it would tell what is there no more.
+        # After a concurrent truncation, the snapshot would describe batches that no longer exist.
         if scheduler.is_started:
             self.take_snapshot_later(scheduler)
 
     def remove_snapshots(self, *, after: int | None = None, before: int | None = None) -> None:
-        """Unlinks those of offsets past ``after`` or older than ``before``. Raises OSError."""
+        """Unlinks snapshots at offsets past ``after`` or below ``before``. Raises OSError."""
         directory = self._context.directory
         producer_replay.remove_snapshots(directory, snapshot_offsets(directory), after=after, before=before)
 
@@ -119,12 +123,11 @@ class LogProducers:
         without_producers: Collection[int] = (),
         snapshots: Sequence[int] | None = None,
     ) -> None:
-        """Reads the producers' state again: the latest snapshot, then the batches after it, but for those of the
-        segments at ``without_producers`` (base offsets). ``snapshots`` are the offsets of those that are there, where
-        that is known.
+        """Rebuilds the producers' state from the latest snapshot and the batches after it, except those of
+        the segments with base offsets in ``without_producers``.
 
-        Aborts whose markers stand at ``reindex_from`` or later are noted in the transaction index. Raises
-        LoadCancelled, OSError.
+        ``snapshots`` holds the offsets of the existing snapshots, if known. Aborts with markers at
+        ``reindex_from`` or later are added to the transaction index. Raises LoadCancelled, OSError.
         """
         state, directory, end = self.state, self._context.directory, self._offsets.end
         latest = min(end, reindex_from)
@@ -141,7 +144,7 @@ class LogProducers:
     def note(
         self, records: memoryview, headers: Sequence[BatchHeader], batches: Sequence[AppendedBatch]
     ) -> None:
-        """Notes what was just appended, ``batches`` with these ``headers``. Raises KafkaError."""
+        """Records the producers of ``batches``, just appended with these ``headers``. Raises KafkaError."""
         position = 0
         for header, batch in zip(headers, batches, strict=True):
             if header.producer_id >= 0:
@@ -154,11 +157,11 @@ class LogProducers:
             position += batch[2]
 
     def expire(self) -> int:
-        """Forgets producers silent for ``producer.id.expiration.ms``; how many."""
+        """Removes producers that were silent for ``producer.id.expiration.ms``; returns how many."""
         with self._context.lock:
             return self.state.remove_expired(self._context.clock.wall_ms())
 
     def keep(self, most: int) -> int:
-        """Forgets producers until there are ``most``; how many."""
+        """Removes producers until at most ``most`` are left; returns how many."""
         with self._context.lock:
             return self.state.forget(max(len(self.state.producers) - most, 0))

@@ -1,6 +1,6 @@
-"""Reading a log that others append to, and cut, meanwhile.
+"""Reads a log while other threads append to it and truncate it.
 
-What is found where in a list of segments is :mod:`.look_ups`'s.
+:mod:`.look_ups` finds positions in a list of segments.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ MAX_TIMESTAMP = -3
 
 
 class LogReader:
-    """The reads of Kafka's LocalLog: looks into a log, none of which takes its lock unless a cut disturbs it.
+    """Reads of a log; those of Kafka's LocalLog. A read takes the log's lock only if a truncation
+    disturbs it.
 
-    Invariant: what is given out was there, whole, between two moments at which ``Segments.generation`` was the same
-    and even; else the look is done again under the log's lock.
+    Invariant: returned data existed, whole, between two moments at which ``Segments.generation`` was the same
+    and even. Otherwise the read is repeated under the log's lock.
 
-    Owned by one :class:`~broker.log.log.Log`. Changes nothing, so any thread may read.
+    Owned by one :class:`~broker.log.log.Log`. It changes nothing, so any thread may read.
     """
 
     __slots__ = ("_context", "_offsets", "_segments")
@@ -43,10 +44,10 @@ class LogReader:
     # -- records
 
     def read(self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool) -> LogRead:
-        """A stretch of whole or cut batches from ``offset`` on, none of them at or above ``end_offset``.
+        """A range of batches from ``offset`` on, all below ``end_offset``; the last one may be cut off.
 
-        Raises KafkaError(OFFSET_OUT_OF_RANGE) outside of ``log_start_offset``..``log_end_offset``,
-        CORRUPT_MESSAGE where the offset lies in what is damaged, KAFKA_STORAGE_ERROR when the disk does.
+        Raises KafkaError: OFFSET_OUT_OF_RANGE outside ``log_start_offset``..``log_end_offset``,
+        CORRUPT_MESSAGE if the offset lies in damaged data, KAFKA_STORAGE_ERROR if the disk fails.
         """
         segments = self._segments
         generation = segments.generation
@@ -93,7 +94,7 @@ class LogReader:
         return look_ups.read_scanning(segments.all, offset, end_offset, max_bytes, min_one_batch)
 
     def read_bytes(self, offset: int, max_bytes: int, end_offset: int) -> memoryview:
-        """Whole batches from ``offset`` on (at least one when there is any), up to ``end_offset``.
+        """Whole batches from ``offset`` on, up to ``end_offset``; at least one if there is any.
 
         Empty at the end. Raises as :meth:`read`.
         """
@@ -111,9 +112,9 @@ class LogReader:
         return view[:whole]
 
     def place_of(self, offset: int) -> tuple[int, int] | None:
-        """Where the first batch begins that holds ``offset`` or what comes after: its segment's base offset, and the
-        position in that segment's file. Memory knows it of what was written last, a look into the index of the rest.
-        None where that cannot be told.
+        """Where the first batch begins that holds ``offset`` or a later one: its segment's base offset and
+        the position in that segment's file. Recent batches are found in memory, others through the index.
+        None if that fails.
         """
         segment, recent = self._segments.tail
         position = recent.get(offset)
@@ -122,11 +123,11 @@ class LogReader:
         try:
             return look_ups.place_of(self._segments.all, offset)
         except (OSError, struct.error, IndexError, DamagedError):
-            return None  # a read says what is wrong
+            return None  # a read reports what is wrong
 
     def is_cached(self, region: FileRegion) -> bool:
-        """Whether ``region`` can be sent without waiting for the disk: what was just written can, else its first and
-        last page decide.
+        """Whether ``region`` can be sent without waiting for the disk. Data that was just written can; for
+        other data its first and last page decide.
         """
         segments = self._segments
         position, since_ms = segments.fresh
@@ -141,11 +142,12 @@ class LogReader:
         with self._context.failing("read"):
             look_ups.bring_in(region)
 
-    # -- searches
+    # -- look-ups
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record as late as ``timestamp`` (ms), or for -3 that with the highest timestamp. None: no such.
-        Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """The first record with a timestamp of at least ``timestamp`` (ms), or for -3 the one
+        with the highest timestamp. None if there is no such record. Raises KafkaError:
+        CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         segments = self._segments
         generation = segments.generation
@@ -153,7 +155,7 @@ class LogReader:
             try:
                 found = self._search(timestamp)
             except (OSError, struct.error, IndexError, DamagedError, KafkaError):
-                pass  # again, and told of, with nothing going on beside it
+                pass  # repeated under the lock, which reports the error if it persists
             else:
                 if generation == segments.generation:
                     return found
@@ -165,12 +167,12 @@ class LogReader:
                 raise
 
     def _search(self, timestamp: int) -> TimestampOffset | None:
-        """Takes the lock for looks into the indexes alone: records are searched without it."""
+        """Takes the lock only to read the indexes; records are searched without it."""
         segments = self._segments.all
         if timestamp == MAX_TIMESTAMP:
             return look_ups.offset_of_max_timestamp(segments, self._context.lock)
         return look_ups.offset_for_timestamp(segments, timestamp, self._offsets.start, self._context.lock)
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions with records in the range, by first offset."""
+        """Aborted transactions with records in the range, ordered by first offset."""
         return look_ups.aborted_transactions(self._segments.all, first_offset, end_offset)

@@ -1,6 +1,6 @@
-"""Which logs there are and in which directory, and the checkpoints over them.
+"""Which logs exist and in which directory, and their checkpoints.
 
-:class:`broker.log.log_manager.LogManager` adds how logs come, what runs over them and how they end.
+:class:`broker.log.log_manager.LogManager` adds loading, periodic tasks and shutdown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker.utils.topic_partition import TopicPartition
 
 
 class LogRegistry:
-    """Owner of the map. Changed under its lock; reads take none."""
+    """The map of logs, which it owns. Changed under its lock; reads take no lock."""
 
     def __init__(self, dirs: LogDirs) -> None:
         self.dirs = dirs
@@ -29,7 +29,7 @@ class LogRegistry:
         self._on_lowered = self._recovery_points_lowered  # one for all logs
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
-        """The partition's log, None when it has none here."""
+        """The partition's log, or None if this broker has none."""
         return self._logs.get(topic_partition)
 
     def all_logs(self) -> list[Log]:
@@ -39,7 +39,7 @@ class LogRegistry:
         return [log.topic_partition for log in self._logs_in(log_dir)]
 
     def damages_in(self, log_dir: LogDir) -> int:
-        """How many damaged places were met in the directory's logs."""
+        """How many damaged places were found in the directory's logs."""
         return sum(len(segment.damages) for log in self._logs_in(log_dir) for segment in log.segments)
 
     def _logs_in(self, log_dir: LogDir) -> list[Log]:
@@ -51,7 +51,7 @@ class LogRegistry:
         self._logs[log.topic_partition] = log
 
     def take_offline(self, log_dir: LogDir) -> list[TopicPartition]:
-        """Gives up the logs of a failed directory, without touching its files; their partitions."""
+        """Removes the logs of a failed directory, without touching its files; returns their partitions."""
         with self._lock:
             gone = self.partitions_in(log_dir)
             for topic_partition in gone:
@@ -63,12 +63,12 @@ class LogRegistry:
     # -- checkpoints
 
     def checkpoint_recovery_points(self) -> None:
-        """Writes how far each log is durable."""
+        """Writes each log's recovery point."""
         for log_dir in self.dirs:
             self._write_recovery_points(log_dir)
 
     def checkpoint_log_starts(self) -> None:
-        """Writes where logs begin that begin later than their first segment."""
+        """Writes the start offsets of logs that begin later than their first segment."""
         for log_dir in self.dirs:
             self._write_log_starts(log_dir)
 
@@ -83,7 +83,7 @@ class LogRegistry:
             log_dir.write_checkpoint(log_dir.log_starts, offsets)
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Writes the partitions' high watermarks, those not told as they last were."""
+        """Writes the partitions' high watermarks; those not given keep their last written value."""
         for log_dir in self.dirs:
             with log_dir.checkpointing:
                 known = log_dir.read_checkpoint(log_dir.high_watermarks)
@@ -92,7 +92,7 @@ class LogRegistry:
                 log_dir.write_checkpoint(log_dir.high_watermarks, offsets)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """The high watermarks as last written."""
+        """The high watermarks that were last written."""
         offsets: dict[TopicPartition, int] = {}
         for log_dir in self.dirs:
             offsets |= log_dir.read_checkpoint(log_dir.high_watermarks)
@@ -110,15 +110,15 @@ class LogRegistry:
                 if log in lowered:
                     changed.append((log, point))
             write(log_dir.recovery_points, self._with_unloaded(log_dir, log_dir.recovery_points, points))
-            # After the write: who truncates meanwhile must see the old point, and write too. A flush may undo it; then
-            # the truncation finds out, and writes.
+            # Set after the write: a concurrent truncation must still see the old point, so that it writes
+            # too. A flush may raise a point again; then the truncation notices and writes.
             for log, point in changed:
                 log.recovery_point = min(log.recovery_point, point)
 
     def _with_unloaded(
         self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offsets: dict[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """``offsets``, and what the file says of logs that a stopped start-up did not reach."""
+        """``offsets``, plus the file's entries for logs that a cancelled start-up did not load."""
         if log_dir in self._loaded_dirs:
             return offsets
         loaded = {log.topic_partition for log in self._logs_in(log_dir)}

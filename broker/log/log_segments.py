@@ -1,7 +1,7 @@
-"""The segments of a log as one thing: which they are, which is written to, how they come, change places and go.
+"""The list of a log's segments: appending, rolling, truncating, replacing and deleting them.
 
-Knows nothing of epochs, producers or the high watermark. What of them is durable is :mod:`.durability`'s; look-ups in
-a list of segments are :mod:`.look_ups`'s.
+Knows nothing about epochs or producers, and stores no high watermark. :mod:`.durability` tracks which of the
+data is durable; :mod:`.look_ups` searches a list of segments.
 """
 
 from __future__ import annotations
@@ -28,22 +28,24 @@ from broker.protocol.errors import KafkaError
 _log = structlog.get_logger(__name__)
 
 _RECENT_BATCHES = 256
-# The kernel keeps what was written for longer than this.
+# The kernel keeps written pages cached for longer than this.
 FRESH_MS = 1_000
 _LONG_AGO_MS = -(1 << 62)
-# What is to be unlinked while another renames is tried again after.
+# Delay before an unlink is retried because another thread was renaming files.
 _BUSY_MS = 1_000
 
 
 class Segments:
-    """Kafka's LogSegments, with what its LocalLog does to them.
+    """A log's segments; Kafka's LogSegments, with the changes that LocalLog makes to them.
 
-    Invariant: there is always one; base offsets rise, and each segment's ``limit`` is the next one's base; the last
-    is the active one, to which alone is appended. ``generation`` is odd while segments or their ends are being taken
-    away: a look without the lock that saw it odd, or changed, has to be done again.
+    Invariant: there is at least one segment. Base offsets rise, and each segment's ``limit`` is the next
+    one's base. The last is the active segment, the only one that is appended to. ``generation`` is odd while
+    segments or the ends of segments are being removed. A look-up without the lock that saw it odd, or saw it
+    change, must be repeated.
 
-    Owned by one :class:`~broker.log.log.Log`: changed with its lock held, and what renames or unlinks files holds
-    ``renaming`` too, or that alone where no list changes. Looked at without any: lists are replaced, never changed.
+    Owned by one :class:`~broker.log.log.Log`. Changed with the log's lock held. Code that renames or unlinks
+    files also holds ``renaming``, or only ``renaming`` if no list changes. Reads need no lock: a list is
+    replaced, never changed.
     """
 
     __slots__ = (
@@ -69,17 +71,19 @@ class Segments:
         config: LogConfig,
         roll_pace: RollPace | None = None,
     ) -> None:
-        #: Rises by two with every change that takes segments or their ends away; odd meanwhile.
+        #: Rises by two with every change that removes segments or their ends; odd during the change.
         self.generation = 0
-        #: Who renames or unlinks what is the log's no more needs no other lock for it; who begins the log anew, where
-        #: files of that name may still be, or moves the directory, comes before or after.
+        #: Guards the names of files. It is the only lock needed to rename or unlink files that the log no
+        #: longer uses. Code that restarts the log, where files of the same name may still exist, or moves the
+        #: directory also takes it.
         self.renaming = threading.RLock()  # lock order 47
-        #: From which position on the active segment was written lately, and since when (wall clock, ms).
+        #: The position from which the active segment was written recently, and since when (wall clock, ms).
         self.fresh = (0, _LONG_AGO_MS)
         self._context = context
         self._roll_pace = roll_pace or RollPace()
         self._rolled_for_age_ms = _LONG_AGO_MS
-        # What was taken out of the log and is still to be unlinked: it goes with the directory.
+        # Segments removed from the log whose files are not unlinked yet; when the directory moves, they move
+        # with it.
         self._retired: set[Segment] | None = None
         self.put(segments, end_offset)
         self.update_config(config)
@@ -87,36 +91,36 @@ class Segments:
     def __repr__(self) -> str:
         return f"<Segments {[segment.base_offset for segment in self.all]} generation={self.generation}>"
 
-    # -- what they are
+    # -- the list
 
     @property
     def size_bytes(self) -> int:
-        """Of all their ``.log`` files."""
+        """The total size of all their ``.log`` files."""
         return sum(segment.size for segment in self.all)
 
     def update_config(self, config: LogConfig) -> None:
-        """Takes a changed topic config; what is on disk already stays as it is."""
-        #: The topic's.
+        """Applies a changed topic config; data already on disk stays as it is."""
+        #: The topic's config.
         self.config = config
         jitter_limit = min(config.segment_jitter_ms, config.segment_ms)
         jitter_ms = int.from_bytes(os.urandom(8), "big") % jitter_limit if jitter_limit > 0 else 0
         self._segment_ms = config.segment_ms - jitter_ms
 
     def put(self, segments: Sequence[Segment], end_offset: int) -> None:
-        """These are the segments from now on, and the log ends at ``end_offset``."""
-        #: By offset.
+        """Makes ``segments`` the log's segments; the log ends at ``end_offset``."""
+        #: All segments, in offset order.
         self.all = tuple(segments)
         active = self.all[-1]
         active.keeps_file = True
         set_limits(self.all)
-        #: The last.
+        #: The last segment.
         self.active = active
-        #: The active one with the positions of its latest batch boundaries, the end included.
+        #: The active segment with the positions of its latest batch boundaries, including its end.
         self.tail: tuple[Segment, dict[int, int]] = (active, {end_offset: active.size})
 
     def between(self, first_offset: int, end_offset: int, log_end_offset: int) -> list[Segment]:
-        """Those with batches of ``first_offset`` to ``end_offset``. Also the one that ends at ``first_offset``: it may
-        have been synced before rolling trimmed its indexes.
+        """The segments with batches from ``first_offset`` to ``end_offset``. It includes the segment that
+        ends at ``first_offset``, which may have been synced before rolling trimmed its indexes.
         """
         segments = self.all
         ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset + 1]
@@ -127,7 +131,7 @@ class Segments:
         ]
 
     def tell_damage(self, damage: DamagedError) -> None:
-        """Has the segment tell of it in which it was met."""
+        """Reports the damage on the segment whose file has it."""
         for segment in self.all:
             if segment.path(LOG_SUFFIX) == damage.path:
                 segment.tell_damage(damage)
@@ -135,8 +139,10 @@ class Segments:
     # -- appending
 
     def must_roll(self, size: int, batches: Sequence[AppendedBatch], now_ms: int) -> bool:
-        """Whether a new segment has to begin before ``batches`` of ``size`` bytes are appended: the active one is full,
-        or older than ``segment.ms``, by the batches' timestamps or else by the clock, and a roll for that may be.
+        """Whether a new segment must begin before ``batches`` of ``size`` bytes are appended.
+
+        That is so if the active segment is full. It is also so if the segment is older than ``segment.ms``,
+        by the batches' timestamps or else by the clock, and the roll pace allows another roll for age.
         """
         segment = self.active
         if not segment.size:
@@ -158,8 +164,10 @@ class Segments:
         return True
 
     def append(self, data: memoryview, batches: Sequence[AppendedBatch], end_offset: int, now_ms: int) -> int:
-        """Writes ``data``, which holds exactly ``batches``, to the active segment of a log that ends at ``end_offset``;
-        where it ends then. Raises KafkaError(KAFKA_STORAGE_ERROR), with nothing appended.
+        """Writes ``data``, which holds exactly ``batches``, to the active segment of a log that ends
+        at ``end_offset``.
+
+        Returns the new end offset. Raises KafkaError(KAFKA_STORAGE_ERROR); then nothing was appended.
         """
         if batches[-1][1] - self.active.base_offset > INT32_MAX:
             self._replace_active(batches[0][0], end_offset)
@@ -182,7 +190,7 @@ class Segments:
         return batches[-1][1] + 1
 
     def _replace_active(self, base_offset: int, end_offset: int) -> None:
-        """Puts an empty segment at ``base_offset`` in the place of an empty active one."""
+        """Replaces an empty active segment with an empty one at ``base_offset``."""
         segment = self.begin(base_offset)
         empty = self.active
         self.put((*self.all[:-1], segment), end_offset)
@@ -190,8 +198,9 @@ class Segments:
             empty.delete_files()
 
     def _write_failure(self, segment: Segment, size: int, error: OSError) -> KafkaError:
-        """Takes back what was written. Where that fails the directory does: batches of the torn end could be taken
-        for sound ones behind a shorter write to the same place.
+        """Removes what was written of a failed append. If that fails too, the directory fails: after a
+        shorter write to the same place, recovery could take the remaining batches of the torn end for
+        valid ones.
         """
         context = self._context
         torn = False
@@ -202,7 +211,7 @@ class Segments:
             _log.error("log_cut_back_failed", partition=str(context.topic_partition), error=str(cut_error))
         refused_before = context.health.is_full and not torn
         failure = context.storage_error("append to", error, torn=torn)
-        if not refused_before:  # a follower on a full disk tries again and again
+        if not refused_before:  # a follower on a full disk retries again and again
             _log.error(
                 "log_write_failed",
                 partition=str(context.topic_partition),
@@ -213,10 +222,11 @@ class Segments:
             )
         return failure
 
-    # -- coming
+    # -- new segments
 
     def roll(self, end_offset: int) -> Segment:
-        """Has the active segment, which is not empty, followed by a new one; what was the active one.
+        """Adds a new active segment after the current one, which is not empty. Returns the previous
+        active segment.
 
         Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
@@ -230,7 +240,7 @@ class Segments:
         return old
 
     def begin(self, base_offset: int) -> Segment:
-        """A new segment, which is to be put in. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        """Creates a new segment; the caller adds it to the list. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
         context = self._context
         try:
             return Segment.create(
@@ -247,8 +257,8 @@ class Segments:
             raise context.storage_error("begin a segment of", error, torn=torn) from error
 
     def _take_back(self, base_offset: int) -> bool:
-        """Removes the files of a segment that could not be begun; False when that fails. Were they left, and the log
-        grew on past their offset, the next recovery would take them for what follows there.
+        """Removes the files of a segment that could not be created; False if that fails. If they stayed and
+        the log grew past their offset, the next recovery would take them for the data at that offset.
         """
         try:
             Segment(self._context.directory, base_offset, self.config.segment_index_bytes, 0).delete_files()
@@ -256,11 +266,11 @@ class Segments:
             return False
         return True
 
-    # -- going
+    # -- removing segments
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """While segments or their ends are taken away: ``generation`` is odd."""
+        """Keeps ``generation`` odd while segments or their ends are removed."""
         self.generation += 1
         try:
             yield
@@ -268,12 +278,13 @@ class Segments:
             self.generation += 1
 
     def truncate_to(self, offset: int) -> int:
-        """Removes every batch that reaches ``offset``, which is not before the first segment, or further; where the
-        log ends then. Within :meth:`changing`. Raises OSError.
+        """Removes every batch that reaches ``offset`` or goes beyond it, and returns the new end offset.
+
+        ``offset`` is not before the first segment. Call it within :meth:`changing`. Raises OSError.
         """
         segments = self.all
         kept = [segment for segment in segments if segment.base_offset <= offset]
-        self.discard(reversed(segments[len(kept) :]))  # a crash among them then leaves no gap
+        self.discard(reversed(segments[len(kept) :]))  # in reverse, so that a crash in between leaves no gap
         end_offset = kept[-1].truncate_to(offset)
         self.put(kept, end_offset)
         return end_offset
@@ -281,7 +292,7 @@ class Segments:
     def deletable(
         self, log_start_offset: int, high_watermark: int, log_end_offset: int
     ) -> tuple[int, Reason] | None:
-        """How many of the oldest retention lets go, and why; None: none."""
+        """How many of the oldest segments retention deletes, and why; None if none."""
         segments, config = self.all, self.config
         ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
         facts = [
@@ -297,13 +308,15 @@ class Segments:
         )
 
     def drop_oldest(self, count: int) -> Sequence[Segment]:
-        """Takes the oldest out of the list, not all; they are still to be discarded. Within :meth:`changing`."""
+        """Removes the oldest ``count`` segments from the list, but never all of them. The caller must still
+        discard them. Call it within :meth:`changing`.
+        """
         oldest, self.all = self.all[:count], self.all[count:]
         return oldest
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Puts a compacted segment, which bears the suffix ``.swap`` and lies in the log's own directory, in the place
-        of ``old``. Within :meth:`changing`. Raises OSError.
+        """Replaces ``old`` with a compacted segment, which has the suffix ``.swap`` and lies in the log's own
+        directory. Call it within :meth:`changing`. Raises OSError.
         """
         kept = [segment for segment in self.all if segment not in old]
         self.discard(old)
@@ -314,9 +327,9 @@ class Segments:
         set_limits(self.all)
 
     def discard(self, segments: Iterable[Segment]) -> None:
-        """Renames their files away and has them unlinked later: somebody may still read them, and to unlink what is
-        large takes the disk longer than whoever waits for the log's lock should wait. Under ``renaming``. Raises
-        OSError.
+        """Renames the segments' files and schedules their unlinking. Readers may still use the files.
+        Unlinking a large file also takes longer than a thread that waits for the log's lock should wait. Call
+        it with ``renaming`` held. Raises OSError.
         """
         delay_ms = self.config.file_delete_delay_ms
         later = delay_ms > 0 and self._context.running_scheduler is not None
@@ -326,7 +339,7 @@ class Segments:
             except OSError as error:
                 if fault_of(error) is not Fault.FULL:
                     raise
-                # A longer name may need a block that a full disk does not have; deleting is what makes room on it.
+                # The longer name may need a block that a full disk does not have, and deleting frees space.
                 segment.delete_files()
                 continue
             if later:
@@ -342,7 +355,7 @@ class Segments:
             scheduler.schedule("delete-file", partial(self._unlink, segment), delay_ms, bulk=True)
 
     def _unlink(self, segment: Segment) -> None:
-        """Waits for nobody: many that waited for one who renames would be all of the scheduler's threads."""
+        """Never waits for the lock: waiting unlinks could occupy all scheduler threads during one rename."""
         if not self.renaming.acquire(blocking=False):
             self._unlink_later(segment, _BUSY_MS)
             return
@@ -353,22 +366,24 @@ class Segments:
         finally:
             self.renaming.release()
 
-    # -- the end
+    # -- closing
 
     def finish(self) -> None:
-        """Leaves the files as a start wants them: no torn end, indexes complete and trimmed. Raises OSError."""
+        """Leaves the files ready for a clean start: no torn end, indexes written and trimmed.
+        Raises OSError.
+        """
         self.active.cut_back()
         for segment in self.all:
             if segment is self.active or segment.has_waiting_entries:
                 segment.become_inactive()
 
     def follow(self, directory: Path) -> None:
-        """The log's directory was renamed to ``directory``: so are the files, also of what is still to be unlinked."""
+        """Follows a rename of the log's directory to ``directory``, also for files not unlinked yet."""
         for segment in (*self.all, *(self._retired or ())):
             segment.follow(directory)
 
 
 def drop_older_half(recent: dict[int, int]) -> None:
-    """Leaves the later half: in one go, for a look-up that finds nothing there costs little."""
+    """Keeps the later half. Entries are dropped in bulk; a look-up that misses them costs little."""
     for offset in list(recent)[: len(recent) // 2]:
         del recent[offset]

@@ -1,4 +1,4 @@
-"""How a log loses what it has: truncation, retention, and compaction's swap."""
+"""Removes data from a log: truncation, retention, and the swap of compacted segments."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _log = structlog.get_logger(__name__)
 
 
 class LogTrimmer:
-    """The truncation and the deletion of Kafka's UnifiedLog.
+    """Removes data from a log; the truncation and deletion of Kafka's UnifiedLog.
 
-    Invariant: a change holds ``Segments.generation`` odd while it lasts, and the recovery point is taken back before a
-    truncation changes a file. What a crash leaves of one has no gap: truncation takes the newest segment first,
+    Invariant: ``Segments.generation`` is odd during a change, and the recovery point is lowered before a
+    truncation changes a file. A crash in between leaves no gap: truncation removes the newest segment first,
     retention the oldest.
 
     Owned by one :class:`~broker.log.log.Log`. Takes ``Segments.renaming``, then the log's lock.
@@ -52,7 +52,7 @@ class LogTrimmer:
         appender: LogAppender,
         lower_recovery_point: Callable[[int], None],
     ) -> None:
-        """``lower_recovery_point`` takes it back to an offset, on the disk too."""
+        """``lower_recovery_point`` lowers the recovery point to an offset, in the checkpoint too."""
         self._context = context
         self._offsets = offsets
         self._segments = segments
@@ -68,7 +68,7 @@ class LogTrimmer:
     # -- truncating
 
     def truncate_to(self, offset: int) -> bool:
-        """Removes every batch that reaches ``offset`` or further; False when there is none.
+        """Removes every batch that reaches ``offset`` or goes beyond it; False if there is none.
 
         Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
@@ -82,7 +82,8 @@ class LogTrimmer:
                 self.truncate_fully_and_start_at(offset)
                 return True
             before = offsets.end
-            # Before the files change: no part of a truncation may survive a power loss that the old point vouches for.
+            # Before the files change: after a power loss, the old recovery point must not vouch for a
+            # half-made truncation.
             self._lower_recovery_point(offset)
             with segments.changing(), self._context.failing("truncate", torn=True):
                 offsets.end = segments.truncate_to(offset)
@@ -91,8 +92,8 @@ class LogTrimmer:
                 self._epochs.truncate_from_end(offsets.end)
                 self._producers.rebuild()
             if offsets.end < offsets.start:
-                # Only deleted records are left. Going on behind them would leave a gap, which recovery takes for a
-                # loss.
+                # Only deleted records are left. Appending after them would leave a gap, which recovery treats
+                # as data loss.
                 self.truncate_fully_and_start_at(offsets.start)
                 return True
             self._after_truncation()
@@ -105,7 +106,7 @@ class LogTrimmer:
             return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Removes everything; the log begins and ends at ``offset``. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        """Empties the log; it then begins and ends at ``offset``. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
         segments = self._segments
         with segments.renaming, self._context.lock:
             self._context.require_open()
@@ -134,8 +135,8 @@ class LogTrimmer:
     # -- retention and compaction
 
     def increment_log_start_offset(self, offset: int) -> bool:
-        """Lets the log begin at ``offset``; what lies before is deleted by retention. False when it is no
-        advance.
+        """Moves the log start to ``offset``; retention deletes what lies before. False if the log does not
+        start earlier.
 
         Raises KafkaError(OFFSET_OUT_OF_RANGE) past the high watermark.
         """
@@ -155,10 +156,10 @@ class LogTrimmer:
             return True
 
     def delete_old_segments(self, high_watermark: int | None = None) -> int:
-        """Deletes segments that the log start offset, time or size lets go, up to the high watermark; how
-        many. Their files are renamed without the log's lock, for appends and reads would wait for the disk.
+        """Deletes segments below the high watermark that the log start offset, time or size no longer keeps.
 
-        Raises KafkaError(KAFKA_STORAGE_ERROR).
+        Returns how many. The files are renamed without the log's lock, so appends and reads do not wait for
+        the disk. Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
         gone: list[Segment] = []
         with self._segments.renaming:
@@ -170,7 +171,7 @@ class LogTrimmer:
         return len(gone)
 
     def _take_oldest(self, gone: list[Segment], high_watermark: int | None) -> None:
-        """Puts into ``gone`` what the log has no more from now on, oldest first; the files are still there."""
+        """Moves deletable segments from the log into ``gone``, oldest first; their files stay for now."""
         segments, offsets = self._segments, self._offsets
         with self._context.lock:
             if self._context.is_closed:
@@ -195,17 +196,17 @@ class LogTrimmer:
                 )
 
     def _let_go(self, gone: Sequence[Segment]) -> None:
-        """Oldest first: what a crash leaves has no gap."""
+        """Discards the oldest segments first, so that a crash leaves no gap."""
         with self._context.failing("delete segments of"):
             self._segments.discard(gone)
             self._producers.remove_snapshots(before=self._segments.all[0].base_offset)
             self._epochs.truncate_from_start(self._offsets.start)
 
     def replace_segments(self, old: Sequence[Segment], new: Segment, generation: int) -> bool:
-        """Puts a compacted segment in the place of ``old``, as :meth:`Segments.replace`.
+        """Replaces ``old`` with a compacted segment, as :meth:`Segments.replace`.
 
-        False, with nothing done, when segments went or shrank since ``generation``. Raises
-        KafkaError(KAFKA_STORAGE_ERROR).
+        Returns False, with nothing done, if segments were removed or shortened since ``generation``.
+        Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
         segments = self._segments
         with segments.renaming, self._context.lock:

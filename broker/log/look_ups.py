@@ -1,7 +1,7 @@
-"""Finding things in a list of segments: a stretch to read, the offset of a timestamp, aborted transactions.
+"""Look-ups in a list of segments: data to read, the offset of a timestamp, aborted transactions.
 
-Works without the log's lock on a snapshot of its segments; the log repeats a look-up that a truncation
-disturbed.
+They work on a snapshot of the segments, without the log's lock. The log repeats a look-up that a
+truncation disturbed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Lock = AbstractContextManager[object]
 
 
 def floor_index(segments: SegmentList, offset: int) -> int:
-    """Index of the segment whose range holds ``offset``; -1 when it is before all."""
+    """The index of the segment whose range holds ``offset``; -1 if it is before all."""
     return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
 
 
 def read_scanning(
     segments: SegmentList, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool
 ) -> LogRead:
-    """Reads from the batch that holds ``offset``, or the next one after a gap; found by index and scan."""
+    """Reads from the batch that holds ``offset``, or the next after a gap; uses the index, then a scan."""
     number = max(floor_index(segments, offset), 0)
     while number < len(segments):
         segment = segments[number]
@@ -58,7 +58,7 @@ def place_of(segments: SegmentList, offset: int) -> tuple[int, int]:
 
 
 def end_position(segment: Segment, following: Segment | None, end_offset: int) -> int:
-    """Where in ``segment`` the batches end that lie wholly below ``end_offset``."""
+    """The position in ``segment`` where the batches that lie wholly below ``end_offset`` end."""
     if following is not None and end_offset >= following.base_offset:
         return segment.size
     size = segment.size
@@ -78,9 +78,7 @@ def slice_of(  # noqa: PLR0917 - one a partition of a fetch: by name it takes 30
     min_one_batch: bool,
     header: BatchHeader | None = None,
 ) -> LogRead:
-    """The region from ``position`` to ``end``, at most ``max_bytes`` unless the first batch alone is
-    larger.
-    """
+    """The region from ``position`` to ``end``, at most ``max_bytes`` unless the first batch is larger."""
     size = end - position
     if size <= 0:
         return LogRead(None, base_offset, 0)
@@ -101,30 +99,28 @@ def _batch_size(fd: int, position: int) -> int:
 
 
 def read_region(region: FileRegion) -> bytes:
-    """The bytes of ``region``, less where the file is shorter. Raises OSError."""
+    """The bytes of ``region``, or fewer if the file is shorter. Raises OSError."""
     return os.pread(region.file.fileno(), region.size, region.position)
 
 
 def is_cached(region: FileRegion) -> bool:
-    """Whether the first and last byte of ``region`` are in the page cache; True where the kernel cannot
-    say.
-    """
+    """Whether the first and last byte of ``region`` are in the page cache; True if the kernel cannot tell."""
     fd = region.file.fileno()
     byte = bytearray(1)
     try:
         for position in (region.position, region.position + region.size - 1):
             os.preadv(fd, [byte], position, os.RWF_NOWAIT)
     except OSError as error:
-        # What cannot be read is not for the Processor to find out.
+        # A disk error (EIO) also counts as not cached, so that a Processor does not meet it.
         return error.errno not in (errno.EAGAIN, errno.EIO)
     return True
 
 
 def bring_in(region: FileRegion) -> None:
-    """Reads ``region`` into the page cache, as far as the file goes. Raises OSError.
+    """Reads ``region`` into the page cache, up to the file's end. Raises OSError.
 
-    Nothing is copied: the pages go to /dev/null. That takes a fifteenth of the CPU of a read, which on a small machine
-    the Processors would miss.
+    It sends the pages to /dev/null, so nothing is copied. That takes a fifteenth of the CPU of a read, which
+    the Processors of a small machine need.
     """
     position, end = region.position, region.position + region.size
     while position < end:
@@ -142,8 +138,9 @@ def _nowhere() -> int:
 def offset_for_timestamp(
     segments: SegmentList, timestamp: int, start_offset: int, lock: Lock
 ) -> TimestampOffset | None:
-    """The first record at or after ``start_offset`` that is as late as ``timestamp`` (ms); None without
-    one. ``lock`` is the log's: appends change what the indexes say.
+    """The first record at or after ``start_offset`` with a timestamp of at least ``timestamp`` (ms), or None.
+
+    ``lock`` is the log's, because appends change the indexes.
     """
     for segment in segments:
         with lock:
@@ -159,7 +156,7 @@ def offset_for_timestamp(
 
 
 def offset_of_max_timestamp(segments: SegmentList, lock: Lock) -> TimestampOffset | None:
-    """The first record with the highest timestamp of all; None when no record has one."""
+    """The first record with the highest timestamp of all; None if no record has one."""
     best, latest = None, -1
     for segment in segments:
         with lock:
@@ -190,14 +187,12 @@ def _record_at(
 def aborted_transactions(
     segments: SegmentList, first_offset: int, end_offset: int
 ) -> list[AbortedTransaction]:
-    """Aborted transactions with records in the range, by first offset: what a read_committed fetch is
-    told.
-    """
+    """The aborted transactions with records in the range, by first offset, for read_committed fetches."""
     found: list[AbortedTransaction] = []
     for segment in segments[max(floor_index(segments, first_offset), 0) :]:
         entries = segment.txn_index.entries()
         found += [t for t in entries if t.last_offset >= first_offset and t.first_offset < end_offset]
-        # Transactions that end later began later than this point: the range is covered.
+        # Transactions that end later also began after this point, so the range is covered.
         if any(entry.last_stable_offset >= end_offset for entry in entries):
             break
     return sorted(found, key=lambda transaction: transaction.first_offset)

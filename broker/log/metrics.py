@@ -1,4 +1,4 @@
-"""The log's metrics, by Kafka's names: of each partition's log, and of the log directories."""
+"""The log's metrics, by Kafka's names: for each partition's log and for the log directories."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from broker.metrics.registry import Metrics
 
 
 def register_metrics(metrics: Metrics, logs: LogManager, of_partitions: Callable[[], Iterable[Log]]) -> None:
-    """Registers what is read at each scrape. ``of_partitions`` gives the logs whose partitions are here: a log that
-    was loaded and of which the controller said nothing yet is not told of.
+    """Registers gauges that are read at each scrape. ``of_partitions`` returns the logs of the partitions
+    hosted here. A loaded log that the controller has not mentioned yet is not reported.
     """
     _register_logs(metrics, of_partitions)
     _register_dirs(metrics, logs)

@@ -1,4 +1,4 @@
-"""``partition.metadata``: the topic id of a partition's directory."""
+"""The ``partition.metadata`` file, which holds the topic id of a partition's directory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FILE_NAME = "partition.metadata"
 
 
 def topic_id_text(topic_id: UUID) -> str:
-    """Kafka's spelling of an id: base64 for URLs, without padding."""
+    """Kafka's text form of an id: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
-@lru_cache(maxsize=1024)  # a topic's logs all have the same
+@lru_cache(maxsize=1024)  # all logs of a topic have the same id
 def parse_topic_id(text: str) -> UUID:
-    """The id of Kafka's spelling. Raises ValueError."""
+    """The id of Kafka's text form. Raises ValueError."""
     try:
         return UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (binascii.Error, ValueError) as error:
@@ -30,7 +30,7 @@ def parse_topic_id(text: str) -> UUID:
 
 
 def read_topic_id(directory: Path) -> UUID | None:
-    """The directory's topic id, None without a file. Raises ValueError when it cannot be understood."""
+    """The directory's topic id, None if there is no file. Raises ValueError if the file is invalid."""
     try:
         text = read_file(f"{directory}/{FILE_NAME}").decode(errors="replace")
     except FileNotFoundError:
@@ -43,7 +43,7 @@ def read_topic_id(directory: Path) -> UUID | None:
 
 
 def write_topic_id(directory: Path, topic_id: UUID) -> None:
-    """Replaces the directory's file, durably: an empty one after a power loss would stop the next start.
+    """Replaces the directory's file durably; an empty file after a power loss would fail the next start.
 
     Raises OSError.
     """
@@ -51,8 +51,8 @@ def write_topic_id(directory: Path, topic_id: UUID) -> None:
 
 
 def prepare_topic_id(directory: Path, topic_id: UUID) -> None:
-    """The first half of :func:`write_topic_id`, for many directories: who does this makes it durable before
-    :func:`take_up_topic_id`, and that afterwards. Raises OSError.
+    """Writes the topic id under a temporary name; the first half of :func:`write_topic_id`, for many
+    directories. The caller syncs the result, calls :func:`take_up_topic_id`, and syncs again. Raises OSError.
     """
     path = directory / (FILE_NAME + TEMPORARY_SUFFIX)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -66,7 +66,7 @@ def prepare_topic_id(directory: Path, topic_id: UUID) -> None:
 
 
 def take_up_topic_id(directory: Path) -> None:
-    """Gives the prepared file its name. Raises OSError."""
+    """Renames the prepared file to its final name. Raises OSError."""
     path = directory / FILE_NAME
     os.replace(f"{path}{TEMPORARY_SUFFIX}", path)  # noqa: PTH105 - thousands of times when a topic is made
 

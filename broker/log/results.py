@@ -1,4 +1,4 @@
-"""What the log's operations return. Plain values, made once per call."""
+"""The result types of the log's operations."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from broker.utils.file_region import FileRegion
 
 
 class AppendInfo(NamedTuple):
-    """One append. Offsets are the partition's; ``log_append_time`` is -1 unless the topic stamps it (ms).
+    """The result of one append. ``log_append_time`` (ms) is -1 unless the topic stamps append times.
 
-    ``duplicate``: nothing was written, the offsets are those the same batch got before. ``first_offset`` is
-    -1 when the append held no whole batch.
+    ``duplicate``: nothing was written, and the offsets are those that the same batch got before.
+    ``first_offset`` is -1 if the append held no whole batch.
     """
 
     first_offset: int
@@ -26,10 +26,10 @@ class AppendInfo(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """A stretch of one segment, from the start of the batch that holds the asked offset.
+    """A range of one segment, from the start of the batch that holds the requested offset.
 
-    ``region`` is None when there is nothing to read. It may end inside a batch (as in Kafka: the client drops
-    that part). ``first_batch_incomplete``: there was data, but its first batch is larger than ``max_bytes``.
+    ``region`` is None if there is nothing to read. It may end inside a batch; as in Kafka, the client drops
+    that part. ``first_batch_incomplete``: there was data, but its first batch is larger than ``max_bytes``.
     """
 
     region: FileRegion | None
@@ -39,7 +39,7 @@ class LogRead(NamedTuple):
 
 
 class TimestampOffset(NamedTuple):
-    """A record's timestamp (ms, -1 none) and offset, with the leader epoch of its batch (-1 unknown)."""
+    """A record's timestamp (ms, -1 if none) and offset, with its batch's leader epoch (-1 if unknown)."""
 
     timestamp: int
     offset: int
@@ -47,16 +47,14 @@ class TimestampOffset(NamedTuple):
 
 
 class EpochEndOffset(NamedTuple):
-    """Where a leader epoch ends; both -1 when the log knows nothing about the asked one."""
+    """Where a leader epoch ends; both -1 if the log knows nothing about the requested epoch."""
 
     leader_epoch: int
     end_offset: int
 
 
 class AbortedTransaction(NamedTuple):
-    """A producer's aborted transaction, from its first record to its marker, as the ``.txnindex`` keeps
-    it.
-    """
+    """A producer's aborted transaction, from its first record to its marker, as stored in ``.txnindex``."""
 
     producer_id: int
     first_offset: int

@@ -1,7 +1,7 @@
-"""Which old segments may go: the choice alone, pure.
+"""Decides which old segments retention may delete; pure functions.
 
-Kafka's order of reasons: behind the log start offset, older than ``retention.ms``, beyond
-``retention.bytes``. Always from the oldest on, never past the high watermark.
+Reasons in Kafka's order: before the log start offset, older than ``retention.ms``, beyond
+``retention.bytes``. The oldest segments go first, never past the high watermark.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Reason(Enum):
-    """Why segments are deleted, as the log line says it."""
+    """Why segments are deleted, as logged."""
 
     LOG_START = "log_start_offset"
     TIME = "retention.ms"
@@ -21,9 +21,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What the choice needs to know of a segment. ``end_offset``: the next one's base, the log's end for the
-    last.
-    """
+    """A segment as retention sees it. ``end_offset``: the next one's base, or the log's end for the last."""
 
     end_offset: int
     size_bytes: int
@@ -33,7 +31,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """-1 means no limit. ``by_policy`` is whether cleanup.policy has ``delete``."""
+    """A topic's retention limits; -1 means no limit. ``by_policy``: whether cleanup.policy has ``delete``."""
 
     retention_ms: int
     retention_bytes: int
@@ -51,7 +49,7 @@ def segments_to_delete(
     log_start_offset: int,
     high_watermark: int,
 ) -> tuple[int, Reason] | None:
-    """How many of the oldest segments to delete, and why; None: none."""
+    """How many of the oldest segments to delete, and why; None if none."""
     behind = _leading(
         segments,
         high_watermark,

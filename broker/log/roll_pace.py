@@ -1,7 +1,7 @@
-"""How often segments are rolled for their age. Clients say the times by which that is told: with ``segment.ms`` of a
-millisecond, or with timestamps that are weeks apart, each append would be a segment of its own.
+"""Limits how often segments are rolled for their age. Clients influence that age: with a ``segment.ms`` of a
+millisecond, or with timestamps weeks apart, each append would create a new segment.
 
-A roll for age can wait: the segment grows on, and the next append asks again.
+A roll for age can wait: the segment keeps growing, and the next append tries again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _AT_ONCE: Final = 20
 
 
 class RollPace:
-    """Of all logs that share it: ``per_second`` rolls, ``at_once`` of them without a pause. Times are of any one clock;
-    one that is set back begins anew.
+    """The pace of rolls for all logs that share it: ``per_second`` rolls, ``at_once`` of them without a
+    pause. Times may come from any one clock; if it is set back, the count restarts.
 
-    Held by no lock: of two threads at once both may have the last roll that there was.
+    It has no lock: two threads at once may both get the last available roll.
     """
 
     __slots__ = ("_at_ms", "_at_once", "_left", "_per_ms")
@@ -29,7 +29,7 @@ class RollPace:
         self._at_ms = 0
 
     def allows(self, now_ms: int, last_ms: int) -> bool:
-        """Whether a log that was last rolled for its age at ``last_ms`` may be now; that counts as done."""
+        """Whether a log last rolled for its age at ``last_ms`` may be rolled now. True counts as a roll."""
         if 0 <= now_ms - last_ms < _PAUSE_MS:
             return False
         self._left = min(self._left + max(now_ms - self._at_ms, 0) * self._per_ms, self._at_once)

@@ -1,8 +1,9 @@
-"""Small files that are replaced whole: written to a ``.tmp`` beside them, synced, renamed, with a checksum.
+"""Small files with a checksum that are replaced as a whole: written to a ``.tmp`` file, synced, then renamed.
 
-Kafka's formats of these files have no room for a checksum, and a flipped digit is another digit. So it is kept in an
-extended attribute of the file, which follows the file through renames and which nobody else sees. A file without one,
-as Kafka writes it or as a file system keeps it that has no attributes, is taken as it is.
+Kafka's formats of these files have no room for a checksum, and a flipped bit can turn one digit into another.
+The checksum is therefore kept in an extended attribute, which follows the file through renames and does not
+disturb other readers. A file without the attribute is accepted as it is: Kafka wrote it, or the file system
+has no attributes.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from broker.log.segments.segment import sync_dir
 
 TEMPORARY_SUFFIX = ".tmp"
 ATTRIBUTE = "user.landline.crc32c"
-# Up to here each bit is tried: some 0.1 s.
+# Up to this size a repair tries each bit, in about 0.1 s.
 _MENDABLE_BYTES = 8192
 _BLOCK_BYTES = 65536
 _log = structlog.get_logger(__name__)
 
 
 class DamagedFileError(ValueError):
-    """The file is not what was written. The message names it, and says what to do."""
+    """The file is not what was written. The message names the file and says what to do."""
 
 
 def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replaces ``path`` by ``data``, atomically; ``sync`` makes it durable too. Raises OSError."""
+    """Replaces ``path`` with ``data`` atomically; ``sync`` makes it durable too. Raises OSError."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
@@ -48,13 +49,13 @@ def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
 
 
 def seal(fd: int, data: bytes) -> None:
-    """Notes the checksum of ``data``, all that is in the open file; where it cannot be noted, there is none."""
+    """Stores the checksum of ``data``, the open file's whole content, if the file system can."""
     with suppress(OSError):
         os.setxattr(fd, ATTRIBUTE, b"%08x" % crc32c(data))
 
 
 def can_seal(path: Path) -> bool:
-    """Whether the file system of the file ``path`` keeps attributes. Other faults are for who writes there to tell."""
+    """Whether the file system of the file ``path`` supports attributes. Other errors count as yes."""
     try:
         os.setxattr(path, ATTRIBUTE, b"")
         os.removexattr(path, ATTRIBUTE)
@@ -64,13 +65,13 @@ def can_seal(path: Path) -> bool:
 
 
 def read_file(path: str | Path) -> bytes:
-    """What was written to ``path``; a small file is mended when one bit of it is wrong.
+    """The data written to ``path``; one wrong bit in a small file is repaired.
 
-    Raises DamagedFileError when more is, OSError.
+    Raises DamagedFileError if more is wrong, OSError.
     """
     fd = os.open(
         path, os.O_RDONLY | os.O_CLOEXEC
-    )  # both of one file, though another takes its place meanwhile
+    )  # data and checksum of one file, even if it is replaced meanwhile
     try:
         data = _read_whole(fd)
         try:
@@ -92,7 +93,7 @@ def read_file(path: str | Path) -> bytes:
 
 
 def _read_whole(fd: int) -> bytes:
-    """By few calls: two such files of each log are read at a start, and most fit into one block."""
+    """Uses few calls: a start reads two such files of each log, and most fit into one block."""
     blocks = [os.read(fd, _BLOCK_BYTES)]
     while len(blocks[-1]) == _BLOCK_BYTES:
         blocks.append(os.read(fd, _BLOCK_BYTES))
@@ -100,7 +101,7 @@ def _read_whole(fd: int) -> bytes:
 
 
 def _mended(data: bytes, crc: int) -> bytes | None:
-    """``data`` with the one bit flipped that gives it the checksum: CRC32C tells any two such changes apart."""
+    """``data`` with the one bit flipped that makes the checksum match; CRC32C tells such changes apart."""
     if len(data) > _MENDABLE_BYTES:
         return None
     tried = bytearray(data)

@@ -1,7 +1,7 @@
-"""Whole record batches (magic 2): building one, reading its records, and the names of :mod:`.header` beside
-them.
+"""Whole record batches (magic 2): builds them and reads their records. It also exports names
+of :mod:`.header`.
 
-Who only needs headers, as the hot paths do, needs nothing from here but :func:`iter_batches`.
+Code that only needs headers, such as the hot paths, needs only :func:`iter_batches`.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def build_batch(
 ) -> bytes:
     """A v2 batch of ``records``.
 
-    They get consecutive offsets from ``base_offset``, unless ``keep_offsets`` says that their own (rising,
-    none below ``base_offset``) are meant. Raises ValueError without records.
+    They get consecutive offsets from ``base_offset``, unless ``keep_offsets`` keeps their own (rising, none
+    below ``base_offset``). Raises ValueError if there are no records.
     """
     if not records:
         raise ValueError("a batch needs a record")
@@ -104,7 +104,7 @@ def build_batch(
 
 
 def assemble(header: BatchHeader, body: Bytes, level: int | None = None) -> bytes:
-    """A batch of ``header`` (its length and CRC are computed) and a body that is not compressed yet."""
+    """A batch of ``header``, with its length and CRC computed, and an uncompressed body."""
     packed = compress(header.codec_id, body, level)
     out = bytearray(HEADER_BYTES + len(packed))
     out[HEADER_BYTES:] = packed
@@ -115,7 +115,7 @@ def assemble(header: BatchHeader, body: Bytes, level: int | None = None) -> byte
 
 
 def replace_body(header: BatchHeader, body: Bytes, codec_id: int, level: int | None = None) -> bytes:
-    """The batch of ``header`` with its (uncompressed) ``body`` compressed by another codec."""
+    """The batch of ``header`` with its uncompressed ``body`` compressed by another codec."""
     return assemble(header._replace(attributes=header.attributes & ~CODEC_MASK | codec_id), body, level)
 
 
@@ -131,13 +131,13 @@ def records_body(
 
 
 def iter_records(view: memoryview, header: BatchHeader, position: int = 0) -> list[Record]:
-    """The records of one batch, offsets and timestamps absolute. Raises KafkaError(CORRUPT_MESSAGE)."""
+    """The records of one batch, with absolute offsets and timestamps. Raises KafkaError(CORRUPT_MESSAGE)."""
     return list(each_record(view, header, position))
 
 
 def each_record(view: memoryview, header: BatchHeader, position: int = 0) -> Iterator[Record]:
-    """The same one by one, for whoever does not keep them: a million of a batch are 200 MB. What is wrong is raised
-    when it is come to.
+    """As :func:`iter_records`, one by one, for callers that do not keep them: a million records of a batch
+    take 200 MB. Errors are raised when they are reached.
     """
     append_time = header.max_timestamp if header.is_log_append_time else None
     body = records_body(view, header, position)
@@ -150,10 +150,10 @@ def each_record(view: memoryview, header: BatchHeader, position: int = 0) -> Ite
 
 
 def read_records(view: memoryview | bytes, *, include_control: bool = False) -> list[Record]:
-    """All records of the whole batches in ``view``; markers of transactions only with ``include_control``.
+    """All records of the whole batches in ``view``; transaction markers only with ``include_control``.
 
-    A trailing incomplete batch is left out. Raises KafkaError(CORRUPT_MESSAGE) when a CRC or a record is
-    wrong.
+    A trailing incomplete batch is skipped. Raises KafkaError(CORRUPT_MESSAGE) if a CRC or a record
+    is invalid.
     """
     view = memoryview(view)
     records: list[Record] = []

@@ -1,8 +1,8 @@
-"""Compressing and decompressing the records of a batch: none, gzip, snappy, lz4, zstd.
+"""Compresses and decompresses the records of a batch: none, gzip, snappy, lz4, zstd.
 
-The libraries are imported when first used. Decompression goes in pieces and is bounded: the output never grows
-past ``max_bytes``, and no size that the peer's bytes claim is believed. Formats are Kafka's: gzip (RFC 1952),
-snappy in Xerial's framing (raw snappy is read too, as some clients send it), LZ4 frames with independent blocks,
+Libraries are imported when first used. Decompression works in pieces and is bounded: the output never grows
+past ``max_bytes``, and no size claimed in the data is trusted. Formats are Kafka's: gzip (RFC 1952), snappy
+in Xerial's framing (raw snappy is read too, as some clients send it), LZ4 frames with independent blocks,
 zstd frames.
 """
 
@@ -23,10 +23,10 @@ _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _READ_BYTES = 256 * 1024
 _INPUT_BYTES = 64 * 1024
-# One block of an LZ4 frame is 4 MiB at most, but Kafka's clients make blocks of 64 KiB.
+# A block of an LZ4 frame has at most 4 MiB, but Kafka's clients use blocks of 64 KiB.
 _LZ4_PIECE_BYTES = 128 * 1024
 _ZSTD_INPUT_BYTES = 128
-# Snappy's densest element is three bytes that stand for 64: a larger claim is a lie.
+# Snappy's densest element is three bytes that stand for 64, so a larger claim is false.
 _SNAPPY_MOST = 22
 _INT32 = struct.Struct(">i")
 
@@ -35,15 +35,15 @@ _of_thread = threading.local()
 
 
 class CompressionError(ValueError):
-    """The bytes are not what the codec says, or decompress to more than allowed."""
+    """The data is not valid for the codec, or decompresses to more than allowed."""
 
 
 class TooLargeInsideError(CompressionError):
-    """They decompress to more than allowed."""
+    """The data decompresses to more than allowed."""
 
 
 def compress(codec_id: int, data: Bytes, level: int | None = None) -> bytes:
-    """``data`` compressed; ``level`` is the codec's own scale, None its default. Raises CompressionError."""
+    """Compresses ``data``; ``level`` is the codec's own scale, None its default. Raises CompressionError."""
     if codec_id == 0:
         return bytes(data)
     try:
@@ -54,7 +54,7 @@ def compress(codec_id: int, data: Bytes, level: int | None = None) -> bytes:
 
 
 def decompress(codec_id: int, data: Bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> Bytes:
-    """``data`` decompressed (codec 0: ``data`` itself). Raises CompressionError."""
+    """Decompresses ``data`` (codec 0: returns ``data`` itself). Raises CompressionError."""
     if codec_id == 0:
         return data
     pieces = list(decompressed_pieces(codec_id, data, max_bytes))
@@ -62,8 +62,9 @@ def decompress(codec_id: int, data: Bytes, max_bytes: int = DEFAULT_MAX_BYTES) -
 
 
 def decompressed_pieces(codec_id: int, data: Bytes, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[bytes]:
-    """``data`` decompressed bit by bit, for who need not hold all of it. Raises CompressionError on the way: no
-    piece is good before the last one has come.
+    """Decompresses ``data`` piece by piece, for callers that need not hold all of it.
+
+    Raises CompressionError at any point, so no piece is valid before the last one.
     """
     try:
         function = _DECOMPRESSORS[codec_id]
@@ -78,14 +79,14 @@ def decompressed_pieces(codec_id: int, data: Bytes, max_bytes: int = DEFAULT_MAX
             yield piece
     except CompressionError:
         raise
-    # Each library has an error class of its own, and importing all to name them would cost start-up time.
+    # Each library has its own error class, and importing all libraries to name them would slow the start.
     except Exception as error:
         raise CompressionError(f"{CODEC_NAMES[codec_id]} data is corrupt: {error}") from error
 
 
 def decompress_small(codec_id: int, data: Bytes, max_bytes: int) -> Bytes | None:
-    """``data`` decompressed in one go when that is quick: None for what becomes more than ``max_bytes``, is wrong,
-    or needs more looks. Of several zstd frames only the first is seen.
+    """Decompresses ``data`` in one step if that is fast. None if the result exceeds ``max_bytes``, the data
+    is invalid, or it needs a closer look. Reads only the first of several zstd frames.
     """
     if codec_id != ZSTD:
         try:
@@ -96,11 +97,11 @@ def decompress_small(codec_id: int, data: Bytes, max_bytes: int) -> Bytes | None
 
     try:
         decompressor = _of_thread.zstd
-    except AttributeError:  # making one costs more than a small batch
+    except AttributeError:  # creating one costs more than a small batch
         decompressor = _of_thread.zstd = zstandard.ZstdDecompressor()
     try:
         if zstandard.frame_content_size(data) > max_bytes:
-            return None  # the library would allocate what is claimed
+            return None  # the library would allocate the claimed size
         found: bytes = decompressor.decompress(data, max_output_size=max_bytes)
     except zstandard.ZstdError:
         return None
@@ -123,7 +124,7 @@ def _gunzip(data: Bytes, _max_bytes: int) -> Iterator[bytes]:
         while not member.eof:
             if not rest:
                 raise CompressionError("gzip data ends early")
-            # The library copies what it was given and has not used yet, so that is little.
+            # The library copies unused input, so each piece is small.
             given: Bytes = rest[:_INPUT_BYTES]
             rest = rest[_INPUT_BYTES:]
             while given and not member.eof:
@@ -186,8 +187,8 @@ def _lz4(data: Bytes, level: int | None) -> bytes:
 def _unlz4(data: Bytes, _max_bytes: int) -> Iterator[bytes]:
     import lz4.frame
 
-    # The library allocates the most that a call may give before it gives anything, and what the frame claims to hold
-    # when it is told no bound: so each call has a small one, and no more input than the library keeps a copy of.
+    # The library allocates a call's maximum output before it decompresses; without a maximum, it allocates
+    # what the frame claims. It also copies unused input. So each call has a small maximum and a small input.
     decompressor = lz4.frame.LZ4FrameDecompressor()
     rest = memoryview(data)
     while not decompressor.eof:

@@ -1,6 +1,6 @@
-"""The header of a record batch (magic 2): reading it, and setting in place what the broker may set.
+"""The header of a record batch (magic 2): reads it, and sets in place the fields that the broker may set.
 
-Works on memoryviews and never touches the records themselves. Layout, big endian, 61 bytes::
+It works on memoryviews and never touches the records. The layout, big endian, 61 bytes::
 
      0 base_offset      int64    23 last_offset_delta int32    51 producer_epoch int16
      8 length           int32    27 base_timestamp    int64    53 base_sequence  int32
@@ -9,9 +9,9 @@ Works on memoryviews and never touches the records themselves. Layout, big endia
     17 crc              uint32      (CRC32C of everything from ``attributes`` on)
     21 attributes       int16
 
-``length`` counts what follows it, so a batch takes ``length + 12`` bytes. The base offset and the leader
-epoch stand outside the CRC: setting them costs no checksum. Source: Kafka 3.9, message format v2 (KIP-98,
-KIP-534).
+``length`` counts what follows it, so a batch has ``length + 12`` bytes. The CRC does not cover the base
+offset and the leader epoch, so setting them needs no new checksum. Source: Kafka 3.9, message format v2
+(KIP-98, KIP-534).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
 class BatchHeader(NamedTuple):
-    """One batch's header as read. Offsets are the partition's, timestamps milliseconds, -1 means none."""
+    """The header of a batch. Offsets are the partition's, timestamps are in milliseconds, -1 means none."""
 
     base_offset: int
     length: int
@@ -65,7 +65,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole batch, header included."""
+        """The size of the whole batch, header included."""
         return self.length + LOG_OVERHEAD_BYTES
 
     @property
@@ -94,12 +94,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the tombstones of a compacted batch may go; it then stands in ``base_timestamp`` (KIP-534)."""
+        """When a compacted batch's tombstones may be removed; stored in ``base_timestamp`` (KIP-534)."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; sequences wrap from 2^31 - 1 to 0. -1 without a producer id."""
+        """The sequence of the last record; sequences wrap from 2^31 - 1 to 0. -1 without a producer id."""
         if self.producer_id == NO_PRODUCER_ID:
             return NO_SEQUENCE
         return increment_sequence(self.base_sequence, self.last_offset_delta)
@@ -111,21 +111,21 @@ def increment_sequence(sequence: int, increment: int) -> int:
 
 
 def read_header(view: memoryview | bytes, position: int = 0) -> BatchHeader:
-    """The header at ``position``. Raises struct.error when fewer than 61 bytes follow."""
-    return tuple.__new__(BatchHeader, HEADER.unpack_from(view, position))  # _make, without its second look
+    """The header at ``position``. Raises struct.error if fewer than 61 bytes follow."""
+    return tuple.__new__(BatchHeader, HEADER.unpack_from(view, position))  # _make, without its length check
 
 
 def batch_size_at(view: memoryview | bytes, position: int = 0) -> int:
-    """Bytes that the batch at ``position`` claims to take, its first 12 included."""
+    """The claimed size of the batch at ``position``, including its first 12 bytes."""
     size: int = _OFFSET_AND_LENGTH.unpack_from(view, position)[1] + LOG_OVERHEAD_BYTES
     return size
 
 
 def iter_batches(view: memoryview | bytes) -> Iterator[BatchHeader]:
-    """The headers of the whole batches in ``view``, one after another.
+    """The headers of the whole batches in ``view``, in order.
 
-    Stops before a trailing incomplete batch, and before one whose claimed length cannot be a batch's. Checks
-    nothing else: see :func:`crc_is_valid`.
+    Stops before a trailing incomplete batch, and before one with an impossible length. It checks nothing
+    else: see :func:`crc_is_valid`.
     """
     position = 0
     end = len(view)
@@ -139,22 +139,22 @@ def iter_batches(view: memoryview | bytes) -> Iterator[BatchHeader]:
 
 
 def compute_crc(view: memoryview, position: int, size: int) -> int:
-    """CRC32C of the batch of ``size`` bytes at ``position``, over what its ``crc`` field covers."""
+    """The CRC32C of the batch of ``size`` bytes at ``position``, over what its ``crc`` field covers."""
     return crc32c(view[position + CRC_START : position + size])
 
 
 def crc_is_valid(view: memoryview, header: BatchHeader, position: int = 0) -> bool:
-    """Whether the batch at ``position``, wholly inside ``view``, carries the right checksum."""
+    """Whether the batch at ``position``, wholly inside ``view``, has the right checksum."""
     return compute_crc(view, position, header.length + LOG_OVERHEAD_BYTES) == header.crc
 
 
 def set_offset_and_epoch(view: memoryview, position: int, base_offset: int, length: int, epoch: int) -> None:
-    """Writes the base offset and leader epoch in place (``length`` stays as it is; it lies between them)."""
+    """Sets the base offset and leader epoch in place. ``length``, between them, must be the current one."""
     _OFFSET_LENGTH_EPOCH.pack_into(view, position, base_offset, length, epoch)
 
 
 def set_max_timestamp(view: memoryview, position: int, header: BatchHeader, timestamp: int) -> BatchHeader:
-    """Sets the highest timestamp (ms) of the batch, renews the CRC, and returns the header as it now is."""
+    """Sets the batch's highest timestamp (ms) and CRC in place, and returns the new header."""
     _INT64.pack_into(view, position + 35, timestamp)
     crc = compute_crc(view, position, header.size_bytes)
     _CRC_ATTRIBUTES.pack_into(view, position + 17, crc, header.attributes)
@@ -162,7 +162,7 @@ def set_max_timestamp(view: memoryview, position: int, header: BatchHeader, time
 
 
 def set_log_append_time(view: memoryview, position: int, header: BatchHeader, now_ms: int) -> BatchHeader:
-    """Stamps the batch with the broker's time, renews the CRC, and returns the header as it now is."""
+    """Sets the broker's time and the CRC of the batch in place, and returns the new header."""
     attributes = header.attributes | LOG_APPEND_TIME_FLAG
     _CRC_ATTRIBUTES.pack_into(view, position + 17, 0, attributes)
     _INT64.pack_into(view, position + 35, now_ms)

@@ -1,8 +1,9 @@
-"""Whether the records of a client's batch are what its header says: how much is looked at, and on which thread.
+"""Checks whether the records of a client's batch match its header: how many are checked, and on which thread.
 
-Kafka's LogValidator reads every record. Here that costs more than the rest of a small request, so by default a plain
-batch is looked at up to its first record, and a compressed one decompressed whole, too (docs/replication.md). Goes
-before :mod:`.validator`, without a lock; what the header alone shows is left to that, and so is the checksum.
+Kafka's LogValidator reads every record. Here that would cost more than the rest of a small request. So by
+default a plain batch is checked up to its first record, and a compressed one is also decompressed completely
+(docs/replication.md). It runs before :mod:`.validator`, without a lock. The validator checks the header and
+the checksum.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from broker.record.header import (
 from broker.record.records import RecordFormatError, first_timestamp, is_usual, walk
 from broker.record.validator import BatchRules, check_count
 
-# What the network thread looks at itself: packed bytes, what they may become, and records.
+# Limits of what the network thread checks itself: compressed bytes, decompressed bytes, and records.
 INLINE_PACKED_BYTES: Final = 32 * 1024
 INLINE_INSIDE_BYTES: Final = 256 * 1024
 INLINE_RECORDS: Final = 64
-# A handler decompresses zstd in one go up to 16 times its size, but at least up to this.
+# A handler decompresses zstd in one step up to 16 times its size, but at least up to this.
 _AT_ONCE_BYTES: Final = 1024 * 1024
-# Of a large batch so much is kept while the rest is counted.
+# How much of a large batch is kept while the rest is only counted.
 _HEAD_BYTES: Final = 64 * 1024
 
 
@@ -52,7 +53,7 @@ _FIELDS_AT: Final = 21
 
 
 class Depth(Enum):
-    """How far clients' batches are looked into: the values of ``landline.produce.validation``."""
+    """How far clients' batches are checked; the values of ``landline.produce.validation``."""
 
     NONE = "none"
     FIRST = "first"
@@ -60,11 +61,12 @@ class Depth(Enum):
 
 
 def inspect(records: memoryview, depth: Depth, rules: BatchRules, where: object, *, inline: bool) -> bool:
-    """Looks into the one batch that a client sent for the partition ``where``.
+    """Checks the one batch that a client sent for the partition ``where``.
 
-    False: too much for the network thread (only with ``inline``), nothing was decided. True: nothing is wrong, or the
-    header is, which the validator will tell. A highest timestamp that is not the records' is set right in place, as
-    Kafka does, where all records were looked at. Raises KafkaError: INVALID_RECORD, MESSAGE_TOO_LARGE.
+    False: too much for the network thread (only with ``inline``), and nothing was decided. True: the
+    batch is valid, or its header is wrong, which the validator reports. If all records were read and the
+    highest timestamp is not theirs, it is corrected in place, as in Kafka. Raises KafkaError:
+    INVALID_RECORD, MESSAGE_TOO_LARGE.
     """
     if depth is Depth.NONE or len(records) <= HEADER_BYTES:
         return True
@@ -103,7 +105,7 @@ def inspect(records: memoryview, depth: Depth, rules: BatchRules, where: object,
     else:
         return done
     if not crc_is_valid(records, header):
-        return True  # what the network did to it: the validator says so, and the client sends it again
+        return True  # damaged in transit: the validator reports it, and the client retries
     raise KafkaError(code, f"{where}: the records are not what their batch says: {problem}")
 
 
@@ -115,7 +117,7 @@ def _plain(
     total = len(body)
     if count * MIN_RECORD_BYTES > total:
         return True
-    # A first record that is later than the latest is reason enough to look at all of them.
+    # If the first record is later than the highest timestamp, all records are checked.
     if (
         depth is Depth.FIRST
         and count > 1
@@ -142,7 +144,7 @@ def _packed(
         body = decompress_small(codec, packed, at_once)
         if body is not None and _holds(records, header, body, len(body), rules, whole=whole):
             return True
-        if inline:  # whatever is wrong, who looks closer says what
+        if inline:  # a closer look on a handler thread finds the error
             return False
     if whole:
         body = decompress(codec, packed, most)
@@ -161,7 +163,7 @@ def _packed(
 def _holds(
     records: memoryview, header: BatchHeader, body: Bytes, total: int, rules: BatchRules, *, whole: bool
 ) -> bool:
-    """Whether nothing is wrong with what was decompressed at once, which may lack what further frames hold."""
+    """Whether the records decompressed in one step are valid; further zstd frames may be missing."""
     count = header.record_count
     if count * MIN_RECORD_BYTES > total:
         return False
@@ -181,7 +183,7 @@ def _holds(
 
 
 def _counted(codec: int, packed: memoryview, max_bytes: int) -> tuple[bytes, int]:
-    """The first of what ``packed`` decompresses to, and how much that is: a bomb is counted, not kept."""
+    """The first of the decompressed bytes, and how many there are: a bomb is counted, not kept."""
     head = bytearray()
     total = 0
     for piece in decompressed_pieces(codec, packed, max_bytes):
@@ -193,6 +195,6 @@ def _counted(codec: int, packed: memoryview, max_bytes: int) -> tuple[bytes, int
 
 def _walk(records: memoryview, header: BatchHeader, body: Bytes, rules: BatchRules) -> None:
     latest = walk(body, header.record_count, header.base_timestamp).latest_timestamp
-    # With a wrong checksum, a new one would make good what is not.
+    # With a wrong checksum, computing a new one would hide the damage.
     if latest != header.max_timestamp and not rules.log_append_time and crc_is_valid(records, header):
         set_max_timestamp(records, 0, header, latest)

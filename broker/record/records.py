@@ -1,7 +1,7 @@
-"""The records inside a batch: varints, keys, values, headers. Only for who must look inside.
+"""The records inside a batch: varints, keys, values and headers.
 
-Coordinators, the cleaner, time look-ups and tests read records by it, a leader looks at what clients send. Every
-length that the bytes claim is checked against what is there before it is used.
+Coordinators, the cleaner, timestamp look-ups and tests read records with it, and a leader checks clients'
+records. Every length in the data is checked against the available bytes before it is used.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 Bytes = bytes | bytearray | memoryview
-LEAST_LENGTH = 6  # of a record, behind its length: attributes, two deltas, two lengths, the number of headers
+LEAST_LENGTH = 6  # of a record, after its length: attributes, two deltas, two lengths, the number of headers
 LONG_MAX = (1 << 63) - 1
 NO_TIMESTAMP = -1
 NULL_LENGTH = 1  # -1 as a varint
-_MORE = 0x80  # from here on another byte of the varint follows
+_MORE = 0x80  # from this value on, another byte of the varint follows
 
 
 class RecordFormatError(ValueError):
-    """The records do not parse."""
+    """The records cannot be parsed."""
 
 
 class Record(NamedTuple):
-    """One record. ``offset`` and ``timestamp`` (ms) are absolute; a None value is a tombstone."""
+    """A record of a batch. ``offset`` and ``timestamp`` (ms) are absolute; a value of None is a tombstone."""
 
     key: bytes | None
     value: bytes | None
@@ -58,7 +58,7 @@ def decode_varint(data: Bytes, position: int) -> tuple[int, int]:
 
 
 def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:
-    """The body of a batch: each record relative to ``base_offset`` and ``base_timestamp``."""
+    """The body of a batch, with each record relative to ``base_offset`` and ``base_timestamp``."""
     out = bytearray()
     for record in records:
         body = bytearray(b"\x00")
@@ -78,7 +78,7 @@ def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: 
 def decode_records(
     body: Bytes, count: int, base_offset: int, base_timestamp: int, append_time_ms: int | None = None
 ) -> Iterator[Record]:
-    """``count`` records of a decompressed body; ``append_time_ms`` overrides their timestamps when given."""
+    """The ``count`` records of a decompressed body; ``append_time_ms`` replaces their timestamps if given."""
     position = 0
     for _ in range(count):
         start, end = _record_bounds(body, position)
@@ -96,8 +96,8 @@ def decode_records(
 
 
 class Walk(NamedTuple):
-    """What a look at all records of a batch has found. Timestamps are absolute, in ms; a record without one (-1)
-    counts as neither. ``without_key`` is the index of the first record that has none, -1 when all have.
+    """The result of :func:`walk`. Timestamps are absolute, in ms; records without one (-1) are ignored.
+    ``without_key`` is the index of the first record without a key, -1 if all have one.
     """
 
     latest_timestamp: int
@@ -107,12 +107,12 @@ class Walk(NamedTuple):
 
 
 def walk(body: Bytes, count: int, base_timestamp: int) -> Walk:  # noqa: PLR0912, PLR0915 - see below
-    """Looks at every length and offset of the ``count`` records of a decompressed body: offsets rise by one from 0,
-    and fields and records fill the body to the byte. Raises RecordFormatError.
+    """Checks every length and offset of the ``count`` records of a decompressed body. Offsets must rise by
+    one from 0, and fields and records must fill the body exactly. Raises RecordFormatError.
 
-    It is written out, for it is what a request costs where all records are looked at.
+    The code is inlined, because it dominates the cost of a request whose records are all checked.
     """
-    # The index of a memoryview takes longer, a copy of a few large records longer still.
+    # Indexing a memoryview is slower, but copying a few large records is slower still.
     data = bytes(body) if len(body) < count << 10 else body
     latest, earliest, earliest_index, without_key = NO_TIMESTAMP, LONG_MAX, -1, -1
     position = index = 0
@@ -125,7 +125,7 @@ def walk(body: Bytes, count: int, base_timestamp: int) -> Walk:  # noqa: PLR0912
             else:
                 length, position = decode_varint(data, position)
             end = position + length
-            byte = data[position + 1]  # behind the attributes
+            byte = data[position + 1]  # after the attributes
             if byte < _MORE:
                 timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
                 position += 2
@@ -174,10 +174,11 @@ def walk(body: Bytes, count: int, base_timestamp: int) -> Walk:  # noqa: PLR0912
 
 
 def first_timestamp(head: Bytes, total: int, base_timestamp: int) -> int:
-    """Looks at the first record of a body of ``total`` bytes, of which ``head`` are the first, some hundreds or all;
-    its timestamp (ms).
+    """Checks the first record of a body of ``total`` bytes and returns its timestamp (ms). ``head`` holds the
+    body's first bytes, some hundreds or all.
 
-    Of a record that ends behind ``head`` only the length, the offset and the key's length. Raises RecordFormatError.
+    If the record ends after ``head``, only its length, offset and key length are checked.
+    Raises RecordFormatError.
     """
     length, position = decode_varint(head, 0)
     end = position + length
@@ -199,9 +200,9 @@ def first_timestamp(head: Bytes, total: int, base_timestamp: int) -> int:
 
 
 def is_usual(data: Bytes, position: int) -> bool:
-    """Whether at ``position`` stands a first record of the shape that nearly all have: shorter than 8 KiB, at the
-    batch's offset and time, a key of less than 64 bytes or none, no headers. Such a one is sound; of others nothing
-    is said. It is what every request of plain records costs.
+    """Whether the first record, at ``position``, has the most common shape: shorter than 8 KiB, at the
+    batch's offset and time, a key of less than 64 bytes or none, no headers. True means that it is valid;
+    False means nothing. Every request with uncompressed records pays for this check.
     """
     try:
         byte = data[position]
@@ -251,7 +252,7 @@ def _record_bounds(body: Bytes, position: int) -> tuple[int, int]:
 
 def _encode_bytes(value: Bytes | None, out: bytearray) -> None:
     if value is None:
-        out.append(1)  # -1 in zigzag
+        out.append(1)  # -1 as a zigzag varint
     else:
         encode_varint(len(value), out)
         out += value

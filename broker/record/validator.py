@@ -1,8 +1,8 @@
 """What a leader accepts: the checks of Kafka's LogValidator, made on batch headers and checksums.
 
-The records inside are all looked at where a config demands it: keys on a compacted topic, a lower bound of
-timestamps, another codec than the producer's. How far else is :mod:`.inspection`'s. Knows no files and no producers'
-sequences (see ``log.producers.producer_state``).
+All records inside are checked only if a config requires it: keys on a compacted topic, a lower bound of
+timestamps, or another codec than the producer's. :mod:`.inspection` decides what else is checked. Knows
+nothing about files or producers' sequences (see ``log.producers.producer_state``).
 """
 
 from __future__ import annotations
@@ -42,23 +42,24 @@ from broker.record.header import (
 )
 from broker.record.records import LONG_MAX, RecordFormatError, walk
 
-# What a batch may become where its records are looked into: far more than clients put into one, far less than memory.
+# How much a batch may decompress to when its records are checked: far more than clients send, far less
+# than memory.
 LEAST_INSIDE_BYTES = 32 * 1024 * 1024
 INSIDE_FACTOR = 8
-# To look at so many takes a second or two; clients' own limits are below it.
+# Checking that many records takes a second or two; clients' own limits are lower.
 MOST_RECORDS = 1_000_000
 _HIGHEST_CODEC = len(CODEC_NAMES) - 1
 
 
 class RecordError(NamedTuple):
-    """Which record of a batch is to blame, by its number from 0, and for what: Kafka's BatchIndexAndErrorMessage."""
+    """The number (from 0) of a batch's record, and its error; Kafka's BatchIndexAndErrorMessage."""
 
     number: int
     message: str
 
 
 class RecordRefusedError(KafkaError):
-    """A batch that is refused for one of its records."""
+    """A batch refused because of one of its records."""
 
     def __init__(self, error_code: Errors, where: object, index: int, problem: str) -> None:
         super().__init__(error_code, f"{where}: record {index}: {problem}")
@@ -66,7 +67,7 @@ class RecordRefusedError(KafkaError):
 
 
 class AppendOrigin(Enum):
-    """Who wrote the records. A client is trusted with nothing, a coordinator is this broker itself."""
+    """Who wrote the records. Clients are not trusted; a coordinator is this broker itself."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -75,7 +76,7 @@ class AppendOrigin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BatchRules:
-    """What a topic's config asks of a batch. ``target_codec`` None keeps the producer's."""
+    """What a topic's config requires of a batch. ``target_codec`` None keeps the producer's codec."""
 
     max_message_bytes: int
     log_append_time: bool = False
@@ -88,13 +89,13 @@ class BatchRules:
     may_walk: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """What follows from them: each batch is asked."""
+        """Precomputes what each batch needs."""
         looks_inside = self.keys_required or self.before_max_ms < LONG_MAX
         object.__setattr__(self, "looks_inside", looks_inside)
         object.__setattr__(self, "may_walk", looks_inside or self.target_codec is not None)
 
     def walks(self, codec_id: int) -> bool:
-        """Whether every record of a batch with this codec is looked at for the config's sake."""
+        """Whether the config requires a check of every record in a batch with this codec."""
         return self.looks_inside or self.target_codec not in (None, codec_id)
 
     @property
@@ -181,9 +182,7 @@ def _checked_header(
 
 
 def _check_client_batch(header: BatchHeader, where: object) -> None:
-    """A client's batch is made from scratch: offsets 0..n-1, no markers, a sequence where there is a
-    producer.
-    """
+    """Checks a client's batch: offsets 0..n-1, no markers, and a sequence with a producer id."""
     problem = None
     if header.base_offset != 0:
         problem = f"base offset must be 0, is {header.base_offset}"
@@ -212,7 +211,7 @@ def _check_client_batch(header: BatchHeader, where: object) -> None:
 def _check_inside(
     records: memoryview, position: int, header: BatchHeader, rules: BatchRules, *, now_ms: int, where: object
 ) -> BatchHeader:
-    """Looks at all records; the header with the highest timestamp that they have, in ``records`` as well."""
+    """Checks all records; returns the header with their highest timestamp, also set in ``records``."""
     check_count(header, rules)
     body = records[position + HEADER_BYTES : position + header.size_bytes]
     try:
@@ -245,8 +244,8 @@ def _check_inside(
 
 
 def check_count(header: BatchHeader, rules: BatchRules) -> None:
-    """Refuses more records than may be inside, before any is looked for: INVALID_RECORD when their bytes could not be,
-    MESSAGE_TOO_LARGE, upon which a producer sends them in smaller batches, when it would take a thread for seconds.
+    """Refuses too many records before any is read. INVALID_RECORD if their bytes could not fit.
+    MESSAGE_TOO_LARGE if they would occupy a thread for seconds; a producer then sends smaller batches.
     """
     count = header.record_count
     if count * MIN_RECORD_BYTES > rules.max_inside_bytes:
@@ -261,10 +260,10 @@ def check_count(header: BatchHeader, rules: BatchRules) -> None:
 
 
 def check_fetched(records: memoryview, where: object) -> list[BatchHeader]:
-    """The headers of the whole batches that a follower fetched, checksums verified, up to the first that is wrong: that
-    one is found again when it is the first of a fetch.
+    """The headers of the whole batches that a follower fetched, with valid checksums, up to the first wrong
+    one. That one is found again as the first batch of a later fetch.
 
-    Raises KafkaError(CORRUPT_MESSAGE) when there is none.
+    Raises KafkaError(CORRUPT_MESSAGE) if there is none.
     """
     position = 0
     headers: list[BatchHeader] = []
@@ -288,11 +287,13 @@ def check_fetched(records: memoryview, where: object) -> list[BatchHeader]:
 
 
 def check_follows(headers: Sequence[BatchHeader], log_end_offset: int, epochs: range, where: object) -> int:
-    """How many of the batches continue the log, each after the one before, by what their checksums do not cover.
+    """How many of the batches continue the log, each after the previous one; checks the fields that checksums
+    do not cover.
 
-    ``epochs``: those of the log's last batch to the present leader's. A batch behind a gap, which compaction leaves, is
-    taken only when another one that was fetched with it follows, or when it is the first: then the leader has looked
-    where it lies. Raises KafkaError when it is none: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE for a wrong epoch.
+    ``epochs`` range from the log's last batch to the current leader's. A batch after a gap, which compaction
+    leaves, is accepted only if another fetched batch follows it, or if it is the first: then the leader has
+    verified its position. Raises KafkaError if no batch continues the log: OFFSET_OUT_OF_RANGE, or
+    CORRUPT_MESSAGE for a wrong epoch.
     """
     expected, epoch = log_end_offset, epochs.start
     count = 0
@@ -328,7 +329,7 @@ def _misfit(header: BatchHeader, expected: int, epochs: range, where: object) ->
 
 
 def needs_recompression(headers: list[BatchHeader], rules: BatchRules) -> bool:
-    """Whether a batch has another codec than the topic wants."""
+    """Whether a batch has another codec than the topic's."""
     target = rules.target_codec
     return target is not None and any(header.attributes & 0x07 != target for header in headers)
 
@@ -336,7 +337,7 @@ def needs_recompression(headers: list[BatchHeader], rules: BatchRules) -> bool:
 def recompress(
     records: memoryview, headers: list[BatchHeader], rules: BatchRules
 ) -> tuple[memoryview, list[BatchHeader]]:
-    """All batches again, compressed by the topic's codec. The records inside stay byte for byte."""
+    """Recompresses the batches with the topic's codec. The records inside stay byte for byte."""
     assert rules.target_codec is not None
     out = bytearray()
     position = 0
@@ -352,7 +353,7 @@ def recompress(
 
 
 def stamp_append_time(records: memoryview, headers: list[BatchHeader], now_ms: int) -> list[BatchHeader]:
-    """Sets the broker's time in every batch, in place; the headers as they now are."""
+    """Sets the broker's time in every batch in place; returns the new headers."""
     stamped = []
     position = 0
     for header in headers:

@@ -1,6 +1,6 @@
-"""Whose waiting requests are to be looked at: noted where it comes out, done where the thread holds no lock.
+"""Queues checks of waiting requests and runs them when the thread holds no lock.
 
-Kafka's ActionQueue, with one queue for each thread.
+Kafka's ActionQueue, with one queue per thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from broker.utils.topic_partition import TopicPartition
 
 
 class _Mine:
-    """One thread's."""
+    """The queue of one thread."""
 
     __slots__ = ("due", "puts_off")
 
@@ -23,15 +23,15 @@ class _Mine:
 
 
 class _Threads(threading.local):
-    """What is a thread's ends with it. One look-up each time: those of a thread's own are dear."""
+    """The queue of each thread, which ends with it. One look-up per use, as thread-local ones are slow."""
 
     def __init__(self) -> None:
         self.mine = _Mine()
 
 
 class ActionQueue:
-    """Runs ``complete(partition, mark_moved)`` for what a thread has added, on that thread: never within another such
-    call, nor within :meth:`putting_off`.
+    """A queue of checks; Kafka's ActionQueue. Runs ``complete(partition, mark_moved)`` for what a thread has
+    added, on that thread: never within another such call, nor within :meth:`putting_off`.
     """
 
     def __init__(self, complete: Callable[[TopicPartition, bool], None]) -> None:
@@ -39,8 +39,8 @@ class ActionQueue:
         self._threads = _Threads()
 
     def add(self, topic_partition: TopicPartition, mark_moved: bool) -> None:
-        """Who waits for the partition's records is to be looked at; who waits for its high watermark, where that moved.
-        At once, unless this thread puts off.
+        """Adds a check of the requests that wait for the partition's records and, if ``mark_moved``, for its
+        high watermark. Runs it at once, unless this thread defers checks.
         """
         mine = self._threads.mine
         due = mine.due
@@ -53,8 +53,8 @@ class ActionQueue:
                 mine.puts_off = False
 
     def settle(self) -> None:
-        """Does what this thread put off since its last call. With its first call a thread begins to put off: so a
-        Processor's turn gives a waiting follower all that was appended in it with one answer, not with one each.
+        """Runs what this thread deferred since its last call. The first call makes a thread defer its checks.
+        That way a Processor's turn answers a waiting follower once with everything appended in the turn.
         """
         mine = self._threads.mine
         mine.puts_off = True
@@ -64,7 +64,7 @@ class ActionQueue:
 
     @contextmanager
     def putting_off(self) -> Iterator[None]:
-        """For who takes a lock: what comes out within is done after it, when the lock was released."""
+        """Defers checks while the caller holds a lock; they run after the block, with the lock released."""
         mine = self._threads.mine
         puts_off_anyway, mine.puts_off = mine.puts_off, True
         try:
@@ -77,7 +77,7 @@ class ActionQueue:
                 mine.puts_off = puts_off_anyway
 
     def _drain(self, due: dict[TopicPartition, bool]) -> None:
-        """Raises the first error, after all: who waits on another partition must not wait for ever."""
+        """Runs all checks, then raises the first error: other partitions' requests must not wait forever."""
         failure: Exception | None = None
         while due:
             topic_partition, mark_moved = due.popitem()

@@ -1,7 +1,7 @@
-"""Takes ISR changes to the controller, in batches, one request in flight. Kafka's AlterPartitionManager.
+"""Sends ISR changes to the controller in batches, one request in flight; Kafka's AlterPartitionManager.
 
-Owner of one thread and one channel. A change stays pending in its Partition until its answer; one that fails for want
-of a controller is sent again.
+Owns a thread and a channel. A change stays pending in its Partition until its answer. If the controller
+cannot be reached, the change is sent again.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ OnRefused = Callable[[IsrChange, Errors], bool]
 
 
 class AlterPartitionManager:
-    """The way of ISR changes to the controller; Kafka's AlterPartitionManager. One request is in flight at a
-    time, with one change of a partition at most. Owns a thread and a channel.
+    """Sends ISR changes to the controller; Kafka's AlterPartitionManager. One request is in flight at a time,
+    with at most one change per partition. Owns a thread and a channel.
 
-    Both callbacks run on that thread; ``on_refused`` says whether to send the change again.
+    Both callbacks run on that thread; ``on_refused`` returns whether to send the change again.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class AlterPartitionManager:
         self._thread = threading.Thread(target=self._run, name="alter-partition", daemon=True)
 
     def submit(self, change: IsrChange) -> None:
-        """Queues a change; an older one of the same partition is replaced."""
+        """Queues a change; it replaces an older one of the same partition."""
         with self._wakeup:
             self._pending[change.topic_partition] = change
             if not self._thread.is_alive() and not self._stopped:

@@ -1,8 +1,8 @@
-"""The client side of broker to broker: one connection, one request at a time.
+"""The client side of a connection between brokers: one request at a time.
 
-Used by the controller's senders, the AlterPartition sender, controlled shutdown and the follower fetchers. Whoever
-uses a channel owns it; only :meth:`BrokerChannel.close` and :meth:`BrokerChannel.interrupt` may be called from another
-thread.
+The controller's senders, the AlterPartition sender, controlled shutdown and the follower
+fetchers use it. The user of a channel owns it. Other threads may call only
+:meth:`BrokerChannel.close` and :meth:`BrokerChannel.interrupt`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ _KEPT_BYTES: Final = 1 << 20
 
 
 class ChannelError(Exception):
-    """The peer could not be reached, hung up, or did not answer in time; says which peer and what happened."""
+    """The peer could not be reached, disconnected, or did not answer in time; names the peer and why."""
 
 
 class RefusedError(ChannelError):
-    """Nobody listens at the peer's port: its process has ended, or is about to begin."""
+    """The peer's port refused the connection: its process has ended or has not started yet."""
 
 
 def grown(buffer: bytearray, filled: int, wanted: int) -> bytearray:
-    """A larger buffer for an answer of ``wanted`` bytes with the ``filled`` ones of ``buffer``, which is full: at most
-    four times what has come, whatever the peer announces, and with room to spare for the next answer.
+    """A larger buffer for an answer of ``wanted`` bytes, with the ``filled`` bytes of ``buffer``, which is
+    full. It has at most four times the received size, whatever the peer announces, and some room for a larger
+    next answer.
     """
     larger = bytearray(min(wanted + wanted // 4, 4 * filled))
     larger[:filled] = memoryview(buffer)[:filled]
@@ -41,10 +42,11 @@ def grown(buffer: bytearray, filled: int, wanted: int) -> bytearray:
 
 
 class BrokerChannel:
-    """Connects on demand, and again after an error. Raises :class:`ChannelError` for everything of the network.
+    """A connection to one broker, made on demand and remade after an error. Raises :class:`ChannelError` for
+    every network error.
 
-    The receive buffer is kept between requests and grows to the largest answer seen, so a raw answer is valid only
-    until the next request. After a decoded one it is not kept above a mebibyte.
+    The receive buffer is kept between requests and grows to the largest answer, so a raw answer is valid only
+    until the next request. After a decoded answer, a buffer above a mebibyte is dropped.
     """
 
     def __init__(
@@ -77,18 +79,18 @@ class BrokerChannel:
         return f"<BrokerChannel {self._address} {self._client_id}>"
 
     def request(self, api_key: int, version: int, fields: Fields) -> Any:
-        """Sends a message given as a mapping and returns the decoded response entity. Raises ProtocolError, too."""
+        """Sends a message given as a mapping and returns the decoded response. Also raises ProtocolError."""
         try:
             body = self.request_raw(api_key, version, (codec.encode(api_key, version, "request", fields),))
             with self.judging():
                 return codec.decode(api_key, version, "response", body)
         finally:
-            if len(self._buffer) > _KEPT_BYTES:  # nothing is a view of it
+            if len(self._buffer) > _KEPT_BYTES:  # no view of the buffer remains
                 self._buffer = bytearray(_FIRST_BYTES)
 
     @contextmanager
     def judging(self) -> Iterator[None]:
-        """Around whatever reads an answer: one that is none ends the connection, and the error says whose it was."""
+        """Wraps the parsing of an answer: an invalid one ends the connection; the error names the peer."""
         try:
             yield
         except ProtocolError as error:
@@ -116,14 +118,14 @@ class BrokerChannel:
     def frame_request(
         self, api_key: int, version: int, body: Sequence[bytes | bytearray | memoryview]
     ) -> bytes:
-        """The next request as it goes over the wire."""
+        """The next request's bytes, framed for the wire."""
         self._correlation_id += 1
         size = sum(len(part) for part in body)
         prefix = framing.request_prefix(api_key, version, self._correlation_id, self._client_id, size)
         return b"".join((prefix, *body))
 
     def body_of(self, api_key: int, version: int, frame: memoryview) -> memoryview:
-        """The body of the answer to the latest request. Raises ChannelError when ``frame`` answers another."""
+        """The body of the answer to the latest request. Raises ChannelError if ``frame`` answers another."""
         (correlation_id,) = INT32.unpack_from(frame)
         if correlation_id != self._correlation_id:
             raise ChannelError(
@@ -140,8 +142,8 @@ class BrokerChannel:
 
     @contextmanager
     def lent(self) -> Iterator[socket.socket]:
-        """The connection, non-blocking, for somebody else to serve it within the block; only shut down meanwhile, never
-        closed. An error in the block ends it. Raises ChannelError.
+        """Lends the connection, non-blocking, to another thread within the block. Meanwhile it may be shut
+        down but is never closed. An error in the block ends the connection. Raises ChannelError.
         """
         try:
             connection = self._connected()
@@ -157,14 +159,14 @@ class BrokerChannel:
         except OSError as error:
             self.disconnect()
             raise self._error(error) from error
-        except BaseException:  # whatever it was, an answer may still be on its way
+        except BaseException:  # after any error, an answer may still be on its way
             self.disconnect()
             raise
         if self._closed:
             self.disconnect()
 
     def connect(self) -> None:
-        """Connects where there is no connection, so that the next request is sent at once."""
+        """Connects if there is no connection, so that the next request is sent at once."""
         try:
             self._connected()
         except OSError as error:
@@ -175,7 +177,7 @@ class BrokerChannel:
         return kind(f"broker at {self._address}: {error}")
 
     def close(self) -> None:
-        """Ends the connection and interrupts a request under way; later requests are refused."""
+        """Ends the connection and interrupts a request in flight; later requests fail."""
         self._closed = True
         with self._lock:
             lent = self._lent
@@ -185,14 +187,14 @@ class BrokerChannel:
             self.disconnect()
 
     def interrupt(self) -> None:
-        """Makes a request under way fail; the next one connects anew.
+        """Makes a request in flight fail; the next one reconnects.
 
-        The socket is only shut down, and closed by the thread that uses it: closed from here, its descriptor might be
-        another connection's before that thread begins to wait for it.
+        The socket is only shut down; the thread that uses it closes it. If it were closed here, its
+        descriptor might belong to another connection by the time that thread waits for it.
         """
         with self._lock:
             if self._socket is not None:
-                with suppress(OSError):  # the peer was first
+                with suppress(OSError):  # the peer closed first
                     self._socket.shutdown(socket.SHUT_RDWR)
 
     def _connected(self) -> socket.socket:
@@ -208,16 +210,18 @@ class BrokerChannel:
         connection.settimeout(self.request_timeout_s)
         with self._lock:
             self._socket = connection
-        if self._closed:  # closed while it connected
+        if self._closed:  # closed while it was connecting
             raise ChannelError(f"channel to {self._address} is closed")
         return connection
 
     def disconnect(self) -> None:
-        """Ends the connection; the next request makes another. For the thread that asks: nothing is under way."""
+        """Ends the connection; the next request reconnects. Only for the requesting thread,
+        between requests.
+        """
         with self._lock:
             connection, self._socket = self._socket, None
         if connection is not None:
-            with suppress(OSError):  # the peer was first
+            with suppress(OSError):  # the peer closed first
                 connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits in recv
             connection.close()
 

@@ -1,4 +1,4 @@
-"""What replication needs to know of the rest of the cluster; the MetadataCache above knows it."""
+"""What replication needs to know about the rest of the cluster; implemented by the MetadataCache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 
 class BrokerAddress(NamedTuple):
-    """Where a broker's inter-broker listener is."""
+    """The address of a broker's inter-broker listener."""
 
     broker_id: int
     host: str
@@ -15,10 +15,10 @@ class BrokerAddress(NamedTuple):
 
 
 class ClusterView(Protocol):
-    """Answers from the last UpdateMetadata. Called on any thread; must not block."""
+    """The cluster according to the last UpdateMetadata. Called on any thread; must not block."""
 
     def alive(self, broker_id: int) -> bool:
-        """Whether the controller counts the broker among the living."""
+        """Whether the controller considers the broker alive."""
         ...
 
     def broker_address(self, broker_id: int) -> BrokerAddress | None: ...

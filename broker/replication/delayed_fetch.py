@@ -1,4 +1,6 @@
-"""A fetch that waits for data: a consumer's for committed records, a follower's for any. Kafka's DelayedFetch."""
+"""A fetch that waits for data: a consumer's for committed records, a follower's for any.
+Kafka's DelayedFetch.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from broker.utils.topic_partition import TopicPartition
 
 
 class FetchEntry(NamedTuple):
-    """One partition asked for. Epochs and ``log_start_offset`` are -1 when the reader gave none, ``topic_id`` is zero
-    where it names its topics, and the topic's name is empty where its id is not known here.
+    """A requested partition. Epochs and ``log_start_offset`` are -1 if not given. ``topic_id`` is zero if the
+    request names topics; the topic's name is empty if its id is not known here.
     """
 
     topic_partition: TopicPartition
@@ -29,7 +31,7 @@ class FetchEntry(NamedTuple):
 
     @property
     def topic(self) -> TopicKey:
-        """The topic as the request names it: by id (from version 13 on) or by name."""
+        """The topic as in the request: by id (from version 13 on) or by name."""
         return self.topic_id if self.topic_id.int else self.topic_partition.topic
 
     @property
@@ -38,8 +40,8 @@ class FetchEntry(NamedTuple):
 
 
 class FetchParams(NamedTuple):
-    """Who fetches, how much, and how long it waits; Kafka's FetchParams. ``replica_id`` is -1 for consumers;
-    ``replica_epoch`` is the follower's broker epoch, -1 when not given.
+    """Who fetches, how much, and how long to wait; Kafka's FetchParams. ``replica_id`` is -1 for consumers;
+    ``replica_epoch`` is the follower's broker epoch, -1 if not given.
     """
 
     replica_id: int
@@ -54,11 +56,12 @@ class FetchParams(NamedTuple):
 
 
 class DelayedFetch(DelayedOperation):
-    """Completes when ``min_bytes`` can be read, or a partition is no longer led here in the reader's epoch. What is
-    ``held_back`` by a throttle does not count.
+    """A fetch that waits; Kafka's DelayedFetch. It completes when ``min_bytes`` can be read, or a partition
+    is no longer led here in the reader's epoch. Partitions that a throttle holds back do not count.
 
-    It is tried at every append to what it waits for, so nothing is read: the bytes to be had are a difference of two
-    positions in one segment, and who waits in a segment that has been rolled is answered at once. Kafka's rule.
+    It is checked at every append to its partitions, so it reads nothing: the available bytes are the
+    difference of two positions in one segment. If a segment was rolled in between, the fetch is answered at
+    once, as in Kafka.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class DelayedFetch(DelayedOperation):
         self._entries = entries
         self._partition_of = partition_of
         self._answer = answer
-        # Where in the log each entry begins, once there is something behind it.
+        # The log position where each entry begins, once there is data after it.
         self._starts: list[tuple[int, int] | None] = [None] * len(entries)
 
     def can_complete(self) -> bool:
@@ -90,7 +93,7 @@ class DelayedFetch(DelayedOperation):
         return False
 
     def _look(self, entry: FetchEntry, number: int) -> int | None:
-        """Bytes to be had, None where it is to be read at once: for an error, or since only a read tells."""
+        """The available bytes. None if the fetch must be answered: on an error, or if only a read tells."""
         partition = self._partition_of(entry.topic_partition)
         if partition is None:
             return None
@@ -100,8 +103,9 @@ class DelayedFetch(DelayedOperation):
             return None
 
     def _available(self, partition: Partition, entry: FetchEntry, number: int) -> int | None:
-        """Bytes to be had from a partition, 0 while none are; None where only a read tells. Raises :class:`KafkaError`
-        for an error.
+        """The available bytes of a partition, 0 while there are none; None if only a read can tell.
+
+        Raises :class:`KafkaError` for an error.
         """
         partition.require_leader(entry.current_leader_epoch)
         log = partition.log

@@ -1,4 +1,4 @@
-"""A produce with acks=all that waits for its records to be committed. Kafka's DelayedProduce."""
+"""A produce with acks=all that waits until its records are committed; Kafka's DelayedProduce."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ Responses = Mapping[TopicPartition, PartitionResponse]
 
 class DelayedProduce(DelayedOperation):
     """A produce with acks=all that waits; Kafka's DelayedProduce. ``pending`` maps a partition to what must
-    be committed there; the rest of ``responses`` is decided. The produce purgatory owns it until it is
-    complete.
+    be committed there; the other ``responses`` are final. The produce purgatory owns it until it is complete.
     """
 
     def __init__(

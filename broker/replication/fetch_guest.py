@@ -1,7 +1,7 @@
-"""A follower's conversation with its leader while all goes well, on a Processor's loop instead of a thread of its own.
+"""A follower's conversation with its leader on a Processor's loop, used while there are no errors.
 
-Between threads of one Python process each system call of one hands the interpreter to another and waits to have it
-back; ADR 13 has the measurements.
+With a separate thread, each system call hands the interpreter to another thread of the process and waits to
+get it back; ADR 13 has the measurements.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _LENGTH_BYTES = 4
 
 
 class FetchGuest:
-    """A :class:`broker.network.processor.Guest`. ``go_on`` takes an answer's frame, which is valid until it returns
-    bytes, and gives the next request; with None the guest leaves.
+    """A :class:`broker.network.processor.Guest` for a follower's fetches. ``go_on`` handles an answer's
+    frame, which is valid until it returns, and returns the bytes of the next request; with None the
+    guest leaves.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class FetchGuest:
             return self._receive()
         except BlockingIOError:
             return True
-        except Exception as error:  # the fetcher's to judge, on its own thread
+        except Exception as error:  # the fetcher handles it on its own thread
             self._error = self._error or error
             return False
 
@@ -61,7 +62,10 @@ class FetchGuest:
         self._left.set()
 
     def wait(self, timeout_s: float) -> None:
-        """Until the guest has left. Raises what made it leave; ChannelError when no answer came for ``timeout_s``."""
+        """Waits until the guest has left.
+
+        Raises the error that made it leave, or ChannelError if no answer came for ``timeout_s``.
+        """
         seen = -1
         while not self._left.wait(timeout_s):
             if self._answers == seen:
@@ -72,13 +76,13 @@ class FetchGuest:
             raise self._error
 
     def hang_up(self) -> None:
-        """Makes the guest leave. From any thread."""
-        with suppress(OSError):  # the peer was first
+        """Makes the guest leave. May be called from any thread."""
+        with suppress(OSError):  # the peer closed first
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def send(self, request: bytes) -> None:
-        """The first request, from the fetcher's thread, which waits until the socket took all of it: no answer comes
-        before. Raises ChannelError, OSError.
+        """Sends the first request from the fetcher's thread. Waits until the socket has accepted all of it;
+        no answer comes before. Raises ChannelError, OSError.
         """
         left = memoryview(request)
         timeout_s = self._channel.request_timeout_s
@@ -94,7 +98,7 @@ class FetchGuest:
                     ) from None
 
     def _send_on(self) -> None:
-        """What the socket has room for; a request for thousands of partitions is larger than its buffer."""
+        """Sends what fits the socket's buffer; a request for thousands of partitions is larger."""
         with suppress(BlockingIOError):
             self._unsent = self._unsent[self._connection.send(self._unsent) :]
 

@@ -1,12 +1,13 @@
-"""A follower: one thread that fetches what this broker follows at one leader. Kafka's ReplicaFetcherThread.
+"""A follower's fetcher: one thread that fetches the followed partitions from one leader;
+Kafka's ReplicaFetcherThread.
 
-The thread connects, and sees to what goes wrong. While all goes well the conversation is a guest of a Processor's loop.
-Which partition has which fetcher is `fetcher_manager`'s part; what comes next, `fetcher_states`'; what is done with an
-answer, `follower_append`'s.
+The thread connects and handles errors. While there are none, a Processor's loop serves the conversation as a
+guest. `fetcher_manager` assigns partitions to fetchers, `fetcher_states` decides what comes next, and
+`follower_append` handles the answers.
 
-A fetch is long-polled, so that a record travels at once; record bytes go from the receive buffer to the file. A fetch
-that waits when partitions are added is given up and sent anew: else their new leader would wait for
-replica.fetch.wait.max.ms until it hears of this follower, and every acks=all producer with it.
+A fetch is long-polled, so a new record is sent at once; its bytes go from the receive buffer to the file. If
+partitions are added while a fetch waits, that fetch is interrupted and sent again. Otherwise their new leader
+would not hear from this follower for replica.fetch.wait.max.ms, and every acks=all producer would wait too.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ _UNREACHABLE_PAUSE_MS = 250
 
 
 class ReplicaFetcher:
-    """Kafka's ReplicaFetcherThread: one thread and one channel to one leader. At most one fetch is under way, and its
-    answer is taken only for partitions that are followed as they were when it was asked. FetcherManager owns it.
+    """One thread and one channel to one leader; Kafka's ReplicaFetcherThread. At most one fetch is in
+    flight. Its answer is used only for partitions whose role has not changed since the request. Owned by
+    the ReplicaFetcherManager.
     """
 
     def __init__(self, parts: FetcherParts) -> None:
@@ -59,14 +61,14 @@ class ReplicaFetcher:
         self._machine = FetcherMachine()
         self._channel: BrokerChannel | None = None
         self._connected_to: BrokerAddress | None = None
-        #: What was asked last. Only the thread has it or, while it waits, the loop.
+        #: The last request. Only the thread uses it or, while the thread waits, the loop.
         self._fetch = FollowerFetch()
         self._append = FollowerAppend(
             parts, LeaderEndPoint(parts.broker_id, self._channel_now), self._put_off
         )
         #: An answer that the loop leaves to the thread.
         self._untaken: ReceivedFetch | None = None
-        #: When the loop looks at all partitions again: retention may have moved a log's start.
+        #: When the loop next checks all partitions: retention may have moved a log's start.
         self._next_look_ms = 0
         self._thread = threading.Thread(target=self._run, name=parts.name, daemon=True)
 
@@ -170,7 +172,7 @@ class ReplicaFetcher:
     def _fetch_once(self, plan: Plan) -> None:
         channel = self._channel_now()
         channel.connect()
-        if self._on(FetcherEvent.CONNECTED) is not FetcherState.ASKING:  # meanwhile partitions were added
+        if self._on(FetcherEvent.CONNECTED) is not FetcherState.ASKING:  # partitions were added meanwhile
             return
         body = self._encoded(self._fetch.ask(plan.ready), self._wait_ms(plan))
         answer = channel.request_raw(ApiKey.FETCH, FETCH_VERSION, (body,))
@@ -179,13 +181,13 @@ class ReplicaFetcher:
         self._accept(response)
 
     def _wait_ms(self, plan: Plan) -> int:
-        """What waits out an error is not held up by the others' fetch: a topic's first acks=all waits for it."""
+        """The wait ends when a delayed partition is due, because a topic's first acks=all may wait for it."""
         return self._wait_max_ms if plan.delay_ms is None else min(self._wait_max_ms, plan.delay_ms)
 
-    # -- on a Processor's loop, while all goes well
+    # -- on a Processor's loop
 
     def _may_be_guest(self, ready: Sequence[Followed]) -> bool:
-        """Not where an append waits for the disk, nor where the leader is elsewhere by now."""
+        """False if an append waits for the disk, or if the leader's address changed."""
         return (
             self._machine.goes_well(len(ready))
             and self._parts.address() == self._connected_to
@@ -193,7 +195,7 @@ class ReplicaFetcher:
         )
 
     def _fetch_as_guest(self, ready: Sequence[Followed]) -> None:
-        """Fetches until there is something for this thread to do: see :meth:`_go_on`."""
+        """Lets the loop fetch until this thread is needed; see :meth:`_go_on`."""
         channel = self._channel_now()
         with channel.lent() as connection:
             guest = FetchGuest(connection, channel, partial(self._go_on, channel))
@@ -211,8 +213,8 @@ class ReplicaFetcher:
             self._accept(response)
 
     def _go_on(self, channel: BrokerChannel, frame: memoryview) -> bytes | None:
-        """Takes an answer and gives the next request. None when taking it may need the leader or the disk, or when
-        there is something new to follow.
+        """Handles an answer and returns the next request. None if handling may need the leader or the disk,
+        or if there are new partitions to follow.
         """
         response = parse_fetch_response(channel.body_of(ApiKey.FETCH, FETCH_VERSION, frame))
         if self._machine.state is not FetcherState.GUEST or is_trouble(response):
@@ -223,7 +225,7 @@ class ReplicaFetcher:
         return None if fetch is None else self._framed(channel, fetch)
 
     def _next(self, response: ReceivedFetch) -> NextFetch | None:
-        """What is asked after an answer; None where the thread has something to do."""
+        """The next request after an answer; None if the thread is needed."""
         is_same = self._machine.changes is Changes.NOTHING and self._fetch.is_open
         if is_same and self._clock.monotonic_ms() < self._next_look_ms:
             return self._fetch.ask_on(response)
@@ -257,7 +259,7 @@ class ReplicaFetcher:
         )
 
     def _accept(self, response: ReceivedFetch) -> None:
-        """Takes an answer, but for what no longer fits."""
+        """Applies an answer, except the parts that no longer fit."""
         if not self._fetch.answered(response):
             return
         if response.error:

@@ -1,4 +1,4 @@
-"""Which fetcher follows which partition. Kafka's ReplicaFetcherManager."""
+"""Assigns followed partitions to fetchers; Kafka's ReplicaFetcherManager."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from broker.utils.topic_partition import TopicPartition
 
 
 class ReplicaFetcherManager:
-    """The fetchers by leader and number (``num.replica.fetchers``); a partition always has the same number."""
+    """The fetchers of this broker, by leader and number; Kafka's ReplicaFetcherManager.
+    ``num.replica.fetchers`` gives the count per leader; a partition always has the same number.
+    """
 
     def __init__(self, per_leader: int, make_fetcher: Callable[[int, int], ReplicaFetcher]) -> None:
         self._per_leader = per_leader
@@ -24,7 +26,7 @@ class ReplicaFetcherManager:
         return sum(len(fetcher) for fetcher in self._fetchers.values())
 
     def add(self, by_leader: Mapping[int, Iterable[Followed]]) -> None:
-        """Starts to fetch, on new threads where there are none yet."""
+        """Starts to fetch partitions, on new threads if needed."""
         with self._lock:
             for leader, items in by_leader.items():
                 by_fetcher: dict[ReplicaFetcher, list[Followed]] = {}
@@ -35,7 +37,7 @@ class ReplicaFetcherManager:
                     fetcher.add(share)
 
     def remove(self, topic_partitions: frozenset[TopicPartition]) -> None:
-        """Stops to fetch; ends fetchers that have nothing left."""
+        """Stops fetching partitions; stops fetchers that have none left."""
         with self._lock:
             for key, fetcher in list(self._fetchers.items()):
                 fetcher.remove(topic_partitions)

@@ -1,4 +1,4 @@
-"""What a follower's fetcher is made of and set to."""
+"""The parts and settings of a follower's fetcher."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from broker.replication.replication_quota import ReplicationQuota
 from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
 
-# Has a Processor serve a guest; False when none can.
+# Has a Processor serve a guest; False if none can.
 Invite = Callable[[Guest], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class FetcherSettings:
-    """What a fetcher asks for at most, and how long it waits: ``replica.fetch.*``, in milliseconds and bytes."""
+    """The limits and waiting times of a fetcher: ``replica.fetch.*``, in milliseconds and bytes."""
 
     wait_max_ms: int = 500
     min_bytes: int = 1
@@ -33,24 +33,24 @@ def _nobody_invites(_guest: Guest) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetcherParts:
-    """What a ReplicaFetcher works with."""
+    """The collaborators and settings of a ReplicaFetcher."""
 
-    #: Of the thread, in the log, and the client id that the leader sees.
+    #: The thread's name, also used in log lines and as the client id that the leader sees.
     name: str
     broker_id: int
-    #: Asked at each request: it changes with the registration.
+    #: Called for each request, because it changes with the registration.
     broker_epoch: Callable[[], int]
-    #: Where the leader is, asked at every connect, for leaders move; None while nobody knows.
+    #: The leader's address, read at every connect because it can change; None while unknown.
     address: Callable[[], BrokerAddress | None]
     make_channel: Callable[[BrokerAddress, str], BrokerChannel]
     settings: FetcherSettings
     clock: Clock
-    #: After each append, with nothing locked.
+    #: Called after each append, with no lock held.
     on_appended: Callable[[TopicPartition], None]
-    #: The leader answers again.
+    #: Called when the leader answers again.
     on_reached: Callable[[], None]
-    #: Nobody listens at the leader's port.
+    #: Called when the leader's port refuses the connection.
     on_refused: Callable[[], None]
     invite: Invite = _nobody_invites
-    #: follower.replication.throttled.rate; without one nothing is throttled.
+    #: follower.replication.throttled.rate; None throttles nothing.
     quota: ReplicationQuota | None = None

@@ -1,7 +1,8 @@
-"""The states of a follower's fetcher, and what follows from what happens to it.
+"""The states of a follower's fetcher and its reactions to events.
 
-Pure: no thread, no clock, no IO. The fetcher has one thread, a Processor's loop may serve it, and others add, remove
-and stop; each of them tells the machine under the fetcher's lock, and does what it instructs.
+Pure: no threads, no clock, no IO. The fetcher has one thread, a Processor's loop may serve it, and other
+threads add, remove and stop. Each passes its event to the machine under the fetcher's lock and follows
+the instruction.
 
 ========== ============  ========== ===========
 state      event         then       instruction
@@ -19,7 +20,7 @@ given up   ended         idle       reconnect
 any        stopped       stopped
 ========== ============  ========== ===========
 
-Whatever else happens changes nothing.
+All other events change nothing.
 """
 
 from __future__ import annotations
@@ -34,55 +35,55 @@ from broker.utils.topic_partition import TopicPartition
 
 
 class FetcherState(Enum):
-    #: Nothing is asked of the leader.
+    #: No request is in flight.
     IDLE = "idle"
-    #: The fetcher's thread sees to it that there is a connection. Nothing is asked yet.
+    #: The fetcher's thread makes sure that there is a connection. No request is in flight yet.
     CONNECTING = "connecting"
-    #: The fetcher's thread asks, or takes the answer.
+    #: The fetcher's thread waits for an answer or handles it.
     ASKING = "asking"
-    #: A Processor's loop takes the answers and asks on.
+    #: A Processor's loop handles the answers and sends the next requests.
     GUEST = "guest"
-    #: Partitions were added: what was asked is no more what is wanted, and how it ends is no news.
+    #: Partitions were added: the request in flight is outdated, and its result is ignored.
     GIVEN_UP = "given up"
     STOPPED = "stopped"
 
 
 class FetcherEvent(Enum):
-    #: There is something to ask.
+    #: There are partitions to fetch.
     PLANNED = "planned"
     CONNECTED = "connected"
     #: A loop is about to serve the conversation.
     INVITED = "invited"
-    #: There are partitions that the leader was not asked for.
+    #: There are partitions that the request does not include.
     ADDED = "added"
-    #: Thread and loop are done with what was asked, well or not.
+    #: Thread and loop have finished the request, with or without success.
     ENDED = "ended"
     STOPPED = "stopped"
 
 
 class Instruction(Enum):
     NOTHING = "nothing"
-    #: The request under way shall fail at once: its long poll would last for replica.fetch.wait.max.ms.
+    #: Make the request in flight fail at once; its long poll could last for replica.fetch.wait.max.ms.
     INTERRUPT = "interrupt"
-    #: The connection was interrupted when it was asked nothing any more: the next request needs another.
+    #: The connection was interrupted after its request had ended; the next request needs a new one.
     RECONNECT = "reconnect"
 
 
 class Reaction(Enum):
-    """To a leader that cannot be reached."""
+    """The reaction to an unreachable leader."""
 
     NOTHING = "nothing"
-    #: Once, not at every try; whether it is gone for good, the next try tells.
+    #: Log once, not at every retry; the next retry shows whether it is gone for good.
     TELL = "tell"
     PAUSE = "pause"
 
 
 class Changes(IntEnum):
-    """What happened to the followed partitions since the leader was last asked for all of them: the weightiest."""
+    """The most important change to the followed partitions since all of them were last requested."""
 
     NOTHING = 0
     REMOVED = 1
-    #: One waits out an error or the quota.
+    #: A partition waits after an error, or for the quota.
     PUT_OFF = 2
     ADDED = 3
 
@@ -104,27 +105,27 @@ TRANSITIONS: Final[Mapping[tuple[FetcherState, FetcherEvent], _Step]] = {
 
 
 class Plan(NamedTuple):
-    """What the fetcher's thread does next: it asks for ``ready`` or, where that is empty, waits."""
+    """What the fetcher's thread does next: it fetches ``ready``, or waits if that is empty."""
 
     ready: list[Followed]
-    #: Milliseconds until the first of those put off may be asked for; None where there are none.
+    #: Milliseconds until the first delayed partition is due; None if none is delayed.
     delay_ms: int | None
-    #: What the leader was told before, it was told for another role of a partition: the next request is a full one.
+    #: A partition's role changed, so what the leader knows is outdated: the next request is a full one.
     is_anew: bool
 
 
 class FetcherMachine:
-    """What a ReplicaFetcher is at, and whom it follows. While it is asking, or a guest, all that is followed and not
-    put off is asked for: who is added meanwhile has the request given up. One fetcher owns it, and calls it under its
-    lock.
+    """The state machine of a ReplicaFetcher, with the partitions that it follows. While it is asking, or a
+    guest, the request covers every followed partition that is not delayed: adding one interrupts the request.
+    Owned by one fetcher, which calls it under its lock.
     """
 
     def __init__(self) -> None:
-        #: Read without the lock by the loop: a state that has changed meanwhile is seen at its next answer.
+        #: The loop reads it without the lock, and sees a change at its next answer.
         self.state = FetcherState.IDLE
-        #: Since the last :meth:`plan` or :meth:`look`. Read without the lock by the loop.
+        #: Changes since the last :meth:`plan` or :meth:`look`. The loop reads it without the lock.
         self.changes = Changes.NOTHING
-        #: Tries in a row that did not reach the leader.
+        #: The number of failed attempts in a row to reach the leader.
         self.failures = 0
         self._followed: dict[Key, Followed] = {}
 
@@ -133,7 +134,7 @@ class FetcherMachine:
 
     @property
     def followed(self) -> Mapping[Key, Followed]:
-        """What is followed now, put off or not."""
+        """All followed partitions, delayed or not."""
         return self._followed
 
     @property
@@ -141,36 +142,36 @@ class FetcherMachine:
         return self.state is FetcherState.STOPPED
 
     def on(self, event: FetcherEvent) -> Instruction:
-        """Goes to the next state."""
+        """Goes to the next state and returns the instruction."""
         self.state, instruction = TRANSITIONS.get((self.state, event), (self.state, Instruction.NOTHING))
         return instruction
 
-    # -- what is followed
+    # -- followed partitions
 
     def add(self, followed: Iterable[Followed]) -> Instruction:
-        """Follows them too, or in another role than before."""
+        """Adds partitions, or replaces their role."""
         for item in followed:
             self._followed[item.key] = item
         self.changes = Changes.ADDED
         return self.on(FetcherEvent.ADDED)
 
     def remove(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Follows them no more; what is asked for them meanwhile is not taken."""
+        """Removes partitions; data already requested for them is dropped."""
         for key, item in list(self._followed.items()):
             if item.partition.topic_partition in topic_partitions:
                 del self._followed[key]
                 self.changes = max(self.changes, Changes.REMOVED)
 
     def put_off(self, followed: Followed, until_ms: int) -> None:
-        """Does not ask for it before; nothing where it is followed in another role by now."""
+        """Delays a partition; does nothing if its role has changed."""
         self.changes = max(self.changes, Changes.PUT_OFF)
         if self._followed.get(followed.key) is followed:
             self._followed[followed.key] = followed.put_off(until_ms)
 
-    # -- what is done next
+    # -- next steps
 
     def plan(self, now_ms: int) -> Plan:
-        """What the thread does now, all over."""
+        """What the thread does now, for all partitions."""
         ready = [item for item in self._followed.values() if item.not_before_ms <= now_ms]
         delays_ms = [
             item.not_before_ms - now_ms for item in self._followed.values() if item.not_before_ms > now_ms
@@ -182,24 +183,24 @@ class FetcherMachine:
         return Plan(ready, min(delays_ms, default=None), is_anew)
 
     def look(self) -> list[Followed] | None:
-        """All that is followed, for a loop to ask on for; None where the thread has something to do about it."""
+        """All followed partitions, if a loop may fetch them all; None if the thread is needed."""
         if not self.goes_well(len(self._followed)):
             return None
         self.changes = Changes.NOTHING
         return list(self._followed.values())
 
     def goes_well(self, asked: int) -> bool:
-        """Whether a loop may ask for ``asked`` partitions: they are all, and none waits out an error."""
+        """Whether a loop may fetch ``asked`` partitions: they are all, and none waits after an error."""
         is_asking = self.state is FetcherState.ASKING or self.state is FetcherState.GUEST
         return is_asking and self.changes < Changes.PUT_OFF and asked == len(self._followed)
 
     def reached(self) -> bool:
-        """The leader answered; whether it could not be reached before."""
+        """Notes that the leader answered; True if it was unreachable before."""
         failures, self.failures = self.failures, 0
         return failures > 0
 
     def unreachable(self) -> Reaction:
-        """The leader could not be asked, or its answer not be had."""
+        """Notes that the leader could not be reached, or gave no usable answer."""
         if self.state is FetcherState.GIVEN_UP:
             return Reaction.NOTHING
         self.failures += 1

@@ -1,6 +1,6 @@
-"""What a follower does with what its leader answered for a partition: it appends, truncates, or tries again later.
+"""Applies a leader's answer to a partition: appends, truncates, or schedules a retry.
 
-Kafka's ReplicaFetcherThread.processPartitionData, and AbstractFetcherThread's truncation.
+Kafka's ReplicaFetcherThread.processPartitionData, and the truncation of AbstractFetcherThread.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from broker.replication.truncation import truncation_offset
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
-# The leader or this broker has yet to hear of a change: ask again soon, not after the full back-off.
+# The leader or this broker has not heard of a change yet: retry soon, not after the full back-off.
 _SOON = frozenset({Errors.UNKNOWN_LEADER_EPOCH, Errors.NOT_LEADER_OR_FOLLOWER, Errors.UNKNOWN_TOPIC_ID})
 _SOON_MS = 50
-# The leader is another, or is about to be: the next LeaderAndIsr says which, and nothing is wrong.
+# The leader is changing; this is normal, and the next LeaderAndIsr names the new one.
 _CHANGING = _SOON | {Errors.FENCED_LEADER_EPOCH}
 
 
 class FollowerAppend:
-    """One fetcher's hands on the logs that it follows with. A partition that goes wrong is put off, and the others go
-    on: ``put_off`` is told which, and for how many ms. Used by one thread at a time: the fetcher's, or the loop's.
+    """Applies answers to the logs of one fetcher. A partition with an error is delayed while the others
+    continue: ``put_off`` gets the partition and the delay in ms. Used by one thread at a time, the fetcher's
+    or the loop's.
     """
 
     def __init__(
@@ -42,12 +43,13 @@ class FollowerAppend:
         self._backoff_ms = parts.settings.backoff_ms
         self._leader = leader
         self._put_off = put_off
-        #: Why a partition's batches were not taken, told once: it is tried again each second.
+        #: Why a partition's batches were refused. Each reason is logged once, although it is retried
+        #: each second.
         self._refused: dict[TopicPartition, str] = {}
 
     def take(self, followed: Followed, received: ReceivedPartition) -> None:
-        """What the leader answered for one partition. Raises ChannelError, ProtocolError when it has to be asked more
-        and does not answer.
+        """Applies the leader's answer for one partition. Raises ChannelError or ProtocolError if the leader
+        must be asked for more and does not answer.
         """
         topic_partition = followed.partition.topic_partition
         try:
@@ -91,7 +93,7 @@ class FollowerAppend:
             self._delay(followed, error.error_code)
 
     def _heed_quota(self, followed: Followed, received: ReceivedPartition) -> None:
-        """A throttled replica that is behind waits until the quota allows for more."""
+        """Delays a throttled replica that is behind until the quota allows more."""
         log = followed.partition.log
         listed = log.config.follower_replication_throttled_replicas
         if not self._quota.covers(listed, followed.index, self._broker_id):
@@ -106,8 +108,9 @@ class FollowerAppend:
         self._put_off(followed, min(delay_ms, self._backoff_ms))
 
     def _reset_offset(self, followed: Followed) -> None:
-        """The leader does not have the offset: its log ends before it, or begins after it. Or it has the offset, and
-        does not know the epoch of what stands here: then it never had those records, and they go.
+        """Handles a fetch offset that the leader refused: its log ends before the offset or begins after it.
+        If the offset is in its range, the leader may not know the epoch of the last local records; then they
+        are removed.
         """
         leader_end = self._leader.log_end_offset(followed)
         leader_start = self._leader.log_start_offset(followed)
@@ -118,19 +121,19 @@ class FollowerAppend:
         changed = partition.reset_as_follower(
             followed.leader_epoch, leader_start, leader_end, epochs, last_unknown=unknown
         )
-        if not changed:  # it was out of range a moment ago; to ask again at once could go on for ever
+        if not changed:  # out of range a moment ago: retrying at once could loop forever
             self._delay(followed, Errors.OFFSET_OUT_OF_RANGE)
 
 
 def is_trouble(response: ReceivedFetch) -> bool:
-    """Whether taking it may need the leader or the disk for longer than an append does."""
+    """Whether applying the answer may need the leader, or the disk for longer than an append."""
     return bool(response.error) or any(
         received.error or received.diverging is not None for received in response.partitions
     )
 
 
 def foresee_truncations(response: ReceivedFetch, followed: Mapping[Key, Followed]) -> None:
-    """Where many logs part from the leader's, as after its change, their recovery points are lowered together."""
+    """Lowers recovery points together if many logs must be truncated, as after a change of leader."""
     offsets: dict[Log, int] = {}
     for received in response.partitions:
         if received.error or received.diverging is None:

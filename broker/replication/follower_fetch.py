@@ -1,7 +1,8 @@
-"""What a follower asks of one leader, and which answers still count. Pure but for looking at the logs followed.
+"""Builds a follower's fetch requests to one leader, and decides which answers still count. Pure except that
+it reads the followed logs.
 
-A request looks either at all partitions or, where nothing else can have moved, only at those that the last answer
-brought something for: a follower of thousands of partitions asks as often as one of few.
+A request covers all partitions or, if nothing else can have moved, only those with data in the last answer. A
+follower of thousands of partitions sends as many requests as a follower of few.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from broker.replication.follower_session import FollowerSession, Key, NextFetch
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A partition to fetch and the leader epoch it is followed in; not before ``not_before_ms``."""
+    """A partition to fetch in one leader epoch, not before ``not_before_ms``."""
 
     partition: Partition
     topic_id: uuid.UUID
@@ -38,25 +39,25 @@ class Followed:
         return self.partition.topic_partition.partition
 
     def put_off(self, until_ms: int) -> Self:
-        """The same role, not to be fetched before."""
+        """The same role, delayed until ``until_ms``."""
         return replace(self, not_before_ms=until_ms)
 
 
 class FollowerFetch:
-    """One request at a time: each answer is to the latest."""
+    """The fetch requests of a follower to one leader, one at a time: each answer is to the latest request."""
 
     def __init__(self) -> None:
         self._session = FollowerSession()
-        # Where each log ended when it was asked for: an answer to an older question is not taken.
+        # The end of each log when it was requested; an answer to an older request is dropped.
         self._asked: dict[Key, tuple[Followed, int]] = {}
 
     @property
     def is_open(self) -> bool:
-        """Whether :meth:`ask_on` may be used: the leader knows what was asked last."""
+        """Whether :meth:`ask_on` may be used: the leader knows the last request."""
         return self._session.is_open
 
     def reset(self) -> None:
-        """What the leader was told, or has told, counts no more."""
+        """Drops the session state; the next request is a full one."""
         self._session.reset()
 
     def ask(self, followed: Iterable[Followed]) -> NextFetch:
@@ -65,7 +66,7 @@ class FollowerFetch:
         return self._session.next({key: _wanted(*asked) for key, asked in self._asked.items()})
 
     def ask_on(self, response: ReceivedFetch) -> NextFetch:
-        """As :meth:`ask`, for the same partitions as before, of which ``response`` alone moved any."""
+        """As :meth:`ask`, for the same partitions as before, of which only ``response`` moved any."""
         changed = {}
         for received in response.partitions:
             key = (received.topic_id, received.partition)
@@ -75,12 +76,12 @@ class FollowerFetch:
         return self._session.go_on(changed)
 
     def answered(self, response: ReceivedFetch) -> bool:
-        """Whether the answer may be read; False when only the session ended."""
+        """Whether the answer may be read; False if only the session ended."""
         return self._session.answered(response.error, response.session_id)
 
     def meant(self, received: ReceivedPartition, followed: Mapping[Key, Followed]) -> Followed | None:
-        """Whom ``received`` is for; None when it is followed anew since, or its log has moved. The leader believes then
-        that this was heard, so the next request is a full one.
+        """The partition that ``received`` is for; None if its role changed or its log moved since the
+        request. The leader assumes that its answer was used, so the next request is then a full one.
         """
         key = (received.topic_id, received.partition)
         item, offset = self._asked.get(key, (None, -1))

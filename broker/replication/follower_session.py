@@ -1,4 +1,4 @@
-"""The follower's side of a fetch session (KIP-227): what its leader knows, and so what to send next. Pure."""
+"""The follower's side of a fetch session (KIP-227): what the leader knows, and so what to send next. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SESSION_ERRORS = frozenset(
 
 
 class NextFetch(NamedTuple):
-    """What the next request says: of its session, of partitions that are new or changed, of those to forget."""
+    """The content of the next request: its session, new or changed partitions, and those to forget."""
 
     session_id: int
     epoch: int
@@ -30,7 +30,9 @@ class NextFetch(NamedTuple):
 
 
 class FollowerSession:
-    """Begins with a full request that asks for a session; a leader that gives none is asked with each request."""
+    """The follower's side of a fetch session. It begins with a full request that asks for a session; a leader
+    that grants none is asked again with each request.
+    """
 
     def __init__(self) -> None:
         self._id = 0
@@ -39,7 +41,7 @@ class FollowerSession:
         self._sent: dict[Key, WantedPartition] = {}
 
     def next(self, wanted: Mapping[Key, WantedPartition]) -> NextFetch:
-        """``wanted`` is everything to be fetched now."""
+        """The next request; ``wanted`` is everything to fetch now."""
         self._sent = dict(wanted)
         known = self._known
         changed: dict[uuid.UUID, list[WantedPartition]] = {}
@@ -53,11 +55,11 @@ class FollowerSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the leader knows what was asked last."""
+        """Whether the leader knows the last request."""
         return self._epoch > 0
 
     def go_on(self, changed: Mapping[Key, WantedPartition]) -> NextFetch:
-        """As :meth:`next`, of an open session in which nothing but ``changed`` may differ from what was asked last."""
+        """As :meth:`next`, in an open session where only ``changed`` may differ from the last request."""
         known = self._sent = self._known
         topics: dict[uuid.UUID, list[WantedPartition]] = {}
         for key, partition in changed.items():
@@ -67,9 +69,9 @@ class FollowerSession:
         return NextFetch(self._id, self._epoch, list(topics.items()), ())
 
     def answered(self, error: int, session_id: int) -> bool:
-        """Whether the answer may be read; False when only the session ended, and a full request is next.
+        """Whether the answer may be read; False if only the session ended, and a full request is next.
 
-        Other errors of the whole request are the caller's to judge: they leave a full request to be sent as well.
+        Other errors of the whole request are left to the caller; a full request follows them too.
         """
         if error:
             self.reset()
@@ -83,6 +85,9 @@ class FollowerSession:
         return True
 
     def reset(self) -> None:
-        """The next request is a full one, which ends the leader's session too: no answer came, or it was not taken."""
+        """Makes the next request a full one, which also ends the leader's session.
+
+        Call it if an answer was lost or not used.
+        """
         self._epoch = 0
         self._known = {}

@@ -1,7 +1,8 @@
-"""Brokers at whose port nobody listens any more: a follower knows of a crashed leader before the controller says so.
+"""Brokers whose port refuses connections: a follower notices a crashed leader before the controller does.
 
-A client that lost its leader asks for metadata at once, and when it is told of the dead one again it asks a second
-later (librdkafka). So for a moment the answer is better given after the controller's word than before it.
+A client that lost its leader requests metadata at once. If the answer still names the dead leader, the
+client asks again only a second later (librdkafka). So it is better to delay the answer until the
+controller's update.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ WAIT_MS: Final = 1_500
 
 
 class GoneBrokers:
-    """Thread-safe. ``alive`` says whom the metadata counts among the living."""
+    """Brokers that refused a connection. Thread-safe. ``alive`` says whether the metadata lists a broker."""
 
     def __init__(self, clock: Clock, alive: Callable[[int], bool]) -> None:
         self._clock = clock
@@ -25,19 +26,19 @@ class GoneBrokers:
         self._since: dict[int, int] = {}
 
     def note(self, broker_id: int) -> None:
-        """A connection to it was refused: its process has ended."""
+        """Notes that the broker refused a connection: its process has ended."""
         with self._lock:
             self._since.setdefault(broker_id, self._clock.monotonic_ms())
 
     def forget(self, broker_id: int) -> None:
-        """It answers again."""
+        """Notes that the broker answers again."""
         if self._since:
             with self._lock:
                 self._since.pop(broker_id, None)
 
     def is_word_awaited(self) -> bool:
-        """Whether the controller is about to tell of one of them: not for longer than ``WAIT_MS`` after it was noted,
-        and not again before it has answered.
+        """Whether an update from the controller about one of them is expected: for at most ``WAIT_MS`` after
+        it was noted, and not again before the broker has answered.
         """
         if not self._since:
             return False

@@ -1,8 +1,8 @@
-"""Group commit: one sync of a log for all the requests that wait for one (``flush.messages``).
+"""Group commit: one sync of a log for all requests that wait for one (``flush.messages``).
 
-Kafka syncs within each append, so that requests queue behind one another's syncs. Here appends go on while the disk
-works, and a log's next sync is for everything that came meanwhile. Several logs are synced at once, for a file system
-commits together what is synced together. Threads start with the first syncs that are asked for.
+Kafka syncs within each append, so requests queue behind each other's syncs. Here appends continue while the
+disk works, and a log's next sync covers everything appended meanwhile. Several logs are synced concurrently,
+because a file system commits concurrent syncs together. Threads start with the first syncs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Failures = Mapping[TopicPartition, KafkaError]
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request, and how many of its logs are still to be synced."""
+    """A request, and how many of its logs are not synced yet."""
 
     left: int
     then: Callable[[Failures], None]
@@ -33,7 +33,9 @@ class _Waiting:
 
 
 class GroupCommit:
-    """Thread-safe. ``on_synced(partition)`` comes after each sync that succeeded, before those who waited for it."""
+    """The queue of logs to sync. Thread-safe. ``on_synced(partition)`` runs after each successful sync,
+    before the requests that waited for it.
+    """
 
     def __init__(self, on_synced: Callable[[Partition], None]) -> None:
         self._on_synced = on_synced
@@ -45,9 +47,10 @@ class GroupCommit:
         self._stopped = False
 
     def submit(self, partitions: Sequence[Partition], then: Callable[[Failures], None]) -> None:
-        """Calls ``then`` when all that these logs hold now is durable, with the errors of those where it is not.
+        """Calls ``then`` once everything now in these logs is durable, with the errors of those where
+        that failed.
 
-        After the shutdown this happens on the caller's thread.
+        After the shutdown it runs on the caller's thread.
         """
         waiting = _Waiting(len(partitions), then)
         with self._changed:
@@ -62,7 +65,7 @@ class GroupCommit:
                 self._sync(partition, [waiting])
 
     def shutdown(self) -> None:
-        """Returns when all who wait were answered."""
+        """Returns when all waiting requests were answered."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -89,7 +92,7 @@ class GroupCommit:
             self._sync(partition, group)
             with self._changed:
                 self._syncing.discard(partition)
-                # Who came during the sync is due now; and with nothing due, a stop is complete.
+                # Requests that came during the sync are due now. With nothing due, a stop is complete.
                 self._changed.notify_all() if self._stopped else self._changed.notify()
 
     def _next(self) -> Partition | None:

@@ -1,4 +1,4 @@
-"""What a follower asks its leader besides records: where its log begins and ends, and whether it knows an epoch.
+"""A follower's other requests to its leader: its log's start and end offset, and whether it knows an epoch.
 
 Kafka's RemoteLeaderEndPoint, without the fetch itself.
 """
@@ -21,8 +21,9 @@ OFFSET_FOR_LEADER_EPOCH_VERSION = 4
 
 
 class LeaderEndPoint:
-    """One leader, asked over the channel that ``channel`` gives. Each question raises ChannelError, ProtocolError when
-    there is no answer, and KafkaError with the leader's.
+    """Requests to one leader over the channel that ``channel`` returns; Kafka's RemoteLeaderEndPoint.
+    Each request raises ChannelError or ProtocolError if there is no answer, and KafkaError with the
+    leader's error.
     """
 
     def __init__(self, broker_id: int, channel: Callable[[], BrokerChannel]) -> None:
@@ -30,15 +31,15 @@ class LeaderEndPoint:
         self._channel = channel
 
     def log_end_offset(self, followed: Followed) -> int:
-        """Where the leader's log ends."""
+        """The end offset of the leader's log."""
         return self._offset(followed, LATEST_TIMESTAMP)
 
     def log_start_offset(self, followed: Followed) -> int:
-        """Where the leader's log begins."""
+        """The start offset of the leader's log."""
         return self._offset(followed, EARLIEST_TIMESTAMP)
 
     def knows_epoch(self, followed: Followed, epoch: int) -> bool:
-        """Whether the leader's log has, or had, records of a leader epoch that is no later."""
+        """Whether the leader's log has, or had, records of ``epoch`` or an earlier one."""
         asked = {"current_leader_epoch": followed.leader_epoch, "leader_epoch": epoch}
         answer: EpochEndOffset = self._ask(
             ApiKey.OFFSET_FOR_LEADER_EPOCH,

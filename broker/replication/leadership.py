@@ -1,6 +1,8 @@
-"""Carries out what the controller decided: LeaderAndIsr and StopReplica. Kafka's becomeLeaderOrFollower, stopReplicas.
+"""Applies the controller's LeaderAndIsr and StopReplica requests; Kafka's becomeLeaderOrFollower
+and stopReplicas.
 
-One request at a time. Every partition is answered for itself; a request of an old controller is refused whole.
+One request runs at a time. Every partition has its own result; a request of an old controller is refused as
+a whole.
 """
 
 from __future__ import annotations
@@ -31,23 +33,24 @@ _log = structlog.get_logger(__name__)
 
 
 class UntoldError(Exception):
-    """The store did not say which topic is the present one. The order was carried out but for the partitions where that
-    decides; given again, it is carried out there too.
+    """The store did not say which topic currently has a name. The request was applied, except to the
+    partitions that depend on this; a repeated request applies to them too.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class LeadershipListener:
-    """Told after the change is made, with no lock held: the coordinators load and unload."""
+    """Callbacks after a change of role, with no lock held: the coordinators load and unload."""
 
     on_leader: Callable[[TopicPartition, int], None]
     on_follower: Callable[[TopicPartition, int | None], None]
 
 
 class Leadership:
-    """Owner of the roles of this broker's partitions; ``listener`` hears of every one that begins or ends to lead.
+    """The roles of this broker's partitions, which it owns. ``listener`` hears of every partition that begins
+    or ends to lead.
 
-    ``present_topic_id`` asks the store which id a topic has now (None: none). Raises StoreError.
+    ``present_topic_id`` asks the store for a topic's current id (None: no such topic). It raises StoreError.
     """
 
     def __init__(
@@ -69,14 +72,14 @@ class Leadership:
         self._marks: dict[TopicPartition, int] | None = None
 
     def begin_stopping(self) -> None:
-        """From here on what this broker was taken out of is not followed: fetching it again would only have its leader
-        propose it for the ISR, and hold back acknowledgements until the controller has refused.
+        """From now on, partitions whose ISR excludes this broker are not followed. Fetching them would only
+        make their leader propose it for the ISR, and delay acknowledgements until the controller refuses.
         """
         self._stopping = True
 
     @contextmanager
     def obeying(self, controller_epoch: int) -> Iterator[None]:
-        """What is done within is not done between, or after, the orders of a later controller.
+        """Runs the block neither during nor after the requests of a later controller.
 
         Raises STALE_CONTROLLER_EPOCH for a controller that has been replaced.
         """
@@ -85,7 +88,7 @@ class Leadership:
             yield
 
     def _check_controller_epoch(self, controller_epoch: int) -> None:
-        """The lock is held: two controllers' requests may come on two threads."""
+        """Call it with the lock held: requests of two controllers may arrive on two threads."""
         if controller_epoch < self.controller_epoch:
             raise KafkaError(
                 Errors.STALE_CONTROLLER_EPOCH,
@@ -94,16 +97,16 @@ class Leadership:
         self.controller_epoch = controller_epoch
 
     def expect_controller(self, controller_epoch: int) -> None:
-        """Takes no orders of controllers before this one, though none has been heard yet.
+        """Refuses requests of controllers before this one, even if none has been received yet.
 
-        What this broker knew, it forgets when it ends. A controller that was replaced meanwhile, and does not know it,
-        could else delete what the next one has put here.
+        A broker forgets the controller's epoch when it stops. A replaced controller that does not know it
+        could then delete what its successor has placed here.
         """
         with self._lock:
             self.controller_epoch = max(self.controller_epoch, controller_epoch)
 
     def apply(self, controller_epoch: int, states: Sequence[PartitionRole]) -> dict[TopicPartition, Errors]:
-        """Makes this broker leader or follower of each partition; the error per partition.
+        """Makes this broker leader or follower of each partition; returns the error per partition.
 
         Raises KafkaError(STALE_CONTROLLER_EPOCH), UntoldError.
         """
@@ -141,12 +144,12 @@ class Leadership:
     def _leftovers(
         self, states: Iterable[PartitionRole]
     ) -> tuple[dict[TopicPartition, uuid.UUID], dict[str, str]]:
-        """Replicas here of topics that are no more, in the place of those that ``states`` speak of; their topic ids.
-        And the topics of which the store did not say, with its reason.
+        """Local replicas of deleted topics that are in the place of those in ``states``, with their topic
+        ids. Also the topics that the store could not answer for, with the reason.
 
-        They stay behind where the StopReplica that was to delete them never arrived: the broker was down when a
-        reassignment took them away, or the controller's term ended. To a controller that does not know of its end its
-        own old topic would seem the present one, so the store is asked, and before the lock is taken.
+        Such replicas remain if their StopReplica never arrived: the broker was down during a reassignment, or
+        the controller's term ended. A controller that was replaced without knowing it could take its own old
+        topic for the current one. So the store is asked, before the lock is taken.
         """
         found = {}
         present: dict[str, uuid.UUID | None] = {}
@@ -171,7 +174,10 @@ class Leadership:
         return None if found is None else found.topic_id
 
     def _delete_leftovers(self, leftovers: Mapping[TopicPartition, uuid.UUID]) -> list[TopicPartition]:
-        """Those that are still there. What cannot be deleted keeps its topic id, and the new replica is refused."""
+        """Deletes the leftovers that still exist; returns those found.
+
+        One that cannot be deleted keeps its topic id, and the new replica is refused.
+        """
         deleted = []
         for topic_partition, topic_id in leftovers.items():
             if self._topic_id_here(topic_partition) != topic_id:
@@ -201,7 +207,9 @@ class Leadership:
         return Errors.NONE
 
     def _make_logs(self, states: Sequence[PartitionRole]) -> dict[TopicPartition, KafkaError]:
-        """All at once: each by itself would wait for the disk, and ask for its topic's configs."""
+        """Creates the logs together; one by one, each would wait for the disk and read its
+        topic's configs.
+        """
         return self._logs.make([WantedLog(s.topic_partition, s.topic_id, s.is_new) for s in states])
 
     def _partition(self, state: PartitionRole) -> Partition:
@@ -267,7 +275,10 @@ class Leadership:
         return error.error_code
 
     def take_offline(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Gives up partitions whose log directory failed, whatever the controller says: Kafka's handleLogDirFailure."""
+        """Drops the partitions of a failed log directory, whatever the controller says.
+
+        Kafka's handleLogDirFailure.
+        """
         with self._replicas.putting_off(), self._lock:
             self._fetchers.remove(frozenset(topic_partitions))
             self._replicas.mark_offline(topic_partitions)
@@ -283,7 +294,7 @@ class Leadership:
                 self._listener.on_follower(state.topic_partition, state.leader_epoch)
 
     def stop(self, controller_epoch: int, states: Sequence[StopState]) -> dict[TopicPartition, Errors]:
-        """Stops replicas, and deletes those that are to be deleted; the error per partition."""
+        """Stops replicas, and deletes them if requested; returns the error per partition."""
         with self._replicas.putting_off(), self._lock:
             self._check_controller_epoch(controller_epoch)
             results = {}
@@ -316,7 +327,7 @@ class Leadership:
     def _stop_one(self, state: StopState) -> None:
         topic_partition = state.topic_partition
         if not state.delete:
-            # The log stays and so does what is known of it: the replica only stops to fetch, or to lead.
+            # The log and its state stay; the replica only stops fetching or leading.
             partition = self._replicas.partition(topic_partition)
             if partition is not None:
                 partition.step_down()
@@ -332,7 +343,7 @@ class Leadership:
 
 
 def _name_problem(topic_partition: TopicPartition) -> Errors:
-    """What no controller asks for, and would be made a directory of."""
+    """Refuses names and numbers that no controller sends; a directory would be created for them."""
     problem = topic_name_problem(topic_partition.topic)
     if problem is not None:
         _log.warning("replica_refused", reason=problem, action="LeaderAndIsr is answered with an error")

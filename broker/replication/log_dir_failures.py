@@ -1,5 +1,6 @@
-"""What follows when a log directory fails: its partitions are given up here and the controller is told, which has
-others lead them; after the last directory the broker ends. Kafka's LogDirFailureHandler (KIP-112).
+"""Handles a failed log directory: its partitions are dropped here, and the controller is told so that
+it elects other leaders. After the last directory fails, the broker stops. Kafka's
+LogDirFailureHandler (KIP-112).
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ _RETRY_S: Final = 1.0
 
 
 class LogDirFailureHandler:
-    """Owner of one thread, for whoever meets an error of a disk holds locks that this needs.
+    """Handles failures on its own thread, because the code that meets a disk error holds locks that this
+    needs; Kafka's LogDirFailureHandler.
 
-    ``announce`` tells the controller and may raise: it is tried again. ``on_last`` has the broker ended, and does
-    not wait for it.
+    ``announce`` tells the controller and may raise; then it is retried. ``on_last`` stops the broker without
+    waiting for it.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class LogDirFailureHandler:
         self._thread = threading.Thread(target=self._run, name="log-dir-failure-handler", daemon=True)
 
     def start(self) -> None:
-        """Handles failures from now on, and those that came since the logs were loaded."""
+        """Handles failures from now on, and those since the logs were loaded."""
         self._thread.start()
         self._logs.listen(self._failed.put)
 
@@ -57,7 +59,7 @@ class LogDirFailureHandler:
             try:
                 self._handle(log_dir)
             except Exception:
-                # Going on could acknowledge what is not on a disk; nothing else brings this thread here.
+                # Continuing could acknowledge data that is not on a disk.
                 _log.exception("log_dir_failure_not_handled", dir=str(log_dir.path))
                 self._on_last()
 
@@ -90,7 +92,7 @@ class LogDirFailureHandler:
         while not self._stopped.is_set():
             try:
                 self._announce()
-            except Exception as error:  # the store is away: until it is back nobody can be elected either
+            except Exception as error:  # the store is down; no leader can be elected then either
                 _log.warning("log_dir_failure_not_announced", reason=str(error), retry_s=_RETRY_S)
                 self._stopped.wait(_RETRY_S)
             else:

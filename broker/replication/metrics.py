@@ -1,4 +1,4 @@
-"""Replication's metrics, by Kafka's names: partitions, traffic, who waits, and what is followed."""
+"""Replication's metrics, by Kafka's names: partitions, traffic, waiting requests and followed partitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def register_metrics(
     fetchers: ReplicaFetcherManager,
     follower_quota: ReplicationQuota,
 ) -> None:
-    """Registers what is read at each scrape; nothing here costs anything between scrapes."""
+    """Registers gauges that are read at each scrape; they cost nothing between scrapes."""
     _register_partitions(metrics, replicas)
     _register_traffic(metrics, replicas.traffic)
     metrics.gauge(
@@ -43,7 +43,7 @@ def register_metrics(
 
 
 def replica_counts(replicas: ReplicaManager) -> dict[str, int]:
-    """The counts operators watch, over the partitions of this broker."""
+    """The counts that operators watch, over this broker's partitions."""
     partitions = replicas.partitions()
     return {
         "partition_count": len(partitions),

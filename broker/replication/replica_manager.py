@@ -1,8 +1,9 @@
-"""ReplicaManager: the partitions of this broker; appends, fetches, and who waits for what.
+"""The partitions of this broker: appends, fetches, and the requests that wait for them.
 
-Invariant: purgatories are told after every step that may make a waiting request true: an append (followers' fetches),
-a high watermark that moved (acks=all and consumers' fetches), a change of leader (all of them). They are told, and
-answers given, with no lock held, on whichever thread (:class:`ActionQueue`).
+Invariant: the purgatories are checked after every step that may complete a waiting request. These are
+an append (followers' fetches), an advanced high watermark (acks=all and consumers' fetches), and a
+change of leader (all of them). Purgatories are checked and answers given with no lock held, on any
+thread (:class:`ActionQueue`).
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ FetchCallback = Callable[[Fetched], None]
 
 
 class ReplicaManager:
-    """The replicas of this broker, and who waits for what at them; Kafka's ReplicaManager. Whatever may make
-    a waiting request true is told to the purgatories, with no lock held. Owns the Partitions and both
-    purgatories.
+    """The replicas of this broker and the requests that wait for them; Kafka's ReplicaManager. Whatever
+    may complete a waiting request is passed to the purgatories, with no lock held. Owns the Partitions and
+    both purgatories.
 
-    ``submit_isr_change`` hands a change to the AlterPartitionManager.
+    ``submit_isr_change`` passes a change to the AlterPartitionManager.
     """
 
     def __init__(
@@ -73,7 +74,8 @@ class ReplicaManager:
         self._offline: frozenset[TopicPartition] = frozenset()
         self._group_commit = GroupCommit(self._on_synced)
         self._actions = ActionQueue(self._complete)
-        # What a Processor calls at the end of its turn, and who holds a lock opens around it.
+        # A Processor calls ``settle`` at the end of its turn. Code that takes a lock does so
+        # within ``putting_off``.
         self.settle = self._actions.settle
         self.putting_off = self._actions.putting_off
 
@@ -86,14 +88,17 @@ class ReplicaManager:
         return list(self._partitions.values())
 
     def local_log(self, topic_partition: TopicPartition) -> Log | None:
-        """The partition's log where this broker has it, in whatever role."""
+        """The log of the partition on this broker, in whatever role; None if there is none."""
         partition = self._partitions.get(topic_partition)
         return None if partition is None else partition.log
 
     def require_leader(
         self, topic_partition: TopicPartition, current_leader_epoch: int = NO_EPOCH
     ) -> Partition:
-        """Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or an epoch error."""
+        """The partition, if this broker leads it.
+
+        Raises KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER or an epoch error.
+        """
         partition = self._partitions.get(topic_partition)
         if partition is None:
             raise self.absence(topic_partition)
@@ -101,7 +106,7 @@ class ReplicaManager:
         return partition
 
     def get_or_create(self, topic_partition: TopicPartition, make_log: Callable[[], Log]) -> Partition:
-        """The partition, made over its log when it is new. For :mod:`broker.replication.leadership` alone."""
+        """The partition, created with its log if it is new. Only for :mod:`broker.replication.leadership`."""
         partition = self._partitions.get(topic_partition)
         if partition is None:
             partition = self._partitions[topic_partition] = Partition(
@@ -115,7 +120,7 @@ class ReplicaManager:
         return partition
 
     def forget(self, topic_partition: TopicPartition) -> Partition | None:
-        """Drops the partition (not its log) and answers whoever waits on it."""
+        """Removes the partition (not its log) and completes the requests that wait for it."""
         partition = self._partitions.pop(topic_partition, None)
         if partition is not None:
             partition.step_down()
@@ -123,14 +128,14 @@ class ReplicaManager:
         return partition
 
     def mark_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Gives up partitions whose log directory failed: from now on they answer KAFKA_STORAGE_ERROR."""
+        """Drops partitions whose log directory failed; from now on they answer KAFKA_STORAGE_ERROR."""
         gone = frozenset(topic_partitions)
         self._offline |= gone
         for topic_partition in gone:
             self.forget(topic_partition)
 
     def is_offline(self, topic_partition: TopicPartition) -> bool:
-        """Whether its log directory failed."""
+        """Whether the partition's log directory failed."""
         return topic_partition in self._offline
 
     @property
@@ -138,8 +143,8 @@ class ReplicaManager:
         return len(self._offline)
 
     def absence(self, topic_partition: TopicPartition) -> KafkaError:
-        """Why a partition that is not here is not: KAFKA_STORAGE_ERROR, or NOT_LEADER_OR_FOLLOWER. Whether the cluster
-        has it at all is for who knows the metadata to say.
+        """The error for a partition that is not here: KAFKA_STORAGE_ERROR, or NOT_LEADER_OR_FOLLOWER. Callers
+        with metadata decide whether the partition exists in the cluster.
         """
         if topic_partition in self._offline:
             return KafkaError(
@@ -158,10 +163,11 @@ class ReplicaManager:
         callback: AppendCallback,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> None:
-        """Appends each entry and answers when ``required_acks`` (-1, 0, 1) is satisfied or ``timeout_ms`` is over.
+        """Appends each entry and answers when ``required_acks`` (-1, 0, 1) is satisfied or
+        after ``timeout_ms``.
 
-        ``entries`` holds writable views of whole batches; offsets and epochs are set in place. The callback runs at
-        once or later, on any thread, with no lock held.
+        ``entries`` holds writable views of whole batches; offsets and epochs are set in place. The callback
+        runs at once or later, on any thread, with no lock held.
         """
         responses: dict[TopicPartition, PartitionResponse] = {}
         pending: dict[TopicPartition, Awaited] = {}
@@ -245,7 +251,7 @@ class ReplicaManager:
             self.wake(partition.topic_partition)
 
     def append_refused(self, topic_partition: TopicPartition, error: KafkaError) -> PartitionResponse:
-        """The answer for records that are not appended, counted, and told in the log."""
+        """The response for refused records; also counts and logs the refusal."""
         self.traffic.failed_produces += 1
         leader = None
         if error.error_code is Errors.NOT_LEADER_OR_FOLLOWER:
@@ -268,11 +274,11 @@ class ReplicaManager:
         callback: FetchCallback,
         news: SessionNews | None = None,
     ) -> DelayedFetch | None:
-        """Answers at once when there is enough, an error, or no wish to wait; else when there is, or time is up.
+        """Answers a fetch at once if there is enough data, an error, or no time to wait; otherwise later.
 
-        With ``news``, of a session whose reader is content with a byte, ``entries`` are those of its partitions that
-        have to be read now; it waits for all. Returns the operation where it waits, to be abandoned when the reader
-        goes away.
+        ``news`` belongs to a fetch session whose reader accepts a single byte. Then ``entries`` are the
+        session's partitions that must be read now, and the fetch waits for all its partitions. Returns the
+        waiting operation, to be abandoned if the reader disconnects.
         """
         if news is not None:
             return self._fetch_news(params, entries, callback, news)
@@ -304,7 +310,7 @@ class ReplicaManager:
             touched.update((entry.topic_partition, entry) for entry in news.take())
             again, more, _ = self.read(params, touched.values())
             stir_what_is_left(again, news, params.replica_id, self._partitions.get)
-            # Nothing was to be had of the others then, and nothing happened to them since.
+            # The others had no data then, and nothing happened to them since.
             others = [each for each in fetched if each[0].topic_partition not in touched]
             self._deliver(params, others + again, more, callback)
 
@@ -313,7 +319,10 @@ class ReplicaManager:
         return None if self.fetch_purgatory.try_complete_else_watch(operation, [news]) else operation
 
     def read(self, params: FetchParams, entries: Iterable[FetchEntry]) -> tuple[Fetched, int, bool]:
-        """Reads each entry; also the bytes found, and whether an error or a diverging log asks for an answer now."""
+        """Reads each entry. Also returns the bytes found, and whether the answer cannot wait.
+
+        An error or a diverging log must be answered at once.
+        """
         fetched: Fetched = []
         size = 0
         urgent = False
@@ -388,7 +397,7 @@ class ReplicaManager:
         return params.from_follower and self.leader_quota.is_set
 
     def _is_throttled(self, follower: int, partition: Partition) -> bool:
-        """Not who is in sync: that would take it out of the ISR."""
+        """Followers in the ISR are not throttled, because that would take them out of it."""
         listed = partition.log.config.leader_replication_throttled_replicas
         return follower not in partition.isr.committed and self.leader_quota.covers(
             listed, partition.topic_partition.partition, self.broker_id
@@ -413,14 +422,14 @@ class ReplicaManager:
             return FetchedPartition(index, error.error_code, log.high_watermark, -1, log.log_start_offset)
         return FetchedPartition(index, error.error_code, leader=leader)
 
-    # -- waking who waits
+    # -- completing waiting requests
 
     def wake(self, topic_partition: TopicPartition) -> None:
-        """The high watermark moved. Who holds a lock calls this within :attr:`putting_off`, begun before the lock."""
+        """Call when the high watermark advanced. With a lock held, call it within :attr:`putting_off`."""
         self._happened(topic_partition, True)
 
     def _happened(self, topic_partition: TopicPartition, mark_moved: bool) -> None:
-        # Noted at once: the answer that is given when this thread holds no lock has all that happened until then.
+        # Noted at once: an answer sent after this thread releases its locks includes everything up to then.
         self.news_board.stir(topic_partition)
         self._actions.add(topic_partition, mark_moved)
 
@@ -432,13 +441,13 @@ class ReplicaManager:
             self.fetch_purgatory.check_and_complete(news)
 
     def wake_all(self, topic_partition: TopicPartition) -> None:
-        """The leader changed, or the partition is gone: whoever waits is told."""
+        """Checks all waiting requests: the leader changed, or the partition is gone."""
         self.wake(topic_partition)
 
     # -- the ISR
 
     def shrink_isrs(self) -> None:
-        """Drops members that fell behind; a periodic task, every half ``replica.lag.time.max.ms``."""
+        """Removes members that fell behind; a periodic task, every half ``replica.lag.time.max.ms``."""
         for partition in self.partitions():
             change = partition.maybe_shrink_isr()
             if change is not None:
@@ -451,12 +460,12 @@ class ReplicaManager:
         partition = self._partitions.get(change.topic_partition)
         if partition is not None:
             mark_moved = partition.on_isr_changed(change, isr, leader_epoch, partition_epoch)
-            self.news_board.stir(change.topic_partition)  # who is out of the ISR now, comes back by a fetch
+            self.news_board.stir(change.topic_partition)  # a replica that left the ISR rejoins by a fetch
             if mark_moved:
                 self.wake(change.topic_partition)
 
     def on_isr_refused(self, change: IsrChange, error: Errors) -> bool:
-        """Whether it is to be sent again. Where it is given up, the high watermark waits for nobody new."""
+        """Whether to send the change again. If not, the high watermark no longer waits for the new member."""
         partition = self._partitions.get(change.topic_partition)
         if partition is None:
             return False
@@ -466,17 +475,17 @@ class ReplicaManager:
         return again
 
     def on_brokers_changed(self) -> None:
-        """Brokers died or came: a mark that waited for one of them may move."""
+        """Advances high watermarks that waited for a broker which died or joined."""
         for partition in self.partitions():
             if partition.advance_high_watermark():
                 self.wake(partition.topic_partition)
 
     def shutdown(self) -> None:
-        """Answers who waits for a sync; after the sockets have stopped to bring requests."""
+        """Answers requests that wait for a sync. Call it after the sockets have stopped taking requests."""
         self._group_commit.shutdown()
 
     def checkpoint_high_watermarks(self) -> None:
-        """Writes replication-offset-checkpoint; periodic, and at the end."""
+        """Writes replication-offset-checkpoint; periodically and at shutdown."""
         self.log_manager.checkpoint_high_watermarks(
             {
                 partition.topic_partition: partition.log.offsets.high_watermark

@@ -1,7 +1,8 @@
-"""Replication throttles (KIP-73): how many bytes a second replicas that catch up may take, as leaders and as followers.
+"""Replication throttles (KIP-73): how many bytes a second catching-up replicas may take, as leaders and
+as followers.
 
-A leader holds back what it has for throttled followers that are not in the ISR, a follower asks for nothing of
-throttled partitions of which it is behind; so what is in sync stays so. Kafka's ReplicationQuotaManager.
+A leader holds back data from throttled followers that are not in the ISR. A follower does not fetch throttled
+partitions in which it is behind. So replicas in sync stay in sync. Kafka's ReplicationQuotaManager.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ ALL = "*"
 
 
 class ReplicationQuota:
-    """One direction. ``limit`` is in bytes a second; LONG_MAX, where nobody has set one, throttles nothing.
+    """The quota of one direction; Kafka's ReplicationQuotaManager. ``limit`` is in bytes a second; the
+    default LONG_MAX throttles nothing.
 
-    The rate is that of the last ``windows`` samples of ``window_ms``, the present one among them. Thread-safe.
+    The rate is that of the last ``windows`` samples of ``window_ms``, including the current one. Thread-safe.
     """
 
     def __init__(self, clock: Clock, windows: int = 11, window_ms: int = 1000) -> None:
@@ -28,7 +30,7 @@ class ReplicationQuota:
         self._windows = windows
         self._window_ms = window_ms
         self._lock = threading.Lock()  # lock order 74
-        self._samples: deque[tuple[int, int]] = deque()  # when each began, and its bytes
+        self._samples: deque[tuple[int, int]] = deque()  # (start time, bytes) of each sample
 
     @property
     def is_set(self) -> bool:
@@ -39,7 +41,7 @@ class ReplicationQuota:
         return self.is_set and (f"{partition}:{broker_id}" in listed or ALL in listed)
 
     def record(self, count: int) -> None:
-        """Bytes that throttled replicas took."""
+        """Adds bytes that throttled replicas took."""
         now_ms = self._clock.monotonic_ms()
         with self._lock:
             self._drop_old(now_ms)
@@ -50,13 +52,14 @@ class ReplicationQuota:
                 self._samples.append((now_ms, count))
 
     def rate(self) -> float:
-        """Bytes a second."""
+        """The rate in bytes a second."""
         taken, elapsed_ms = self._taken()
         return 1000 * taken / elapsed_ms
 
     def wait_ms(self) -> int:
-        """How long until the rate is within the limit if nothing more is taken; 0: it is. At the latest that is when
-        the oldest sample counts no more.
+        """How long until the rate is within the limit if nothing more is taken; 0 if it is now.
+
+        At most until the oldest sample expires.
         """
         taken, elapsed_ms = self._taken()
         if 1000 * taken <= self.limit * elapsed_ms:
@@ -69,7 +72,7 @@ class ReplicationQuota:
         return self._windows * self._window_ms
 
     def _taken(self) -> tuple[int, int]:
-        """Bytes, and the milliseconds in which they were taken, at least a whole sample's."""
+        """The bytes taken, and in how many milliseconds, at least the length of one sample."""
         now_ms = self._clock.monotonic_ms()
         with self._lock:
             self._drop_old(now_ms)

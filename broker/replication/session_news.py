@@ -1,9 +1,9 @@
-"""Which partitions of a follower's fetch session may have something new for it: those that something happened to.
+"""Tracks which partitions of a follower's fetch session may have something new for it.
 
-A follower of thousands of partitions asks as often as one of few, each time for all that its session holds. To look
-at all of them costs milliseconds of the interpreter for each record that waits for that follower. So its session is
-told of what happens to its partitions: with each request those are read that it names, those that something happened
-to, and some of the others in turn.
+A follower of thousands of partitions sends as many requests as a follower of few, each for all partitions of
+its session. Checking all of them would cost milliseconds of the interpreter for each record that waits for
+that follower. So the session is notified of changes to its partitions. Each request then reads the partitions
+that it names, those with changes, and some of the others in turn.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from broker.utils.topic_partition import TopicPartition
 
 
 class SessionNews:
-    """Of one session. ``stir`` and the taking: any thread, no lock; the rest is the :class:`NewsBoard`'s."""
+    """The changes for one fetch session. Any thread may call ``stir`` and ``take``, without a lock.
+
+    The :class:`NewsBoard` does the rest.
+    """
 
     __slots__ = ("entries", "stirred")
 
     def __init__(self) -> None:
-        # What is asked for of each partition, as the follower said last.
+        # The follower's latest request for each partition.
         self.entries: dict[TopicPartition, FetchEntry] = {}
-        # Never exchanged for another: who adds to it may have looked it up before.
+        # Never replaced by another dict, because a thread that adds to it may hold an earlier reference.
         self.stirred: dict[TopicPartition, None] = {}
 
     def stir(self, topic_partition: TopicPartition) -> None:
-        """Something happened to the partition, or is left to be read of it. After it happened, so that who takes the
-        note sees it.
+        """Notes a change to the partition, or data left to read.
+
+        Call it after the change, so that a reader of the note sees the change.
         """
         self.stirred[topic_partition] = None
 
     def take(self) -> Iterator[FetchEntry]:
-        """What is asked for of each partition that something happened to, until nothing is left; each is taken when it
-        is given.
-        """
+        """The entries of partitions with changes, until none is left. Each note is removed with its entry."""
         while self.stirred:
             try:
                 topic_partition, _ = self.stirred.popitem()
@@ -48,28 +50,28 @@ class SessionNews:
 
 
 class NewsBoard:
-    """Who is told of a partition. All but ``of`` and ``stir`` by one thread at a time: the owner of the sessions'
-    lock.
+    """The sessions to notify for each partition. ``of`` and ``stir`` may be called by any thread, the rest
+    only by the owner of the sessions' lock.
     """
 
     def __init__(self) -> None:
         self._readers: dict[TopicPartition, dict[SessionNews, None]] = {}
 
     def of(self, topic_partition: TopicPartition) -> Sequence[SessionNews]:
-        """The sessions that ask for the partition."""
+        """The sessions that fetch the partition."""
         readers = self._readers.get(topic_partition)
         return () if readers is None else list(readers)
 
     def stir(self, topic_partition: TopicPartition) -> None:
-        """Something happened to the partition: every session that asks for it is told."""
+        """Notifies every session that fetches the partition of a change."""
         readers = self._readers.get(topic_partition)
-        if readers is not None:  # of each append, and few partitions have followers that wait
+        if readers is not None:  # called for each append; few partitions have waiting followers
             for news in list(readers):
                 news.stir(topic_partition)
 
     def follow(self, news: SessionNews, entry: FetchEntry) -> None:
-        """From now on the session is told of the entry's partition, and asks for this of it. A topic whose name is not
-        known here is of no partition.
+        """Adds or replaces the session's entry for a partition, and notifies it from now on. An entry whose
+        topic name is not known here is ignored.
         """
         topic_partition = entry.topic_partition
         if not topic_partition.topic:
@@ -79,13 +81,13 @@ class NewsBoard:
         news.entries[topic_partition] = entry
 
     def unfollow(self, news: SessionNews, entry: FetchEntry) -> None:
-        """No longer; unless the session asks for another topic of that name by now."""
+        """Removes the entry, unless the session now fetches another topic of that name."""
         if news.entries.get(entry.topic_partition) is entry:
             del news.entries[entry.topic_partition]
             self._leave(news, entry.topic_partition)
 
     def close(self, news: SessionNews) -> None:
-        """The session is gone."""
+        """Removes a closed session."""
         for topic_partition in news.entries:
             self._leave(news, topic_partition)
         news.entries = {}
@@ -98,8 +100,9 @@ class NewsBoard:
 
 
 class DelayedSessionFetch(DelayedFetch):
-    """A follower's fetch that waits for whatever happens to a partition of its session. Completes when there is a byte
-    to be had, or a partition is no longer led here in the follower's epoch; what it looked at is :attr:`touched`.
+    """A follower's fetch that waits for changes to its session's partitions. It completes when a byte can
+    be read, or a partition is no longer led here in the follower's epoch. The partitions that it checked
+    are in :attr:`touched`.
     """
 
     def __init__(
@@ -128,8 +131,8 @@ def stir_what_is_left(
     follower: int,
     partition_of: Callable[[TopicPartition], Partition | None],
 ) -> None:
-    """What is to be looked at with the next request too: what the answer's size, or a throttle, had no room for, and
-    where the follower is not in sync, for each of its fetches may bring it into the ISR.
+    """Notes partitions for the next request: those with data that did not fit the answer or was throttled,
+    and those where the follower is not in sync. Each of its fetches may bring it into the ISR.
     """
     for entry, result in fetched:
         if result.records is None or not result.records.size:

@@ -1,4 +1,4 @@
-"""What a ReplicaManager counts, and the line for the operator when it refuses records."""
+"""The counters of a ReplicaManager, and the log line for refused records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts that the metrics read; written on the hot path without a lock."""
+    """Counters that the metrics read; written on the hot path without a lock."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -30,7 +30,7 @@ class Traffic:
 
 
 def log_refusal(topic_partition: TopicPartition, error: KafkaError, traffic: Traffic) -> None:
-    """One line a second at most: a producer may repeat its mistake as fast as it can."""
+    """Logs at most one line a second: a producer may repeat its mistake as fast as it can."""
     now_ns = time.monotonic_ns()
     if now_ns - traffic.last_error_log_ns <= 1_000_000_000:
         return

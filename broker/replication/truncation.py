@@ -1,4 +1,4 @@
-"""Where a follower whose log parted from its leader's cuts its own. Pure (KIP-101, KIP-279, KIP-595)."""
+"""Where a follower whose log diverged from its leader's truncates it. Pure (KIP-101, KIP-279, KIP-595)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ def truncation_offset(
 ) -> int:
     """The offset to truncate to, given the leader's largest epoch not above the follower's last one.
 
-    ``own_epoch`` is the follower's largest epoch not above ``leader_epoch`` and ``own_epoch_end`` its end here
-    (``NO_EPOCH`` when the follower knows none). Where the follower has that very epoch, both logs agree up to the
-    nearer end. Where it has not, it drops everything after its own largest smaller epoch and asks again. Never to the
-    high watermark: what lies above it may be committed.
+    ``own_epoch`` is the follower's largest epoch not above ``leader_epoch``, and ``own_epoch_end`` its end
+    here (``NO_EPOCH`` if the follower knows none). If the two epochs are equal, both logs agree up to the
+    lower end. Otherwise the follower drops everything after its own largest smaller epoch and asks again. It
+    never truncates to the high watermark, because records above it may be committed.
     """
     if own_epoch == NO_EPOCH:
         return min(leader_end_offset, own_end_offset)

@@ -1,9 +1,9 @@
-"""Compacting one log: an offset map of its dirty part, then segment by segment what is still the last word.
+"""Compacts one log: builds an offset map of its dirty part, then rewrites its segments with the
+latest records.
 
-Each group of segments is written anew as ``.cleaned``, synced, renamed to ``.swap`` and put in the place of
-the old ones: a crash leaves either the old or the complete new ones (see
-:mod:`broker.log.loading.loader`). When anything but the cleaner takes segments away meanwhile, by truncation
-or retention, the work is given up and begun again another time.
+Each group of segments is written as ``.cleaned``, synced, renamed to ``.swap``, and put in place of the old
+ones. A crash leaves either the old segments or the complete new one (see :mod:`broker.log.loading.loader`).
+If a truncation or retention removes segments meanwhile, the work is dropped and repeated later.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _log = structlog.get_logger(__name__)
 
 
 class CleaningAborted(Exception):
-    """The log changed under the cleaner, or the broker stops. Nothing is lost but the work."""
+    """The log changed during the compaction, or the broker is stopping. Only the work is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerStats:
-    """What one compaction did. ``end_offset``: up to there (exclusive) the log is now clean."""
+    """The result of one compaction. The log is now clean up to ``end_offset`` (exclusive)."""
 
     end_offset: int
     bytes_before: int
@@ -57,13 +57,14 @@ def clean_log(
     now_ms: int,
     stopped: Callable[[], bool],
 ) -> CleanerStats:
-    """Compacts ``log`` below ``first_uncleanable_offset``, where a segment begins, by the keys from
-    ``first_dirty_offset`` on, as many as ``offsets`` holds; makes that part durable before.
+    """Compacts ``log`` below ``first_uncleanable_offset``, where a segment begins, and syncs that part first.
+    The keys come from ``first_dirty_offset`` on, as many as ``offsets`` can hold.
 
-    Whatever is damaged below stays as it is: each batch is copied by its checksum, and a segment goes only once all of
-    it was. Raises CleaningAborted, KafkaError (CORRUPT_MESSAGE on damage), OSError.
+    Damaged data below that offset stays as it is: each batch's checksum is verified as it is copied, and a
+    segment is removed only once all of it was copied. Raises CleaningAborted, KafkaError (CORRUPT_MESSAGE on
+    damage), OSError.
     """
-    # What is compacted away must not outlive, in a power loss, the later record that it made way for.
+    # After a power loss, a record must not be gone together with the later record that replaced it.
     generation = log.generation
     with _undisturbed(log, generation):
         log.flush(first_uncleanable_offset)
@@ -88,14 +89,14 @@ def clean_log(
                 cleaned.delete_files()
                 raise CleaningAborted(f"{log.topic_partition} changed while it was compacted")
         after += cleaned.size
-        generation += 2  # by the replacement; had it risen by anything else, the next one is refused
+        generation += 2  # by the replacement; after any other change, the next replacement is refused
     return CleanerStats(end_offset, before, after, len(offsets))
 
 
 @contextmanager
 def _undisturbed(log: Log, generation: int) -> Iterator[None]:
-    """What seems damaged, or is not found, while segments are cut or taken away may be neither. Raises CleaningAborted
-    then, and once the log is closed.
+    """Raises CleaningAborted for errors that a concurrent removal of segments can cause, and once the log is
+    closed. Data that seems damaged or missing then may be neither.
     """
     try:
         yield
@@ -109,7 +110,7 @@ def _undisturbed(log: Log, generation: int) -> Iterator[None]:
 
 
 def group_segments(segments: Sequence[Segment], max_bytes: int) -> Iterator[list[Segment]]:
-    """Neighbouring segments in groups that make at most one full segment each."""
+    """Neighbouring segments in groups that each become at most one full segment."""
     group: list[Segment] = []
     for number, segment in enumerate(segments):
         end_offset = segments[number + 1].base_offset if number + 1 < len(segments) else segment.base_offset
@@ -125,7 +126,7 @@ def group_segments(segments: Sequence[Segment], max_bytes: int) -> Iterator[list
 
 
 def _aborts(log: Log, segment: Segment) -> list[AbortedTransaction]:
-    """The segment's aborted transactions, each borne out by its marker and by where it began. Raises DamagedError."""
+    """The segment's aborted transactions, confirmed by their marker and first batch. Raises DamagedError."""
     entries = segment.txn_index.entries()
     for number, entry in enumerate(entries):
         if not has_marker(segment, entry) or not _begins(log, entry):
@@ -137,7 +138,7 @@ def _aborts(log: Log, segment: Segment) -> list[AbortedTransaction]:
 
 
 def _begins(log: Log, aborted: AbortedTransaction) -> bool:
-    """Whether the transaction's first batch stands where it should, or was compacted away, and none ended since."""
+    """Whether the transaction's first batch is in place or compacted away, and no marker ended it before."""
     if not 0 <= aborted.first_offset < aborted.last_offset:
         return False
     is_first = True
@@ -167,7 +168,7 @@ def _fill(
     aborted: AbortedRanges,
     stopped: Callable[[], bool],
 ) -> int:
-    """Notes the keys from ``first_offset`` on; the offset up to which all are noted."""
+    """Records the keys from ``first_offset`` on; returns the offset up to which all are recorded."""
     for segment in segments:
         for position, header in segment.headers_for(first_offset):
             if header.last_offset < first_offset or header.is_control or header in aborted:
@@ -195,7 +196,7 @@ def _clean_group(
     rules: CompactionRules,
     stopped: Callable[[], bool],
 ) -> Segment:
-    """The group's compacted segment in ``directory``, synced, with the suffix ``.swap``."""
+    """Writes the group's compacted segment to ``directory``, synced, with the suffix ``.swap``."""
     config = log.config
     cleaned = Segment.create(
         directory, group[0].base_offset, config.segment_index_bytes, rules.now_ms, CLEANED_SUFFIX
@@ -221,6 +222,6 @@ def _clean_group(
 
 
 def _max_timestamp(view: memoryview) -> int:
-    """What the time index may say of the batch: nothing, when no record is left in it."""
+    """The timestamp of the batch for the time index; none if no record is left in it."""
     header = read_header(view)
     return header.max_timestamp if header.record_count else NO_TIMESTAMP

@@ -1,7 +1,7 @@
-"""Which compacted log is cleaned next, and how far each one is.
+"""Chooses the compacted log to clean next, and stores how far each log is clean.
 
-Kafka's LogCleaner and LogCleanerManager with one thread, the scheduler's. What was cleaned is remembered in
-each directory's ``cleaner-offset-checkpoint``.
+Kafka's LogCleaner and LogCleanerManager, with one scheduler thread. Each directory's
+``cleaner-offset-checkpoint`` stores the progress.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DirtyLog:
-    """A compacted log and its dirty part, ``first_dirty_offset`` up to ``first_uncleanable_offset``."""
+    """A compacted log and its dirty part, from ``first_dirty_offset`` to ``first_uncleanable_offset``."""
 
     log: Log
     first_dirty_offset: int
@@ -48,7 +48,7 @@ class DirtyLog:
 
 
 class LogCleaner:
-    """Cleans the dirtiest log first. ``run`` is the periodic task; one at a time."""
+    """Cleans the dirtiest log first; Kafka's LogCleaner. ``run`` is a periodic task; one runs at a time."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class LogCleaner:
         self._dedupe_buffer_bytes = dedupe_buffer_bytes
         self._stopped = stopped
         self._lock = threading.Lock()  # lock order 42
-        # By the log, not by its name: a topic made anew has another.
+        # By log, not by name: a recreated topic has other logs.
         self._uncleanable: WeakSet[Log] = WeakSet()
 
     def run(self) -> int:
-        """Cleans until no log wants it; how many times one was cleaned."""
+        """Cleans until no log needs it; returns the number of cleanings."""
         cleaned = 0
         with self._lock:
             while not self._stopped():
@@ -80,7 +80,7 @@ class LogCleaner:
         return cleaned
 
     def uncleanable_in(self, log_dir: LogDir) -> list[Log]:
-        """Logs of the directory that are compacted no more, for something in them is damaged."""
+        """The directory's logs that are no longer compacted because some of their data is damaged."""
         logs = next((logs for one, logs in self._logs_by_dir() if one is log_dir), [])
         return [log for log in logs if log in self._uncleanable]
 
@@ -98,7 +98,7 @@ class LogCleaner:
         return max(candidates, key=lambda candidate: candidate[1].ratio, default=None)
 
     def _clean(self, log_dir: LogDir, dirty: DirtyLog) -> bool:
-        # Imported with the first log that wants cleaning, not at every start.
+        # Imported when the first log needs cleaning, not at every start.
         from broker.log.cleaning.cleaner import CleaningAborted, clean_log
         from broker.log.cleaning.offset_map import OffsetMap
 
@@ -119,7 +119,7 @@ class LogCleaner:
             if isinstance(error, OSError):
                 log_dir.health.report(f"compact {log.topic_partition}", error)
             if log_dir.health.is_full or log_dir.health.failure is not None:
-                return False  # tried again when there is space; a failed directory's log is given up anyway
+                return False  # retried once there is space; a failed directory's log is dropped anyway
             self._uncleanable.add(log)
             _log.error(
                 "log_uncleanable",
@@ -143,7 +143,7 @@ class LogCleaner:
         return True
 
     def _note_clean(self, log_dir: LogDir, log: Log, end_offset: int) -> None:
-        """Unless the log was deleted meanwhile: its name may be another's."""
+        """Stores the progress, unless the log was deleted meanwhile: another log may have its name."""
         checkpoint = _checkpoint(log_dir)
         with log_dir.checkpointing:
             present = {
@@ -155,7 +155,7 @@ class LogCleaner:
 
 
 def forget_clean(log_dir: LogDir, topic_partition: TopicPartition) -> None:
-    """The partition's log is deleted: how far it was cleaned says nothing of the next one of its name."""
+    """Removes the progress of a deleted log, because it does not apply to the next log with its name."""
     checkpoint = _checkpoint(log_dir)
     with log_dir.checkpointing:
         positions = log_dir.read_checkpoint(checkpoint)
@@ -164,11 +164,11 @@ def forget_clean(log_dir: LogDir, topic_partition: TopicPartition) -> None:
 
 
 def measure(log: Log, checkpointed: int | None, now_ms: int) -> DirtyLog:
-    """How dirty ``log`` is, cleaned up to ``checkpointed`` as far as known."""
+    """How dirty ``log`` is. ``checkpointed`` is the offset up to which it was cleaned, if known."""
     segments = log.segments
     first_base = segments[0].base_offset
     first_dirty = first_base if checkpointed is None else max(checkpointed, first_base)
-    if first_dirty > log.log_end_offset:  # the log was truncated or begun anew since
+    if first_dirty > log.log_end_offset:  # the log was truncated or recreated since
         first_dirty = first_base
     uncleanable = min(segments[-1].base_offset, log.last_stable_offset())
     config = log.config

@@ -1,9 +1,9 @@
-"""What compaction keeps of a batch: the rules alone, on values.
+"""What compaction keeps of a batch; pure functions.
 
-A record stays when no later one has its key. A tombstone, the last word on its key, stays for
-``delete.retention.ms`` after it was first compacted: that moment is set in the batch (KIP-534). The last
-batch of each producer stays, if need be empty, for its sequence. Markers of transactions stay; records of
-aborted ones go.
+A record stays if no later record has its key. A tombstone that is the latest record of its key stays for
+``delete.retention.ms`` after its first compaction; the batch stores that deadline (KIP-534). The last batch
+of each producer stays for its sequence, even if it becomes empty. Transaction markers stay; records of
+aborted transactions go.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from broker.record.records import encode_records
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """What one pass of the cleaner goes by; each segment of the pass is judged alike. ``now_ms`` and
-    ``delete_retention_ms`` time tombstones; ``last_batches``: producer id to its last batch's last offset.
+    """The parameters of one cleaning pass, the same for all its segments. ``now_ms`` and
+    ``delete_retention_ms`` decide when tombstones go. ``last_batches`` maps a producer id to its last batch's
+    last offset.
     """
 
     offsets: OffsetMap
@@ -37,7 +38,7 @@ class CompactionRules:
 
 
 class AbortedRanges:
-    """Which transactional batches belong to aborted transactions."""
+    """The transactional batches that belong to aborted transactions."""
 
     def __init__(self, transactions: list[AbortedTransaction]) -> None:
         self._by_producer: dict[int, list[AbortedTransaction]] = {}
@@ -54,7 +55,7 @@ class AbortedRanges:
 
 
 def compact_batch(view: memoryview, header: BatchHeader, rules: CompactionRules) -> memoryview | None:
-    """What takes the place of the batch at the start of ``view``: itself, a smaller one, or None for nothing.
+    """What replaces the batch at the start of ``view``: the batch itself, a smaller one, or None for nothing.
 
     Raises KafkaError(CORRUPT_MESSAGE).
     """

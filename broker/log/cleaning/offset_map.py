@@ -1,7 +1,7 @@
 """The latest offset of each key in the dirty part of a log, in bounded memory.
 
-Keys are kept as 16-byte digests, as in Kafka: two keys with one digest would cost a record, which at 2^-128
-nobody lives to see.
+Keys are stored as 16-byte digests, as in Kafka. Two keys with one digest would lose a record; the probability
+of 2^-128 is negligible.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ _LOAD_FACTOR = 0.9
 
 
 class OffsetMap:
-    """Kafka's SkimpyOffsetMap. ``max_bytes`` is ``log.cleaner.dedupe.buffer.size``, counted as Python needs
-    it.
+    """Maps a key to its latest offset; Kafka's SkimpyOffsetMap. ``max_bytes`` is
+    ``log.cleaner.dedupe.buffer.size``, counted in Python's memory use.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -25,15 +25,15 @@ class OffsetMap:
         return len(self._offsets)
 
     def has_room_for(self, keys: int) -> bool:
-        """Whether that many more fit; always when it is empty, for one batch must fit."""
+        """Whether ``keys`` more fit; always True when empty, because one batch must fit."""
         return not self._offsets or len(self._offsets) + keys <= self._capacity
 
     def put(self, key: bytes, offset: int) -> None:
-        """Notes that ``key`` stands at ``offset``, which is higher than all before."""
+        """Records ``key`` at ``offset``, which is higher than all before."""
         self._offsets[_digest(key)] = offset
 
     def latest(self, key: bytes) -> int:
-        """The highest offset noted for ``key``, -1 when none is."""
+        """The highest offset recorded for ``key``, -1 if none."""
         return self._offsets.get(_digest(key), -1)
 
 

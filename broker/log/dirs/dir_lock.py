@@ -1,7 +1,7 @@
 """The lock of a log directory: Kafka's file ``.lock``, held by the process whose broker uses the directory.
 
-Light to import: ``landline deregister`` asks with it whether a broker still lives. Which directories are locked when is
-LogDir's part.
+This module imports little, because ``landline deregister`` uses it to find out whether a broker is alive.
+LogDir decides when a directory is locked.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _FLOCK = struct.Struct("@hhqqi")  # Linux's struct flock: type, whence, start, l
 def take_lock(directory: Path) -> int:
     """Locks the directory and returns the descriptor, which holds the lock until it is closed.
 
-    With both of Linux's kinds of lock: flock, and the record lock by which Apache Kafka excludes others. Raises
-    BlockingIOError when another process holds one of them, OSError when the file cannot be opened.
+    Takes both of Linux's lock types: flock, and the record lock that Apache Kafka uses. Raises
+    BlockingIOError if another process holds one of them, OSError if the file cannot be opened.
     """
     fd = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -32,10 +32,10 @@ def take_lock(directory: Path) -> int:
 
 
 def is_locked(directory: Path) -> bool:
-    """Whether a living process uses the directory: asked without a lock of our own, on a read-only disk too.
+    """Whether a living process uses the directory. Takes no record lock, and works on a read-only disk.
 
-    Raises OSError when that cannot be found out. Not for the process that may hold the lock itself: closing any
-    descriptor of the file would lose it the record lock.
+    Raises OSError if that cannot be determined. Do not call it in the process that holds the lock: closing
+    any descriptor of the file releases the record lock.
     """
     try:
         fd = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""One log directory: its lock, identity, clean-shutdown marker, checkpoints and the partitions in it."""
+"""A log directory: its lock, identity, clean-shutdown marker, checkpoints and partitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LogDir:
-    """A directory of ``log.dirs``. Usable between :meth:`lock` and :meth:`unlock`, by one broker only."""
+    """A directory of ``log.dirs``. Usable by one broker only, between :meth:`lock` and :meth:`unlock`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -44,17 +44,18 @@ class LogDir:
         self.recovery_points = OffsetCheckpoint(self.path, RECOVERY_POINT_CHECKPOINT)
         self.high_watermarks = OffsetCheckpoint(self.path, HIGH_WATERMARK_CHECKPOINT)
         self.log_starts = OffsetCheckpoint(self.path, LOG_START_CHECKPOINT)
-        # Held from the look at the logs to the end of the write: what was seen before a truncation must not replace
-        # what the truncation wrote, and each file has but one ``.tmp``.
+        # Held from reading the logs to the end of the write. Values read before a truncation must not replace
+        # what the truncation wrote, and each file has only one ``.tmp``.
         self.checkpointing = threading.Lock()  # lock order 50
 
     def __repr__(self) -> str:
         return f"<LogDir {self.path}{' locked' if self._lock_fd >= 0 else ''}>"
 
     def lock(self) -> None:
-        """Makes the directory if need be and locks it. Raises LogDirError, LogDirUnusableError when its disk is why.
+        """Creates the directory if needed and locks it. Raises LogDirError, or LogDirUnusableError on a
+        disk error.
 
-        See :mod:`broker.log.dirs.dir_lock` for the kinds of lock.
+        See :mod:`broker.log.dirs.dir_lock` for the lock types.
         """
         try:
             if not self.path.is_dir():
@@ -74,13 +75,13 @@ class LogDir:
         self._lock_fd = fd
 
     def unlock(self) -> None:
-        """Lets others use it."""
+        """Releases the lock."""
         fd, self._lock_fd = self._lock_fd, -1
         if fd >= 0:
             os.close(fd)
 
     def meta_properties(self) -> MetaProperties | None:
-        """Whose data it holds. Raises LogDirError."""
+        """The broker and cluster of its data. Raises LogDirError."""
         return read_meta_properties(self.path)
 
     # -- the clean-shutdown marker
@@ -90,12 +91,14 @@ class LogDir:
         return (self.path / CLEAN_SHUTDOWN_FILE).exists()
 
     def remove_clean_marker(self) -> None:
-        """Before loading: should that crash, the next start must not trust the directory. Raises OSError."""
+        """Called before loading: after a crash, the next start must not trust the directory.
+        Raises OSError.
+        """
         (self.path / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
         sync_dir(self.path)
 
     def write_clean_marker(self, broker_epoch: int) -> None:
-        """After every log was closed. Raises OSError."""
+        """Called after every log was closed. Raises OSError."""
         content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         replace_file(self.path / CLEAN_SHUTDOWN_FILE, content.encode())
 
@@ -105,7 +108,7 @@ class LogDir:
         return self.path / str(topic_partition)
 
     def partitions(self) -> list[tuple[TopicPartition, Path]]:
-        """The partitions that lie here, by name. Raises LogDirError on a directory that is none."""
+        """The partitions in this directory, sorted. Raises LogDirError if a directory is not one's."""
         found = []
         for name in self._directories():
             path = self.path / name
@@ -116,7 +119,7 @@ class LogDir:
         return sorted(found, key=itemgetter(0))
 
     def deleted_partitions(self) -> list[Path]:
-        """Directories of deleted partitions whose files are still here."""
+        """Directories of deleted partitions that still exist."""
         return [self.path / name for name in self._directories() if name.endswith(DELETE_DIR_SUFFIX)]
 
     def _directories(self) -> Iterator[str]:
@@ -128,8 +131,9 @@ class LogDir:
     # -- checkpoints
 
     def read_checkpoint(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
-        """What the checkpoint says; {} with one warning when it is unreadable, which only costs time, and when the
-        disk is.
+        """The checkpoint's offsets. Returns {} with one warning if it is unreadable, which only costs time.
+
+        A disk error also gives {}, and is reported to the directory's health.
         """
         try:
             return checkpoint.read()
@@ -140,14 +144,15 @@ class LogDir:
         return {}
 
     def write_checkpoint(self, checkpoint: OffsetCheckpoint, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces the checkpoint. On a full disk the old file still stands, which costs a warning; any other error
-        is the directory's failure.
+        """Replaces the checkpoint. If the disk is full, the old file stays, with a warning.
+
+        Any other error fails the directory.
         """
         self._write(checkpoint, offsets)
 
     def lower_checkpoint(self, checkpoint: OffsetCheckpoint, offsets: Mapping[TopicPartition, int]) -> None:
-        """The same where the old file claims too much: rather than let it stand, it is taken away, which costs the
-        next start time and nothing else.
+        """Replaces a checkpoint whose old offsets are too high. If the write fails, the old file is removed;
+        that only makes the next start slower.
         """
         if self._write(checkpoint, offsets):
             return
@@ -174,4 +179,4 @@ def _parse_name(path: Path, name: str) -> TopicPartition:
             f"{path} is not the directory of a partition (topic-number): move it out of log.dirs, "
             "which must hold nothing else"
         )
-    return TopicPartition(sys.intern(topic), int(number))  # one text for its thousands of partitions
+    return TopicPartition(sys.intern(topic), int(number))  # one string for thousands of partitions

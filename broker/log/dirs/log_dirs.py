@@ -1,6 +1,6 @@
-"""All directories of ``log.dirs``: which of them can be used, and whose data they hold.
+"""All directories of ``log.dirs``: which ones are usable, and whose data they hold.
 
-One that fails, at start or later, is passed over as long as another works (KIP-112).
+A failed directory, at start or later, is skipped as long as another one works (KIP-112).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _log = structlog.get_logger(__name__)
 
 
 class LogDirs:
-    """Owner of the locks. ``broker_id`` and ``cluster_id`` are what the directories say, None when they do not."""
+    """The directories of ``log.dirs``, with their locks. ``broker_id`` and ``cluster_id`` come from the
+    directories; None if no directory has them.
+    """
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.all = tuple(LogDir(path) for path in dict.fromkeys(paths))
@@ -30,7 +32,7 @@ class LogDirs:
         self.cluster_id: str | None = None
 
     def __iter__(self) -> Iterator[LogDir]:
-        """Those that work."""
+        """The directories that work."""
         return (log_dir for log_dir in self.all if log_dir.health.failure is None)
 
     @property
@@ -38,14 +40,14 @@ class LogDirs:
         return tuple(log_dir for log_dir in self.all if log_dir.health.failure is not None)
 
     def at(self, path: Path) -> LogDir:
-        """The directory at ``path``. Raises KeyError when it is none of ``log.dirs``."""
+        """The directory at ``path``. Raises KeyError if it is not in ``log.dirs``."""
         return {log_dir.path: log_dir for log_dir in self.all}[path]
 
     def lock_and_check(self) -> None:
-        """Locks the directories and learns broker, cluster and which were not closed cleanly.
+        """Locks the directories and reads the broker id, the cluster id, and which were not closed cleanly.
 
-        One whose disk does not work is passed over. Raises LogDirError when that is all of them, when one is in use
-        by another broker, or of another broker or cluster than the rest; none is then locked.
+        A directory with a disk error is skipped. Raises LogDirError if all are skipped, if another broker
+        uses one, or if one belongs to another broker or cluster than the rest. Then none stays locked.
         """
         unclean = set()
         try:
@@ -91,7 +93,7 @@ class LogDirs:
         self.cluster_id = agreed("cluster.id", {path: meta.cluster_id for path, meta in found.items()})
 
     def write_meta_properties(self, broker_id: int, cluster_id: str) -> None:
-        """Marks all directories as this broker's. Raises LogDirError when none can be written."""
+        """Marks all directories as this broker's. Raises LogDirError if none can be written."""
         for log_dir in self:
             try:
                 meta = log_dir.meta_properties()
@@ -102,7 +104,7 @@ class LogDirs:
         self.broker_id, self.cluster_id = broker_id, cluster_id
 
     def fail_at_start(self, log_dir: LogDir, doing: str, error: OSError) -> None:
-        """Passes over a directory that could not be made ready. Raises LogDirError when it was the last."""
+        """Skips a directory that could not be prepared. Raises LogDirError if it was the last."""
         self._pass_over(log_dir, f"cannot {doing}: {error.strerror or error}")
 
     def _pass_over(self, log_dir: LogDir, reason: str) -> None:
@@ -117,7 +119,7 @@ class LogDirs:
         )
 
     def require_one(self) -> None:
-        """Raises LogDirError when every directory has failed."""
+        """Raises LogDirError if every directory has failed."""
         if not any(True for _ in self):
             reasons = "; ".join(f"{log_dir.path}: {log_dir.health.failure}" for log_dir in self.all)
             raise LogDirError(

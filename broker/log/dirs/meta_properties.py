@@ -1,4 +1,4 @@
-"""``meta.properties``: whose data a log directory holds. ZooKeeper mode's version 0."""
+"""The ``meta.properties`` file, which says whose data a log directory holds; ZooKeeper mode's version 0."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """None where the file does not say."""
+    """The contents of ``meta.properties``; a field is None if the file lacks it."""
 
     broker_id: int | None
     cluster_id: str | None
 
 
 def read_meta_properties(directory: Path) -> MetaProperties | None:
-    """What the directory says, None without a file. Raises LogDirError when it cannot be understood."""
+    """The directory's properties, None if there is no file. Raises LogDirError if the file is invalid."""
     path = directory / FILE_NAME
     try:
         text = read_file(path).decode(errors="replace")
@@ -51,15 +51,15 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
 
 
 def write_meta_properties(directory: Path, broker_id: int, cluster_id: str) -> None:
-    """Replaces the directory's file, durably. Raises OSError."""
+    """Replaces the directory's file durably. Raises OSError."""
     text = f"#\nbroker.id={broker_id}\nversion=0\ncluster.id={cluster_id}\n"
     replace_file(directory / FILE_NAME, text.encode())
 
 
 def agreed(key: str, values: Mapping[Path, _T | None]) -> _T | None:
-    """The one value that all directories have which have any; None when none has.
+    """The one value of all directories that have one; None if none has.
 
-    Raises LogDirError naming each directory's when they differ.
+    Raises LogDirError, with each directory's value, if they differ.
     """
     known = {path: value for path, value in values.items() if value is not None}
     if len(set(known.values())) > 1:

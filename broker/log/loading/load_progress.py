@@ -1,4 +1,4 @@
-"""How far the loading of a broker's logs is: logs, and of those left unclean the segments to verify."""
+"""The progress of loading a broker's logs: logs loaded, and segments of unclean logs verified."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import NamedTuple
 from broker.log.segments.batch_file import LOG_SUFFIX
 from broker.utils.clock import Clock
 
-# Often enough for an eye, and for a service manager that waits for a sign of life.
+# Often enough for a person, and for a service manager that waits for a sign of life.
 _INTERVAL_MS = 200
 
 
 class LoadProgress(NamedTuple):
-    """What is done, of how many; ``segments`` are those verified after an unclean end."""
+    """Loaded logs and verified segments, each with its total. Only segments of unclean logs count."""
 
     logs: int
     logs_total: int
@@ -32,7 +32,7 @@ class LoadProgress(NamedTuple):
 
 
 class LoadMeter:
-    """Counts on any thread and tells at most five times a second, and at the end."""
+    """Counts on any thread. Reports at most five times a second, and at the end."""
 
     def __init__(self, logs: int, segments: int, tell: Callable[[LoadProgress], None], clock: Clock) -> None:
         self._now = LoadProgress(0, logs, 0, segments)
@@ -59,10 +59,10 @@ class LoadMeter:
 
 
 def segments_to_verify(directory: Path, recovery_point: int) -> int:
-    """How many segments of an unclean log lie past its recovery point, the one that holds it among them."""
+    """How many segments of an unclean log to verify: from the one with the recovery point to the last."""
     try:
         names = os.listdir(directory)  # noqa: PTH208 - names alone, thousands of times at start-up
     except OSError:
-        return 0  # loading it says what is wrong
+        return 0  # loading reports the error
     bases = sorted(int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[:20].isdigit())
     return len(bases) - max(bisect_right(bases, recovery_point) - 1, 0)

@@ -1,8 +1,8 @@
-"""Opening a partition's directory: swaps finished, segments found, the unclean part verified.
+"""Opens a partition's directory: finishes swaps, finds the segments, verifies what was not closed cleanly.
 
-After a clean shutdown only the last few KiB of the last segment are read. Otherwise everything past the
-recovery point is: each batch's checksum, and at the first that is wrong the log ends, with one line of how
-much went. Indexes, leader epochs and producers' state are made again from what was read.
+After a clean shutdown only the last few KiB of the last segment are read. Otherwise all data past the
+recovery point is read and each batch's checksum verified. The log ends at the first wrong batch, and one line
+logs how much was cut off. Indexes, leader epochs and the producers' state are rebuilt from what was read.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoadParameters:
-    """What loading needs to be told. ``clean``: the directory was closed cleanly. Offsets are the
-    checkpoints'.
+    """The parameters of loading a log. ``clean``: the directory was closed cleanly. Offsets are
+    from checkpoints.
     """
 
     clean: bool
@@ -58,21 +58,21 @@ class LoadParameters:
     health: LogDirHealth | None = None
     on_verified: Callable[[int], None] = lambda _segments: None
     max_producers: int = MAX_PRODUCERS
-    # Shared by all logs of a broker; one of its own where there is none.
+    # Shared by all logs of a broker; None gives the log its own.
     roll_pace: RollPace | None = None
-    # Whether the directory is most likely still to be made: what is tried first.
+    # Whether the directory probably does not exist yet; then creating it is tried first.
     for_new: bool = False
 
     @property
     def durable_offset(self) -> int:
-        """What lies below was on the disk once."""
+        """Data below it was durable once."""
         return LONG_MAX if self.clean else self.recovery_point
 
 
 @dataclass(frozen=True, slots=True)
 class _Recovered:
-    """From which offset on batches were verified; base offsets of segments that were seen whole and hold no batch of a
-    producer with an id.
+    """The result of a recovery. ``first_offset``: batches were verified from there on. ``without_producers``:
+    base offsets of segments that were read whole and hold no batch with a producer id.
     """
 
     first_offset: int
@@ -82,15 +82,15 @@ class _Recovered:
 def load_log(
     directory: Path, topic_partition: TopicPartition, config: LogConfig, parameters: LoadParameters
 ) -> Log:
-    """The log in ``directory``, which is made when it is not there.
+    """Opens the log in ``directory``, which is created if missing.
 
-    Raises LoadCancelled when told to stop, LogDirError when the data cannot be taken over, OSError.
+    Raises LoadCancelled on cancellation, LogDirError if the data cannot be used, OSError.
     """
     listed = _names_or_made(directory, for_new=parameters.for_new)
     is_new = listed is None
     names = set[str]() if listed is None else _finish_swaps(directory, listed)
     segments = _find_segments(directory, names, config, parameters)
-    # Nothing else of a clean log is verified. Formats only rise, so the first segment has the oldest.
+    # Nothing else of a clean log is verified. Formats only rise, so the first segment has the oldest format.
     for segment in segments[:1]:
         if segment.size:
             refuse_legacy(segment, 0)
@@ -127,12 +127,12 @@ def load_log(
 
 
 def _names_in(directory: Path) -> set[str]:
-    """Read once: of the thousands of directories at a start each look costs."""
+    """Lists the directory once: a start opens thousands, and each look-up costs time."""
     return set(os.listdir(directory))  # noqa: PTH208 - names alone
 
 
 def _names_or_made(directory: Path, *, for_new: bool) -> set[str] | None:
-    """The names in the directory, None when it was not there and has been made."""
+    """The names in the directory, or None if it was just created."""
     with suppress(FileExistsError):
         if for_new:
             os.mkdir(directory)  # noqa: PTH102 - thousands of times when a topic is made
@@ -154,14 +154,16 @@ def _topic_id(directory: Path) -> UUID | None:
 
 
 def _finish_swaps(directory: Path, listed: set[str]) -> set[str]:
-    """Drops unfinished files and compactions and segments already given up, and finishes compactions that were
-    complete. Returns the names that are there then; ``listed`` were before.
+    """Removes unfinished files and compactions and deleted segments, and finishes complete compactions.
+
+    ``listed`` are the names before. Returns the names afterwards.
     """
     suffixes = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX)
     names = [directory / name for name in listed if name.endswith(suffixes)]
     if not names:
         return listed
-    # The .log is renamed last: where its swap is, the indexes of the same compaction have come as far, or further.
+    # The .log is renamed last: if its swap file exists, the other files of that compaction are at least
+    # as far.
     for path in names:
         if path.suffix != SWAP_SUFFIX:
             path.unlink()
@@ -196,7 +198,7 @@ def _find_segments(
     for segment in segments:
         if parameters.cancel is not None and parameters.cancel.is_set():
             raise LoadCancelled(str(directory))
-        # An empty segment has none, and a recovery that is to come makes those that are missing itself.
+        # An empty segment has no index files, and a recovery that follows rebuilds missing ones itself.
         recovers = not parameters.clean and (
             segment is segments[-1] or segment.limit >= parameters.recovery_point
         )
@@ -206,8 +208,9 @@ def _find_segments(
 
 
 def _rebuild_indexes(segment: Segment, config: LogConfig, parameters: LoadParameters) -> RecoveryResult:
-    """Makes the indexes anew from the batches; what is not known to be durable is verified. Raises LoadCancelled,
-    OSError.
+    """Rebuilds the indexes from the batches; verifies what is not known to be durable.
+
+    Raises LoadCancelled, OSError.
     """
     result = recover_segment(
         segment,
@@ -225,8 +228,8 @@ def _rebuild_indexes(segment: Segment, config: LogConfig, parameters: LoadParame
 def _fitting_segments(
     directory: Path, segments: list[Segment], config: LogConfig, parameters: LoadParameters, *, is_new: bool
 ) -> tuple[list[Segment], int]:
-    """The segments, the last with indexes that make sense, and the log's end; one empty segment when there is nothing
-    to keep.
+    """The segments, with plausible indexes for the last one, and the log's end offset. If no data can be
+    kept, the result is one empty segment.
     """
     start_offset = parameters.log_start_offset
     if segments:
@@ -246,8 +249,9 @@ def _fitting_segments(
 
 
 def _end_of(active: Segment, config: LogConfig, parameters: LoadParameters) -> int:
-    """Where the log ends. Cuts off a damaged end of one that was closed cleanly: nothing can follow what ends nobody
-    knows where.
+    """The log's end offset. Cuts off a damaged end of a cleanly closed log.
+
+    Nothing can be appended after an end whose position is unknown.
     """
     try:
         return active.next_offset()
@@ -263,9 +267,10 @@ def _recover(
     parameters: LoadParameters,
     topic_partition: TopicPartition,
 ) -> _Recovered:
-    """Verifies what lies past the recovery point; ``segments`` loses those behind a fault."""
+    """Verifies what lies past the recovery point. Removes the segments after a fault from ``segments``."""
     recovery_point = parameters.recovery_point
-    # Also a segment that ends at the recovery point: it may have been synced before rolling trimmed its indexes.
+    # Include a segment that ends at the recovery point: it may have been synced before rolling trimmed
+    # its indexes.
     first = max((n for n, segment in enumerate(segments) if segment.base_offset < recovery_point), default=0)
     started_at = max(segments[first].base_offset, recovery_point) if segments else 0
     epoch = -1
@@ -289,7 +294,8 @@ def _recover(
             without_producers.add(segment.base_offset)
         parameters.on_verified(1)
         if behind and not result.truncated_bytes and not config.compact:
-            # Compaction leaves such gaps; elsewhere batches before a segment are missing that reached the disk later.
+            # Compaction leaves such gaps. In other logs, batches are missing that reached the disk later than
+            # this segment.
             result = result.checked_against(behind[0].base_offset)
         if result.problem is not None:
             _log_truncation(str(topic_partition), segment, result, behind)
@@ -327,9 +333,9 @@ def _epochs_in(segments: list[Segment]) -> list[tuple[int, int]]:
 def _restore_producers(
     log: Log, snapshots: Sequence[int], recovered: _Recovered | None, cancel: threading.Event | None
 ) -> None:
-    """``snapshots`` are the offsets of those that were found."""
+    """``snapshots`` are the offsets of the existing snapshots."""
     if recovered is None and not snapshots:
-        # A clean log of a broker that wrote no snapshots: it had no producers to remember.
+        # A clean log without snapshots has no producers.
         return
     remove_snapshots(log.dir, snapshots, after=log.log_end_offset)
     kept = [offset for offset in snapshots if offset <= log.log_end_offset]

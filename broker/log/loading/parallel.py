@@ -1,4 +1,4 @@
-"""Running many small jobs by a few threads, group by group, until the first failure."""
+"""Runs many small jobs on a few threads, group by group, until the first failure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Job = Callable[[], None]
 
 
 def run_parallel(groups: Sequence[Sequence[Job]], threads_per_group: int, name: str) -> None:
-    """Runs the jobs of each group by ``threads_per_group`` threads; returns when all have ended.
+    """Runs the jobs of each group on ``threads_per_group`` threads; returns when all have ended.
 
-    After the first exception no further job begins; it is raised here. A single thread's work is done by the
-    caller.
+    After the first exception no further job starts, and it is raised here. The caller's thread does one
+    thread's share of the work.
     """
     failures: list[BaseException] = []
 
@@ -24,7 +24,7 @@ def run_parallel(groups: Sequence[Sequence[Job]], threads_per_group: int, name: 
                 return
             try:
                 job()
-            except BaseException as error:  # handed to the caller, whatever it is
+            except BaseException as error:  # any exception is passed to the caller
                 failures.append(error)
 
     queues = [list(reversed(group)) for group in groups if group]

@@ -1,4 +1,4 @@
-"""Verifying a segment's batches and making its indexes again from them."""
+"""Verifies a segment's batches and rebuilds its indexes from them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _LEGACY_HEADER_BYTES = 26
 
 @dataclass(frozen=True, slots=True)
 class RecoveryResult:
-    """What was done: from which offset on, where the log continues, what was cut off and why, the last batch's
-    epoch; whether each batch of the segment was seen and none is a producer's with an id.
+    """The result of a segment's recovery: where it began, where the log continues, how much was cut off and
+    why, and the last batch's epoch. ``without_producers``: every batch was read and none has a producer id.
     """
 
     first_offset: int
@@ -42,7 +42,7 @@ class RecoveryResult:
     without_producers: bool
 
     def checked_against(self, following_base: int) -> RecoveryResult:
-        """With the problem of batches that are missing before the next segment, when some are."""
+        """Adds a problem if batches are missing before the next segment."""
         if self.next_offset >= following_base:
             return self
         missing = f"the batches of offsets {self.next_offset} to {following_base - 1} are missing"
@@ -50,7 +50,7 @@ class RecoveryResult:
 
 
 class _Fault(Exception):
-    """The batch at this place is not whole or not what was written."""
+    """The batch at this position is incomplete or not what was written."""
 
 
 def recover_segment(
@@ -66,12 +66,14 @@ def recover_segment(
     epochs: LeaderEpochCache | None = None,
     cancel: threading.Event | None = None,
 ) -> RecoveryResult:
-    """Verifies the batches from ``trusted_offset`` on, rebuilds the indexes there, cuts off what is wrong.
+    """Verifies the batches from ``trusted_offset`` on, rebuilds their index entries and cuts off what
+    is wrong.
 
-    Batches and index entries below ``trusted_offset`` are durable and taken as they are; none may reach
-    ``end_offset``, where the next segment begins. ``keeps_aborts`` where nobody reads the producers' state from these
-    batches again, which else notes the aborted transactions anew. With what is cut off go the segments ``behind``.
-    Raises LoadCancelled, LogDirError on batches of an older message format, OSError.
+    Batches and index entries below ``trusted_offset`` are durable and accepted as they are. No batch may
+    reach ``end_offset``, where the next segment begins. ``keeps_aborts`` keeps the transaction index; set it
+    if the producers' state is not rebuilt from these batches, which would add the aborted transactions again.
+    If anything is cut off, the later segments ``behind`` are removed too. Raises LoadCancelled, LogDirError
+    on batches of an older message format, OSError.
     """
     highest = segment.base_offset + INT32_MAX + 1
     end_offset = highest if end_offset is None else min(end_offset, highest)
@@ -80,16 +82,16 @@ def recover_segment(
     next_offset, last_epoch = segment.base_offset, epoch_before
     first_offset: int | None = None
     problem = None
-    # The last batch behind a gap: its position, the offset before the gap, the one after the batch.
+    # The last batch after a gap: its position, the offset before the gap, the one after the batch.
     gap: tuple[int, int, int] | None = None
     durable_offset = trusted_offset if durable_offset is None else durable_offset
     try:
         for at, header in _batches(segment, position, cancel, durable_offset):
             position = at
-            # The header's properties are spelt out here: millions of batches may have to be gone through.
+            # The header's properties are computed inline, because there may be millions of batches.
             base_offset, epoch = header.base_offset, header.leader_epoch
             last_offset = base_offset + header.last_offset_delta
-            # Offsets stand outside the checksum.
+            # The checksum does not cover offsets.
             if base_offset < next_offset or last_offset >= end_offset:
                 fault = _Fault(f"offset {base_offset} follows {next_offset - 1}")
                 position, next_offset = _contradicted(segment, position, next_offset, gap)
@@ -100,9 +102,9 @@ def recover_segment(
                 first_offset = base_offset
                 if epochs is not None:
                     epochs.forget_from(max(first_offset, durable_offset))
-            if last_offset >= durable_offset:  # else the checkpoint, which is as durable, knows its epoch
+            if last_offset >= durable_offset:  # below it, the equally durable checkpoint knows the epoch
                 if epoch < last_epoch:
-                    # Left from before a truncation that the disk has not seen whole.
+                    # Data from before a truncation that reached the disk only in part.
                     raise _Fault(f"epoch {epoch} follows {last_epoch}")
                 if epoch > last_epoch:
                     last_epoch = epoch
@@ -135,8 +137,9 @@ def recover_segment(
 def _contradicted(
     segment: Segment, position: int, next_offset: int, gap: tuple[int, int, int] | None
 ) -> tuple[int, int]:
-    """Where to cut, and the offset there, when the batch at ``position`` does not follow on the one before. If that one
-    is behind a gap, either of the two may be the wrong one.
+    """The position and offset to cut at if the batch at ``position`` does not follow the one before.
+
+    If the previous batch is after a gap, either of the two may be wrong, and both are cut off.
     """
     if gap is None or gap[2] != next_offset:
         return position, next_offset
@@ -153,13 +156,13 @@ def _finish_indexes(segment: Segment) -> None:
     except OSError as error:
         if fault_of(error) is not Fault.FULL:
             raise
-        # A broker that a full disk kept from starting could not make room on it either.
+        # A full disk must not stop the start, because then the broker could not free space on it.
         _log.warning("index_not_written", file=str(segment.path(INDEX_SUFFIX)), kept="in memory")
 
 
 def remove_segments(segments: Sequence[Segment]) -> None:
-    """Unlinks the segments behind a fault, durably and before the fault itself is mended: were recovery interrupted
-    after that, the next one would find nothing wrong, and them. Raises OSError.
+    """Unlinks the segments after a fault, durably and before the fault itself is cut off. If recovery stopped
+    in between, the next one would find no fault and keep those segments. Raises OSError.
     """
     for segment in reversed(segments):
         segment.delete_files()
@@ -168,7 +171,7 @@ def remove_segments(segments: Sequence[Segment]) -> None:
 
 
 def _rewind(segment: Segment, trusted_offset: int, *, keeps_aborts: bool) -> int:
-    """Takes the indexes back to what is durable; the position to verify from."""
+    """Truncates the indexes to what is durable; returns the position to verify from."""
     segment.max_timestamp = None
     segment.first_timestamp = None
     segment.bytes_since_index_entry = 0
@@ -184,7 +187,7 @@ def _rewind(segment: Segment, trusted_offset: int, *, keeps_aborts: bool) -> int
             segment.txn_index.keep_while(partial(has_marker, segment))
             position = last[1]
             offset_index.truncate_to(position)
-            segment.bytes_since_index_entry = LONG_MAX  # so that this batch gets its entry again
+            segment.bytes_since_index_entry = LONG_MAX  # so that this batch gets its index entry again
             return position
     offset_index.file.reset()
     time_index.reset()
@@ -197,7 +200,7 @@ def _rewind(segment: Segment, trusted_offset: int, *, keeps_aborts: bool) -> int
 
 
 def has_marker(segment: Segment, aborted: AbortedTransaction) -> bool:
-    """Whether the abort that an index entry tells of stands in the segment."""
+    """Whether the segment holds the abort marker of an index entry."""
     if aborted.last_offset < segment.base_offset:
         return False
     found = segment.find(aborted.last_offset)
@@ -232,8 +235,9 @@ def _note(
 def _batches(
     segment: Segment, position: int, cancel: threading.Event | None, durable_offset: int
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """The sound batches from ``position`` on. Those below ``durable_offset`` are passed over when they are damaged, and
-    told of; raises _Fault at the first of the others that is, and where nothing sound follows.
+    """The valid batches from ``position`` on. Damaged ones below ``durable_offset`` are skipped and logged.
+
+    Raises _Fault at the first other damaged batch, and if no valid batch follows.
     """
     if durable_offset > segment.base_offset:
         damage: DamagedError | None = None
@@ -248,7 +252,7 @@ def _batches(
             try:
                 segment.whole_batch(start, header)
             except DamagedError as error:
-                damage = error  # and the end of the log, unless another batch comes
+                damage = error  # treated as the end of the log unless another batch follows
                 continue
             yield start, header
             position = start + header.size_bytes
@@ -258,16 +262,17 @@ def _batches(
 def _verified(
     segment: Segment, position: int, cancel: threading.Event | None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Positions and headers of the batches from ``position`` on, checksums verified; raises _Fault at the first wrong
-    one.
+    """``(position, header)`` of the batches from ``position`` on, with valid checksums.
+
+    Raises _Fault at the first wrong one.
     """
     if position >= segment.size:
         return  # thousands of logs have no record: their files stay closed
-    file = segment.file  # held: its number is another file's once nobody does
+    file = segment.file  # held, because its descriptor could otherwise be reused
     fd = file.fileno()
     buffer = bytearray(min(_BUFFER_BYTES, segment.size))
     view = memoryview(buffer)
-    start = filled = 0  # the buffer holds the file's bytes from ``start``, ``filled`` of them
+    start = filled = 0  # the buffer holds ``filled`` bytes of the file from ``start`` on
     while position < segment.size:
         left = segment.size - position
         if left < HEADER_BYTES:
@@ -280,7 +285,7 @@ def _verified(
             raise _implausible(header, size, left)
         if size > _BUFFER_BYTES:
             crc = _streamed_crc(fd, buffer, position + CRC_START, position + size, cancel)
-            filled = 0  # the buffer was used
+            filled = 0  # the buffer was overwritten
         else:
             if position + size > start + filled:
                 start, filled = position, _fill(fd, buffer, position, cancel)
@@ -293,7 +298,7 @@ def _verified(
 
 
 def _streamed_crc(fd: int, buffer: bytearray, position: int, end: int, cancel: threading.Event | None) -> int:
-    """CRC32C of a batch that may claim any size, through the buffer as it is."""
+    """The CRC32C of a batch that may claim any size; reads through the fixed buffer."""
     crc = 0
     while position < end:
         count = min(_fill(fd, buffer, position, cancel), end - position)
@@ -323,9 +328,10 @@ def _implausible(header: BatchHeader, size: int, left: int) -> _Fault:
 
 
 def refuse_legacy(segment: Segment, position: int) -> None:
-    """Rather than cut off or write over sound messages of an old format (magic 0 and 1), refuses the directory.
+    """Refuses a directory with messages of an old format (magic 0 and 1), so that valid data is not cut off
+    or overwritten.
 
-    Raises LogDirError where such a message stands at ``position``, OSError.
+    Raises LogDirError if such a message is at ``position``, OSError.
     """
     file = segment.file
     head = os.pread(file.fileno(), _LEGACY_HEADER_BYTES, position)

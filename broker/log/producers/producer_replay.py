@@ -1,4 +1,4 @@
-"""Producers' state and the log's batches: noting what is appended, reading it again after a restart."""
+"""Updates the producers' state from batches: while appending, and by replaying the log after a restart."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def note_batch(
     *,
     indexed: bool = False,
 ) -> None:
-    """Updates ``state`` by a producer's batch that stands in ``segment``; ``indexed``: its abort is noted.
+    """Updates ``state`` with a producer's batch in ``segment``. ``indexed``: its abort is already in
+    the index.
 
     ``view`` holds the batch at ``position``; only markers are read from it. Raises
     KafkaError(CORRUPT_MESSAGE), OSError.
@@ -52,8 +53,8 @@ def replay(
     cancel: threading.Event | None = None,
     without_producers: Collection[int] = (),
 ) -> None:
-    """Notes the batches of ``segments`` from ``start_offset`` on, but for those of the segments at
-    ``without_producers`` (base offsets); aborts from ``reindex_from`` are indexed.
+    """Replays the batches of ``segments`` from ``start_offset`` on, except those of the segments with base
+    offsets in ``without_producers``. Aborts from ``reindex_from`` on are added to the transaction index.
 
     Raises LoadCancelled between two segments.
     """
@@ -72,8 +73,8 @@ def replay(
 def load_latest_snapshot(
     state: ProducerStateManager, directory: Path, snapshots: Iterable[int], end_offset: int, now_ms: int
 ) -> int | None:
-    """Takes the state of the latest readable one of ``snapshots`` (offsets, rising) not past ``end_offset``; its
-    offset, None without one.
+    """Loads the latest readable snapshot that is not past ``end_offset``; returns its offset, None if there
+    is none. ``snapshots`` are the existing ones' offsets.
 
     Unreadable snapshots are removed. Raises OSError.
     """
@@ -93,12 +94,12 @@ def load_latest_snapshot(
 
 
 def take_snapshot(state: ProducerStateManager, directory: Path, offset: int) -> None:
-    """Writes the state as of ``offset``; a failing disk costs a warning, for it can be rebuilt."""
+    """Writes a snapshot at ``offset``. A disk error only logs a warning, because the state can be rebuilt."""
     keep_snapshot(encode_snapshot(state.producers.values()), directory, offset)
 
 
 def keep_snapshot(data: bytes, directory: Path, offset: int) -> None:
-    """Writes an encoded state as of ``offset``; a failing disk costs a warning, for it can be rebuilt."""
+    """Writes an encoded snapshot at ``offset``. A disk error only logs a warning: it can be rebuilt."""
     try:
         replace_file(snapshot_path(directory, offset), data, sync=False)
     except OSError as error:
@@ -106,8 +107,9 @@ def keep_snapshot(data: bytes, directory: Path, offset: int) -> None:
 
 
 def thin_out_snapshots(directory: Path, snapshots: Sequence[int], bases: Iterable[int]) -> None:
-    """Unlinks those of ``snapshots`` (offsets, rising) that are neither the latest nor at one of the segments'
-    ``bases``. Raises OSError.
+    """Unlinks the ``snapshots`` (offsets, rising) that are neither the latest nor at one of ``bases``.
+
+    ``bases`` are the segments' base offsets. Raises OSError.
     """
     keep = set(bases)
     for offset in snapshots[:-1]:
@@ -118,7 +120,7 @@ def thin_out_snapshots(directory: Path, snapshots: Sequence[int], bases: Iterabl
 def remove_snapshots(
     directory: Path, snapshots: Iterable[int], *, after: int | None = None, before: int | None = None
 ) -> None:
-    """Unlinks those of ``snapshots`` (offsets) past ``after`` or older than ``before``. Raises OSError."""
+    """Unlinks the ``snapshots`` (offsets) past ``after`` or below ``before``. Raises OSError."""
     for offset in snapshots:
         if (after is not None and offset > after) or (before is not None and offset < before):
             snapshot_path(directory, offset).unlink(missing_ok=True)

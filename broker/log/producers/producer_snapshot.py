@@ -1,12 +1,13 @@
 """Kafka's ``.snapshot`` files: the producers' state at the offset in the file's name.
 
-int16 version 1, uint32 CRC32C of all that follows it, int32 count, then 46 bytes a producer: int64 id, int16
-epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch,
-int64 first offset of the open transaction (-1 none).
+The format is int16 version 1, uint32 CRC32C of all that follows it, int32 count, then 46 bytes per producer:
+int64 id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32
+coordinator epoch, int64 first offset of the open transaction (-1 if none).
 
-Kafka writes each producer's last batch only, and so after a restart refuses the retry of an earlier one, which it had
-appended, as out of order. Here every remembered batch has a row, the last one last: Kafka, to whom a later row
-replaces an earlier one of the same producer, reads of it what it would have written.
+Kafka writes only each producer's last batch. After a restart it therefore refuses the retry of an earlier
+batch as out of order, although it had appended it. This broker writes a row for every remembered batch, the
+last one last. In Kafka a later row replaces an earlier one of the same producer, so Kafka reads what it would
+have written itself.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _CRC_END = 6
 
 
 class SnapshotError(ValueError):
-    """The file is no snapshot, or a damaged one."""
+    """The file is not a snapshot, or is damaged."""
 
 
 def snapshot_path(directory: Path, offset: int) -> Path:
@@ -54,7 +55,7 @@ def write_snapshot(path: Path, entries: Iterable[ProducerEntry], *, sync: bool) 
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """A snapshot file's content."""
+    """The content of a snapshot file."""
     body = b"".join(row for entry in entries for row in _encode(entry))
     rest = (len(body) // _ENTRY.size).to_bytes(4, "big") + body
     return VERSION.to_bytes(2, "big") + crc32c(rest).to_bytes(4, "big") + rest
@@ -95,7 +96,7 @@ def _encode(entry: ProducerEntry) -> Iterator[bytes]:
 
 
 def _decode(fields: tuple[int, ...], producers: dict[int, ProducerEntry]) -> None:
-    """Adds a row to its producer, whose newest it is."""
+    """Adds a row to its producer; it is that producer's newest row."""
     producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, txn_first = fields
     entry = producers.setdefault(producer_id, ProducerEntry(producer_id, epoch))
     entry.set_epoch(epoch)

@@ -1,7 +1,8 @@
-"""What the log knows of each producer: epoch, the last five batches, an open transaction.
+"""What the log knows of each producer: its epoch, last five batches and open transaction.
 
-By it a leader tells a retried batch from a new one and refuses what comes out of order (KIP-98). Pure in
-memory; :mod:`.producer_snapshot` keeps it on disk and the log says when. Sequences wrap from 2^31 - 1 to 0.
+The leader uses it to recognize retried batches and to refuse batches that are out of order (KIP-98). This
+module works in memory only; :mod:`.producer_snapshot` stores the state on disk when the log requests it.
+Sequences wrap from 2^31 - 1 to 0.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _ABORT, _COMMIT = 0, 1
 
 
 class BatchMetadata(NamedTuple):
-    """A batch that was appended: sequences and offsets of its ends, its highest timestamp (ms)."""
+    """An appended batch: its last sequence and offset, its offset delta and its highest timestamp (ms)."""
 
     last_sequence: int
     last_offset: int
@@ -41,7 +42,7 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerEntry:
-    """Kafka's ProducerStateEntry: one producer id."""
+    """The state of one producer id; Kafka's ProducerStateEntry."""
 
     __slots__ = (
         "batches",
@@ -55,7 +56,8 @@ class ProducerEntry:
     def __init__(self, producer_id: int, epoch: int = NO_PRODUCER_EPOCH) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
-        # The last few, oldest first. A deque would take more memory than all the rest, and producers are many.
+        # The last few, oldest first. With many producers, a deque would take more memory than
+        # everything else.
         self.batches: tuple[BatchMetadata, ...] = ()
         self.last_timestamp = -1
         self.coordinator_epoch = -1
@@ -66,7 +68,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def copy(self) -> ProducerEntry:
-        """As it is now, for who writes it down while it changes."""
+        """A copy that does not change while it is written."""
         other = ProducerEntry(self.producer_id, self.epoch)
         other.batches = self.batches
         other.last_timestamp = self.last_timestamp
@@ -83,7 +85,7 @@ class ProducerEntry:
         self.batches = (*self.batches[1 - BATCHES_KEPT :], batch)
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """The remembered batch that ``header`` repeats."""
+        """The remembered batch that ``header`` repeats, or None."""
         if header.producer_epoch != self.epoch:
             return None
         last_sequence = header.last_sequence
@@ -94,14 +96,14 @@ class ProducerEntry:
 
 
 class TransactionMarker(NamedTuple):
-    """A control record's content: how a transaction ended."""
+    """The content of a transaction marker: how the transaction ended."""
 
     committed: bool
     coordinator_epoch: int
 
 
 def read_marker(view: memoryview, position: int, header: BatchHeader) -> TransactionMarker | None:
-    """The end of a transaction that a control batch holds; None for other control records.
+    """The transaction marker in a control batch; None for other control records.
 
     Raises KafkaError(CORRUPT_MESSAGE).
     """
@@ -120,17 +122,17 @@ def read_marker(view: memoryview, position: int, header: BatchHeader) -> Transac
 
 
 class ProducerStateManager:
-    """Kafka's ProducerStateManager. Belongs to the log and its lock.
+    """The producers of a log; Kafka's ProducerStateManager. Owned by the log and guarded by its lock.
 
-    Ids need no InitProducerId: whoever may produce can make them up, half a kilobyte of memory each. Above
-    ``max_producers`` those that wrote once, long ago, are forgotten first, then those that wrote the longest ago: what
-    comes of them next is taken as it is, like a new producer's (KIP-360).
+    Ids need no InitProducerId: any client that may produce can invent them, at half a kilobyte of memory
+    each. Above ``max_producers``, producers that wrote once, long ago, are removed first, then those that
+    wrote the longest ago. Their next batch is accepted like a new producer's (KIP-360).
     """
 
     def __init__(self, expiration_ms: int, max_producers: int = MAX_PRODUCERS) -> None:
         self.expiration_ms = expiration_ms
         self.max_producers = max_producers
-        self._look_from = max_producers  # how many there must be for the next search
+        self._look_from = max_producers  # the number of producers at which the next search begins
         self.producers: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}
         self._unreplicated: list[AbortedTransaction] = []
@@ -138,11 +140,11 @@ class ProducerStateManager:
     # -- a leader's checks
 
     def check(self, headers: list[BatchHeader], origin: AppendOrigin) -> BatchMetadata | None:
-        """Checks epochs and sequences of batches about to be appended, in this order.
+        """Checks the epochs and sequences of batches that are about to be appended in this order.
 
-        Returns the earlier batch when all of them repeat remembered ones (the first's start to the last's
-        end), None when they are new. Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
-        and DUPLICATE_SEQUENCE_NUMBER when only some repeat.
+        Returns the earlier batch if all of them repeat remembered ones (from the first's start to the last's
+        end), None if all are new. Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        and DUPLICATE_SEQUENCE_NUMBER if only some repeat.
         """
         duplicates = [found for header in headers if (found := self._duplicate(header, origin)) is not None]
         if len(duplicates) == len(headers):
@@ -191,17 +193,17 @@ class ProducerStateManager:
 
     @staticmethod
     def _expected_sequence(epoch: int, known_epoch: int, last_sequence: int) -> int | None:
-        """The sequence that must come next; None: any may, for nothing is known of the producer."""
+        """The sequence that must come next. None if the producer is unknown, so any is accepted."""
         if known_epoch == NO_PRODUCER_EPOCH:
             return None
         if epoch != known_epoch:
             return 0
         return increment_sequence(last_sequence, 1)
 
-    # -- what was appended
+    # -- recording appended batches
 
     def update(self, header: BatchHeader, base_offset: int) -> None:
-        """Notes a data batch of a producer that now stands at ``base_offset``."""
+        """Records a producer's data batch that is now at ``base_offset``."""
         entry = self._entry(header)
         last_offset = base_offset + header.last_offset_delta
         entry.add(
@@ -213,7 +215,7 @@ class ProducerStateManager:
             self._ongoing[base_offset] = header.producer_id
 
     def update_marker(self, header: BatchHeader, marker: TransactionMarker) -> AbortedTransaction | None:
-        """Notes a control batch; the transaction, if it was aborted by it, for the transaction index."""
+        """Records a control batch; returns the transaction if it was aborted, for the transaction index."""
         entry = self._entry(header)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
@@ -240,13 +242,11 @@ class ProducerStateManager:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether a transaction is open, or was when last looked."""
+        """Whether a transaction is open, or ended without being known as replicated yet."""
         return bool(self._ongoing or self._unreplicated)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the first transaction begins that is open, or ended by a marker not below the high
-        watermark.
-        """
+        """The first offset of a transaction that is open, or whose marker is not below the high watermark."""
         if self._unreplicated:
             self._unreplicated = [
                 ended for ended in self._unreplicated if ended.last_offset >= high_watermark
@@ -254,12 +254,10 @@ class ProducerStateManager:
         starts = [*self._ongoing, *(ended.first_offset for ended in self._unreplicated)]
         return min(starts, default=None)
 
-    # -- forgetting
+    # -- removing producers
 
     def remove_expired(self, now_ms: int) -> int:
-        """Forgets producers that wrote nothing for ``expiration_ms`` and have no open transaction; how
-        many.
-        """
+        """Removes producers silent for ``expiration_ms`` that have no open transaction; returns how many."""
         expired = [
             entry.producer_id
             for entry in self.producers.values()
@@ -270,38 +268,38 @@ class ProducerStateManager:
         return len(expired)
 
     def _forget_oldest(self) -> None:
-        """Makes room for a tenth of them, so that who makes up ids pays for the search and not each of the requests.
+        """Removes a tenth of the producers at once, so that invented ids do not cost a search per request.
 
-        By offsets, for timestamps are the producers' to choose. Who has an open transaction is kept: its end must
-        find it.
+        It goes by offsets, because producers choose their timestamps. A producer with an open transaction
+        stays: the end of the transaction needs it.
         """
         share = max(self.max_producers // 10, 1)
         self.forget(share)
         self._look_from = max(self.max_producers, len(self.producers) + share)
 
     def forget(self, count: int) -> int:
-        """Forgets ``count`` ids, or as many as have no open transaction; how many.
+        """Removes ``count`` ids, or as many as have no open transaction; returns how many.
 
-        Of the half that wrote the longest ago those go first that have one batch alone, as ids that are made up have;
-        who came lately is not among them, so that a new producer is not forgotten for many old ones.
+        In the half that wrote the longest ago, ids with only one batch go first, because invented ids look
+        like that. Recent producers are not in that half, so many old ids do not push out a new producer.
         """
         idle = [entry for entry in self.producers.values() if entry.current_txn_first_offset is None]
         idle.sort(key=_last_offset)
         half = len(idle) // 2
-        idle[:half] = sorted(idle[:half], key=_has_history)  # stable: by age among the alike
+        idle[:half] = sorted(idle[:half], key=_has_history)  # a stable sort keeps equals in order of age
         for entry in idle[:count]:
             del self.producers[entry.producer_id]
         return min(count, len(idle))
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Removes all producers."""
         self._look_from = self.max_producers
         self.producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
 
     def load(self, entries: Iterator[ProducerEntry], now_ms: int) -> None:
-        """Starts again from a snapshot's entries, but for the expired."""
+        """Replaces the state with a snapshot's entries, without the expired ones."""
         self.clear()
         for entry in entries:
             if len(self.producers) >= self._look_from:
@@ -321,7 +319,7 @@ def _last_offset(entry: ProducerEntry) -> int:
 
 
 def level_for(counts: Sequence[int], most: int) -> int:
-    """How many ids each partition may keep for all to have ``most`` together: those that have fewer keep all."""
+    """How many ids each partition may keep so that all have ``most`` together; those with fewer keep all."""
     rising = sorted(counts)
     for place, count in enumerate(rising):
         sharers = len(rising) - place

@@ -1,6 +1,7 @@
-"""A segment's file of batches, read by its offset index: finding a batch, and what to do where one is damaged.
+"""A segment's file of batches: finding a batch by the offset index, and handling damaged batches.
 
-The index is a hint: an entry counts only when the batch at its position bears it out. Writes nothing.
+The index is only a hint: an entry counts if the batch at its position confirms it. This module
+writes nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from broker.record.header import HEADER_BYTES, BatchHeader, crc_is_valid, read_h
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
 INT32_MAX = (1 << 31) - 1
-# How many files of segments that are not written to stay open for who reads there next, over all logs: those that were
-# opened last. All of a log with thousands of segments would be all that the process may open.
+# How many files of inactive segments stay open for later reads, over all logs; the most recently opened ones
+# do. A log with thousands of segments could otherwise use all file descriptors of the process.
 MOST_KEPT_OPEN = 512
 _opening = threading.Lock()  # lock order 91
 _opened: deque[ref[BatchFile]] = deque()
@@ -35,10 +36,11 @@ _WHAT_TO_DO = (
 
 
 class SegmentFile(FileIO):
-    """A file that closes itself, without complaint, when its last holder lets go.
+    """A file that closes itself silently when its last reference goes.
 
-    Nobody may close it by hand: a region of it may be on its way to a socket, and its number would be reused. For the
-    same reason whoever uses its number holds the file meanwhile: the segment may let go of it at any time.
+    Never close it explicitly: a region of it may be on its way to a socket, and its descriptor would be
+    reused. For the same reason, hold the file while you use its descriptor: the segment may drop the file at
+    any time.
     """
 
     def __del__(self) -> None:
@@ -46,7 +48,7 @@ class SegmentFile(FileIO):
 
 
 class BatchFile:
-    """What a segment and those who read it agree on. Reads may race with appends: they go by ``size``."""
+    """The file, offset range and damage of a segment. Reads may race with appends: they go by ``size``."""
 
     __slots__ = (
         "__weakref__",
@@ -68,21 +70,21 @@ class BatchFile:
         self.base_offset = base_offset
         self.suffix = suffix
         self._file: SegmentFile | None = None
-        # Whether the file, once open, stays so: while it is written to, and until that is synced. A descriptor that is
-        # opened later may not be told of a write that failed.
+        # Whether the file, once open, stays open: while it is written to, and until that is synced. A
+        # descriptor that is opened later may not report an earlier failed write.
         self.keeps_file = False
         self.size = 0
-        # The offset where the next segment begins, which no batch here may reach.
+        # The offset where the next segment begins; no batch here may reach it.
         self.limit = base_offset + INT32_MAX + 1
-        # What was found not to be as it was written, each told once: file and position.
+        # Damaged places as (file, position); each is logged once.
         self.damages: set[tuple[str, int]] = set()
 
     def path(self, kind: str) -> Path:
-        """The file of ``kind`` (a suffix such as ``.log``) under the segment's present name."""
+        """The file of ``kind`` (a suffix such as ``.log``) under the segment's current name."""
         return Path(self.file_name(kind))
 
     def file_name(self, kind: str) -> str:
-        """:attr:`path` as a string: of a start with thousands of logs, making Paths was a third."""
+        """:attr:`path` as a string: creating Paths took a third of a start with thousands of logs."""
         return f"{self.dir}/{self.base_offset:020d}{kind}{self.suffix}"
 
     @property
@@ -91,8 +93,8 @@ class BatchFile:
         return self._open_file() if file is None else file
 
     def _open_file(self) -> SegmentFile:
-        # Once only: had two threads opened it, the one file would close as the other replaced it, and its number be
-        # another file's by the time that its finder reads or writes there.
+        # Open it only once. If two threads opened it, one file would close as the other replaced it. Its
+        # descriptor could then belong to another file while the first thread still uses it.
         with _opening:
             while self._file is None:
                 name = self.file_name(LOG_SUFFIX)
@@ -102,8 +104,8 @@ class BatchFile:
                     if name == self.file_name(LOG_SUFFIX):
                         raise
                     continue
-                # Were it renamed meanwhile, a topic made anew may have another file by that name by now: who renames
-                # tells the segment before the name is anybody else's.
+                # If the segment was renamed meanwhile, a recreated topic may already have another file with
+                # this name. The renaming thread updates the segment before the name is free.
                 if name == self.file_name(LOG_SUFFIX):
                     self._file = file
                     if not self.keeps_file:
@@ -120,36 +122,34 @@ class BatchFile:
                 segment._file = None  # noqa: SLF001 - one of its own kind, under the lock
 
     def let_go_of_file(self) -> None:
-        """Nothing more is written, and what was is synced: it is opened again for who reads here."""
+        """Drops the open file after the last write was synced; the next read opens it again."""
         with _opening:
             self.keeps_file = False
             self._file = None
 
     def header_at(self, position: int) -> BatchHeader:
-        """The batch header at ``position``, which must be one's. Raises struct.error behind the end,
-        OSError.
-        """
+        """The header of the batch at ``position``. Raises struct.error past the end, OSError."""
         file = self.file
         return read_header(os.pread(file.fileno(), HEADER_BYTES, position))
 
     def headers_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """``(position, header)`` of the batches from ``position``, where one begins, to the end.
+        """``(position, header)`` of the batches from ``position``, where a batch begins, to the end.
 
-        Raises DamagedError where the file does not hold what it must, OSError.
+        Raises DamagedError where the file is damaged, OSError.
         """
         return walk(self._extent(), position)
 
     def headers_for(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """As :meth:`headers_from`, from somewhere at or before the batch that holds ``offset``.
+        """As :meth:`headers_from`, from some batch at or before the one that holds ``offset``.
 
-        The index is a hint: an entry counts when the batch at its position ends with its offset, or, as Kafka notes
-        several batches of one append, before it.
+        The index is a hint. An entry counts if the batch at its position ends with the entry's offset, or
+        before it, as Kafka makes one entry for several batches of an append.
         """
         entry = self._sound_entry(offset)
         return self.headers_from(0 if entry is None else entry[1])
 
     def last_sound_entry(self) -> tuple[int, int] | None:
-        """The last entry of the offset index that a batch bears out, as ``(offset, position)``. Raises OSError."""
+        """The last offset index entry that a batch confirms, as ``(offset, position)``. Raises OSError."""
         return self._sound_entry(self.limit)
 
     def _sound_entry(self, offset: int) -> tuple[int, int] | None:
@@ -161,12 +161,12 @@ class BatchFile:
         return None
 
     def sound_headers_for(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """As :meth:`headers_for`, past what is damaged, which is told of: under the log's lock, or while loading."""
+        """As :meth:`headers_for`, but skips and logs damage; called under the log's lock or while loading."""
         entry = self._sound_entry(offset)
         return self.sound_headers_from(0 if entry is None else entry[1])
 
     def sound_headers_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """As :meth:`headers_from`, past what is damaged, which is told of."""
+        """As :meth:`headers_from`, but skips and logs damage."""
         batches = self.headers_from(position)
         while True:
             try:
@@ -195,7 +195,7 @@ class BatchFile:
         return implausible(self.header_at(position), self.size - position, self._extent()) is None
 
     def tell_damage(self, damage: DamagedError) -> None:
-        """One line in the log for each damaged place."""
+        """Logs one line for each damaged place."""
         self.tell("log_damaged", damage.path.name, damage.position, damage.message)
 
     def tell(self, event: str, file: str, position: int, reason: str) -> None:
@@ -204,8 +204,9 @@ class BatchFile:
             _log.error(event, dir=str(self.dir), file=file, at_byte=position, reason=reason, do=_WHAT_TO_DO)
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """The first batch whose last offset is at least ``offset``, with its position; None: all are
-        lower. Raises DamagedError where it may have been among what is damaged.
+        """The first batch whose last offset is at least ``offset``, with its position; None if all are lower.
+
+        Raises DamagedError if damaged data may have held that batch.
         """
         batches = self.headers_for(offset)
         while True:
@@ -222,8 +223,9 @@ class BatchFile:
                 return None
 
     def require_batch_of(self, position: int, size: int) -> None:
-        """Raises DamagedError where the batch at ``position`` cannot have ``size`` bytes: none follows, and by its
-        checksum it is not one of that size.
+        """Raises DamagedError if the batch at ``position`` cannot have ``size`` bytes.
+
+        That is the case if no batch follows it and its checksum does not match that size.
         """
         extent = self._extent()
         found = next(walk(extent, position))
@@ -236,7 +238,7 @@ class BatchFile:
             )
 
     def whole_batch(self, position: int, header: BatchHeader) -> memoryview:
-        """The batch at ``position``, its checksum verified. Raises DamagedError, OSError."""
+        """The batch at ``position``, with a valid checksum. Raises DamagedError, OSError."""
         view = self.read_batches(position, position + header.size_bytes)
         if len(view) < header.size_bytes or not crc_is_valid(view, header):
             path = self.path(LOG_SUFFIX)
@@ -244,6 +246,6 @@ class BatchFile:
         return view
 
     def read_batches(self, position: int, end: int) -> memoryview:
-        """The bytes from ``position`` to ``end``, less where the file is shorter."""
+        """The bytes from ``position`` to ``end``, or fewer if the file is shorter."""
         file = self.file
         return memoryview(os.pread(file.fileno(), end - position, position))

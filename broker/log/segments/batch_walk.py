@@ -1,9 +1,9 @@
-"""Going from batch to batch in a segment's file, and noticing where that cannot be right.
+"""Walks from batch to batch in a segment's file and detects damage.
 
-A batch's checksum does not cover its base offset, its length or its epoch. What does is the batches around it: each
-must begin where the one before ends, and its offsets between those of its neighbours. A walk gives a batch only once
-what follows it fits, and raises :class:`DamagedError` where something does not; :func:`next_sound` finds the way
-back to the batches behind the damage. Reads, and never writes.
+A batch's checksum does not cover its base offset, length or leader epoch; the neighbouring batches verify
+them. Each batch must begin where the previous one ends, with offsets between those of its neighbours. A walk
+yields a batch only once the next one fits, and raises :class:`DamagedError` otherwise. :func:`next_sound`
+finds the next valid batch after the damage. This module reads and never writes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Found = tuple[int, BatchHeader]
 
 
 class Extent(NamedTuple):
-    """A segment as a walk sees it: bytes up to ``end``; offsets from ``base_offset`` on and below ``limit``.
+    """A segment as a walk sees it: bytes up to ``end``, offsets from ``base_offset`` to below ``limit``.
 
-    ``file`` is held so that ``fd`` stays its number.
+    ``file`` keeps the file open, so that ``fd`` stays valid.
     """
 
     fd: int
@@ -45,10 +45,10 @@ class Extent(NamedTuple):
 
 
 class DamagedError(KafkaError):
-    """Bytes of a segment cannot be what was written. CORRUPT_MESSAGE for a peer.
+    """Some bytes of a segment cannot be what was written; CORRUPT_MESSAGE for a peer.
 
-    ``position``: where the damage begins; ``expected``: the offset that follows what is sound before it; ``second``:
-    where two batches contradict each other and either may be the damaged one, the other one.
+    ``position``: where the damage begins. ``expected``: the offset that must follow the valid batches before
+    it. ``second``: if two batches contradict each other and either may be damaged, the second of them.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class DamagedError(KafkaError):
 def walk(extent: Extent, position: int) -> Iterator[Found]:
     """``(position, header)`` of the batches from ``position`` to the end, read a few KiB at a time.
 
-    Raises DamagedError behind the last one that fits, OSError.
+    Raises DamagedError after the last batch that fits, OSError.
     """
     fd, end = extent.fd, extent.end
     chunk, chunk_start, size = b"", position, 0
@@ -76,7 +76,7 @@ def walk(extent: Extent, position: int) -> Iterator[Found]:
     before: Found | None = None
     while position < end:
         if position + HEADER_BYTES > chunk_start + len(chunk):
-            # What lies behind the header is of use only where batches are small.
+            # Reading more than the header helps only if batches are small.
             chunk = os.pread(fd, SCAN_BYTES if size < SCAN_BYTES else HEADER_BYTES, position)
             chunk_start = position
         left = min(end - position, len(chunk) - (position - chunk_start))
@@ -91,8 +91,8 @@ def walk(extent: Extent, position: int) -> Iterator[Found]:
             follows = before[1].next_offset
             overlaps = problem is None and header.base_offset < follows
             if (overlaps or problem is not None) and not has_right_crc(extent, *before):
-                # The two do not fit, and this one's length or last offset may be the wrong one: what it would cover is
-                # sound.
+                # The two do not fit together, and the previous batch's length or last offset may be the wrong
+                # part. The data that it would then cover may be valid.
                 raise DamagedError(
                     extent.path,
                     before[0],
@@ -115,14 +115,16 @@ def walk(extent: Extent, position: int) -> Iterator[Found]:
 
 
 def _contradiction(extent: Extent, one: Found, other: Found, expected: int) -> DamagedError:
-    """Unless the second follows exactly on what was before the first, either may be the wrong one; neither is given."""
+    """The error for two batches that contradict each other. Unless the second follows exactly on what was
+    before the first, either may be damaged, and neither is yielded.
+    """
     reason = f"offset {other[1].base_offset} follows {one[1].last_offset}"
     is_first = other[1].base_offset == expected + one[1].last_offset_delta + 1
     return DamagedError(extent.path, one[0], expected, reason, None if is_first else other)
 
 
 def implausible(header: BatchHeader, left: int, extent: Extent) -> str | None:
-    """What cannot be true of a header with ``left`` bytes from its first to the segment's end; None: nothing."""
+    """What is impossible in a header with ``left`` bytes from its start to the segment's end, or None."""
     size = header.length + LOG_OVERHEAD_BYTES
     if header.magic != MAGIC:
         return f"magic {header.magic} instead of {MAGIC}"
@@ -139,7 +141,7 @@ def implausible(header: BatchHeader, left: int, extent: Extent) -> str | None:
 
 
 def next_sound(extent: Extent, damage: DamagedError) -> Found | None:
-    """The first batch behind ``damage`` that is whole, by its checksum and by what follows it; None without one."""
+    """The first batch after ``damage`` that its checksum and the next batch confirm; None if none."""
     position, lowest = _behind(extent, damage)
     while position + HEADER_BYTES <= extent.end:
         data = os.pread(extent.fd, _SEARCH_BYTES, position)
@@ -154,8 +156,10 @@ def next_sound(extent: Extent, damage: DamagedError) -> Found | None:
 
 
 def _behind(extent: Extent, damage: DamagedError) -> tuple[int, int]:
-    """From where to search, and the lowest offset that can stand there: behind the batch at the damage where that one's
-    length is proven by its checksum, so that it is not taken for its own successor.
+    """The position to search from and the lowest offset possible there.
+
+    The search skips the batch at the damage if its checksum confirms its length; otherwise that batch could
+    be taken for its own successor.
     """
     if damage.second is not None:
         position, header = damage.second
@@ -167,7 +171,7 @@ def _behind(extent: Extent, damage: DamagedError) -> tuple[int, int]:
 
 
 def _candidates(data: bytes, lowest: int, limit: int) -> Iterator[int]:
-    """Places where the high half of an offset that may stand here is."""
+    """Positions with the high half of an offset that is possible here."""
     high = {offset >> 32 for offset in (lowest, limit - 1)}
     starts = []
     for half in high:
@@ -204,6 +208,6 @@ def _header_at(extent: Extent, position: int) -> BatchHeader | None:
 
 
 def has_right_crc(extent: Extent, position: int, header: BatchHeader) -> bool:
-    """Whether the batch at ``position`` is as it was written, but for its offset and its epoch."""
+    """Whether the batch at ``position`` is unchanged, except perhaps its base offset and leader epoch."""
     view = memoryview(os.pread(extent.fd, header.size_bytes, position))
     return len(view) == header.size_bytes and crc_is_valid(view, header)

@@ -1,16 +1,16 @@
-"""A file of fixed-size, rising entries: what the offset and the time index have in common.
+"""A file of fixed-size, rising entries; the common part of the offset index and the time index.
 
-New entries wait in memory and are written a few at a time, for one write call per entry would cost the append
-path more than the index is worth. That loses nothing: a log that was not closed cleanly rebuilds the indexes
-past its recovery point, and they are written and synced before that point moves. A failed write keeps the
-entries waiting, so a full disk never fails an append here.
+New entries wait in memory and are written in groups, because one write call per entry would cost the append
+path too much. No entry is lost: a log that was not closed cleanly rebuilds the indexes past its recovery
+point, and they are written and synced before that point moves. A failed write keeps the entries waiting, so a
+full disk never fails an append here.
 
-Look-ups read the file. Kafka maps it into memory, but a page of a map that cannot be read ends the process (SIGBUS),
-where a read is an error of one log directory.
+Look-ups read the file. Kafka maps it into memory, but a mapped page that cannot be read ends the process
+(SIGBUS), while a failed read is an error of one log directory.
 
-The file is made with the first entry that is written, or when a segment that has batches rolls or closes: of thousands
-of partitions most are idle, and Kafka, which makes it with the segment, makes one that is missing anew. While a segment
-is active the file is preallocated (sparse), as Kafka does, and trimmed when it rolls or closes.
+The file is created when the first entry is written, or when a segment with batches rolls or closes. Most of
+thousands of partitions are idle. Kafka creates the file with the segment, and recreates a missing one. The
+file of an active segment is preallocated (sparse), as in Kafka, and trimmed when the segment rolls or closes.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ import structlog
 
 _log = structlog.get_logger(__name__)
 _PENDING_ENTRIES = 64
-_TRIES = 16  # One damaged entry needs two.
-_BLOCK_ENTRIES = 512  # Read at once: a page or two.
+_TRIES = 16  # one damaged entry needs two
+_BLOCK_ENTRIES = 512  # read at once: a page or two
 
 
 class IndexFile:
-    """Entries of one ``struct``. Appends and truncation belong to the log's lock, and the descriptor with them; reads
-    may race with them.
+    """A file of entries of one ``struct``. Appends, truncation and the descriptor are guarded by the log's
+    lock; reads may race with them.
     """
 
     def __init__(
         self, path: str | Path, entry: Struct, max_bytes: int, *, among: Collection[str] | None = None
     ) -> None:
-        """``among``: the names in its directory, by who has just listed them; then no look is needed for what is not
-        there.
+        """``among``: the directory's file names, if the caller just listed them; saves a stat of
+        missing files.
         """
         self.name = os.fspath(path)
         self._entry = entry
@@ -49,7 +49,7 @@ class IndexFile:
         self._fd = -1
         self._preallocated = False
         self._write_failed = False
-        # Whether its directory was synced since the file was made; told by who syncs.
+        # Whether the directory was synced since the file was created; set by the thread that syncs.
         self.name_synced = True
         stored = 0
         self.exists = among is None or self.name.rpartition("/")[2] in among
@@ -58,8 +58,8 @@ class IndexFile:
                 stored = os.stat(path).st_size // entry.size  # noqa: PTH116 - twice for each log at start-up
         except FileNotFoundError:
             self.exists = False
-        # Entries in the file and the bytes of those after them: replaced together, for a look-up on another
-        # thread reads both at once. Only appends change the bytearray in place.
+        # The number of entries in the file, and the bytes of those after them. They are replaced together,
+        # because a look-up on another thread reads both at once. Only appends change the bytearray in place.
         self._state = (stored, bytearray())
 
     @property
@@ -81,9 +81,7 @@ class IndexFile:
 
     @property
     def is_torn(self) -> bool:
-        """Whether the file ends in the middle of an entry; none does that a full disk kept from being made. Raises
-        OSError.
-        """
+        """Whether the file ends in the middle of an entry; False if it does not exist. Raises OSError."""
         return self.exists and os.stat(self.name).st_size % self._size != 0  # noqa: PTH116 - for each log at start-up
 
     @property
@@ -91,7 +89,7 @@ class IndexFile:
         return bool(self._state[1])
 
     def entry(self, number: int) -> tuple[int, int]:
-        """Entry ``number``, counted from 0. Raises IndexError or struct.error when there is none, OSError."""
+        """Entry ``number``, counted from 0. Raises IndexError or struct.error if there is none, OSError."""
         stored, pending = self._state
         if number >= stored:
             first, second = self._entry.unpack_from(pending, (number - stored) * self._size)
@@ -109,7 +107,7 @@ class IndexFile:
         yield from self._entry.iter_unpack(bytes(pending))
 
     def count_at_most(self, field: int, target: int) -> int:
-        """How many entries have a ``field`` (0 or 1) of at most ``target``: they come first. Raises as ``entry``."""
+        """How many leading entries have a ``field`` (0 or 1) of at most ``target``. Raises as ``entry``."""
         return self.search(field, target)[0]
 
     def last_at_most(self, field: int, target: int) -> tuple[int, int] | None:
@@ -117,8 +115,8 @@ class IndexFile:
         return self.search(field, target)[1]
 
     def down_from(self, field: int, target: int) -> Iterator[tuple[int, int]]:
-        """As :meth:`last_at_most`, then that of the entries before it, and so on: where entries may be damaged, the
-        search does not hold on to the wrong half of them. Few are given.
+        """As :meth:`last_at_most`, then the same search among the entries before the result, and so on, a few
+        times. If entries are damaged, one search may have followed the wrong half of them.
         """
         count, entry = self.search(field, target)
         for _ in range(_TRIES):
@@ -128,7 +126,7 @@ class IndexFile:
             count, entry = self.search(field, target, count - 1)
 
     def search(self, field: int, target: int, below: int | None = None) -> tuple[int, tuple[int, int] | None]:
-        """Both of the above, in one look-up, among all entries or the first ``below``."""
+        """The results of both methods above in one look-up, among all entries or the first ``below``."""
         stored, pending = self._state
         if below is not None:
             pending = pending[: max(below - stored, 0) * self._size]
@@ -161,7 +159,7 @@ class IndexFile:
         return count, (first, second)
 
     def append(self, first: int, second: int) -> None:
-        """Adds an entry unless the file is full; the caller sees to it that entries rise."""
+        """Adds an entry unless the file is full; the caller ensures that entries rise."""
         stored, pending = self._state
         waiting = len(pending) // self._size
         if stored + waiting >= self.max_entries:
@@ -171,7 +169,7 @@ class IndexFile:
             self._try_write()
 
     def truncate(self, entries: int) -> None:
-        """Keeps the first ``entries``. The file shrinks when it is trimmed."""
+        """Keeps the first ``entries`` entries. The file shrinks when it is trimmed."""
         stored, pending = self._state
         if entries >= stored:
             self._state = (stored, pending[: (entries - stored) * self._size])
@@ -179,16 +177,17 @@ class IndexFile:
             self._state = (entries, bytearray())
 
     def write_pending(self) -> None:
-        """Writes what waits. Raises OSError."""
+        """Writes the waiting entries. Raises OSError."""
         self._write(preallocate=True)
 
     def sync(self) -> None:
-        """Makes what is written durable; may run beside appends. Raises OSError."""
+        """Makes the written entries durable; may run concurrently with appends. Raises OSError."""
         sync_file(self.name)
 
     def trim(self, *, make: bool = True) -> None:
-        """Writes what waits and cuts the file to its entries; one that is not there is made when told to ``make`` it.
-        Raises OSError.
+        """Writes the waiting entries and cuts the file to its entries.
+
+        ``make``: also creates a missing file. Raises OSError.
         """
         self._write(preallocate=False)
         if not (make or self.exists):
@@ -198,8 +197,10 @@ class IndexFile:
         self._close_fd()
 
     def reset(self) -> None:
-        """Forgets all entries, in memory and on disk, where less than an entry is left: a file that was cut to nothing
-        and written anew ext4 sends to the disk when it is closed, and a recovery does that to thousands.
+        """Removes all entries, in memory and on disk, but leaves one byte, which is less than an entry.
+
+        When a file that was truncated to zero and rewritten is closed, ext4 writes it to disk. A recovery
+        would cause that for thousands of files.
         """
         self._state = (0, bytearray())
         if self.exists:
@@ -232,8 +233,8 @@ class IndexFile:
 
     @contextmanager
     def _reading(self) -> Iterator[int]:
-        # A descriptor of its own. The index's belongs to the log's lock, and a look-up that closed it would have the
-        # next write go to whatever file got its number.
+        # This look-up has its own descriptor. The index's one is guarded by the log's lock. If a look-up
+        # closed it, the next write would go to whatever file had got its number.
         fd = os.open(self.name, os.O_RDONLY | os.O_CLOEXEC)
         try:
             yield fd
@@ -260,7 +261,7 @@ class IndexFile:
 
 
 def sync_file(path: str | Path) -> None:
-    """Syncs the file at ``path`` when there is one: through a descriptor of its own. Raises OSError."""
+    """Syncs the file at ``path``, if it exists, through a separate descriptor. Raises OSError."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""The ``.index`` file: from an offset to a position in the segment.
+"""The ``.index`` file, which maps an offset to a position in the segment.
 
-Entries are an int32 offset relative to the segment's base and an int32 position. The offset is the *last* one
-of the batch that starts at the position (so Kafka's DumpLogSegments checks it), about one entry per
-``index.interval.bytes``.
+Entries are an int32 offset relative to the segment's base and an int32 position. The offset is the *last*
+one of the batch that starts at the position, as Kafka's DumpLogSegments expects. There is about one entry
+per ``index.interval.bytes``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ENTRY_BYTES = _ENTRY.size
 
 
 class OffsetIndex:
-    """Kafka's OffsetIndex. Invariant: offsets and positions of the entries both rise."""
+    """The offset index of a segment; Kafka's OffsetIndex. Invariant: offsets and positions both rise."""
 
     def __init__(
         self, path: str | Path, base_offset: int, max_bytes: int, *, among: Collection[str] | None = None
@@ -31,16 +31,18 @@ class OffsetIndex:
         return self.file.is_full
 
     def append(self, last_offset: int, position: int) -> None:
-        """Notes that the batch at ``position`` ends with ``last_offset``."""
+        """Adds an entry for the batch at ``position``, which ends with ``last_offset``."""
         self.file.append(last_offset - self.base_offset, position)
 
     def candidates(self, offset: int) -> Iterator[tuple[int, int]]:
-        """Entries up to ``offset`` as ``(offset, position)``, the last first: where to start scanning for it."""
+        """Entries up to ``offset`` as ``(offset, position)``, the last first: where a scan for it
+        can start.
+        """
         for relative, position in self.file.down_from(0, offset - self.base_offset):
             yield self.base_offset + relative, position
 
     def last(self) -> tuple[int, int] | None:
-        """Last entry as ``(offset, position)``; None when empty."""
+        """The last entry as ``(offset, position)``; None if empty."""
         entries = len(self.file)
         if not entries:
             return None
@@ -48,15 +50,15 @@ class OffsetIndex:
         return self.base_offset + relative, position
 
     def truncate_to(self, position: int) -> None:
-        """Drops entries of batches at ``position`` or after."""
+        """Drops the entries of batches at ``position`` or later."""
         self.file.truncate(self.file.count_at_most(1, position - 1))
 
     def truncate_to_offset(self, offset: int) -> None:
-        """Drops entries of batches whose last offset is ``offset`` or higher."""
+        """Drops the entries of batches whose last offset is ``offset`` or higher."""
         self.file.truncate(self.file.count_at_most(0, offset - self.base_offset - 1))
 
     def is_sane(self, log_bytes: int) -> bool:
-        """Whether the file can be what it should: whole entries, the last of which points into the log."""
+        """Whether the file is plausible: whole entries, and the last one points into the log."""
         file = self.file
         if not len(file):
             return True

@@ -1,7 +1,8 @@
-"""One segment: a ``.log`` file of batches with its indexes.
+"""A segment of a log: a ``.log`` file of batches with its indexes.
 
-Writes by position, so that what a failed write left behind is overwritten or cut off, and never read: readers
-go by ``size``, which moves after the write. Knows nothing of epochs, producers or the high watermark.
+Writes go to explicit positions, so the remains of a failed write are overwritten or cut off. They are never
+read, because readers go by ``size``, which moves after the write. Knows nothing about epochs, producers or
+the high watermark.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ from broker.record.header import HEADER_BYTES, BatchHeader
 DELETED_SUFFIX = ".deleted"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
-# (base offset, last offset, bytes, max timestamp) of a batch that is appended
+# (base offset, last offset, bytes, max timestamp) of a batch to append
 AppendedBatch = tuple[int, int, int, int]
 
 
 class Segment(BatchFile):
-    """Kafka's LogSegment. All that changes it happens under the log's lock; reads may race with appends."""
+    """A segment of a log; Kafka's LogSegment. Changes only under the log's lock; reads may race
+    with appends.
+    """
 
     __slots__ = (
         "bytes_since_index_entry",
@@ -60,7 +63,7 @@ class Segment(BatchFile):
         *,
         among: Collection[str] | None = None,
     ) -> None:
-        """``among``: the names in ``directory``, by who has just listed them."""
+        """``among``: the file names in ``directory``, if the caller has just listed them."""
         super().__init__(directory, base_offset, suffix)
         self.index_max_bytes = index_max_bytes
         self.created_ms = created_ms
@@ -89,8 +92,9 @@ class Segment(BatchFile):
         *,
         in_new_dir: bool = False,
     ) -> Segment:
-        """A new, empty, active segment; whatever files had its names are replaced, which there are none of
-        ``in_new_dir``. Raises OSError.
+        """Creates a new, empty, active segment and replaces existing files with its names.
+
+        ``in_new_dir``: there are no such files. Raises OSError.
         """
         segment = cls(directory, base_offset, index_max_bytes, now_ms, suffix)
         if not in_new_dir:
@@ -113,7 +117,7 @@ class Segment(BatchFile):
         *,
         among: Collection[str] | None = None,
     ) -> Segment:
-        """A segment that is on disk. Its files are opened when they are needed first."""
+        """A segment that is on disk. Its files are opened when first needed."""
         segment = cls(directory, base_offset, index_max_bytes, 0, suffix, among=among)
         stat = os.stat(segment.file_name(LOG_SUFFIX))  # noqa: PTH116 - once for each log at start-up
         segment.size = stat.st_size
@@ -126,8 +130,9 @@ class Segment(BatchFile):
     # -- appending
 
     def append(self, data: memoryview, batches: Sequence[AppendedBatch], index_interval_bytes: int) -> None:
-        """Writes ``data``, which holds exactly ``batches``, at the end. Raises OSError and is then as
-        before.
+        """Writes ``data``, which holds exactly ``batches``, at the end.
+
+        Raises OSError; the segment is then unchanged.
         """
         position = self.size
         end = position + len(data)
@@ -168,15 +173,15 @@ class Segment(BatchFile):
             written += count
 
     def cut_back(self) -> None:
-        """Removes what a failed write left behind the end. Raises OSError."""
+        """Removes what a failed write left after the end. Raises OSError."""
         file = self.file
         os.ftruncate(file.fileno(), self.size)
 
-    # -- what the segment knows
+    # -- timestamps
 
     @property
     def largest_noted_timestamp(self) -> int:
-        """Highest timestamp of its batches (ms), -1 when none has one. Raises OSError."""
+        """The highest timestamp of its batches (ms), -1 if none has one. Raises OSError."""
         if self.max_timestamp is None:
             last = self.time_index.last()
             if last is None:
@@ -184,7 +189,7 @@ class Segment(BatchFile):
             elif self._is_carried(*last):
                 self.max_timestamp, self.max_timestamp_offset = last
             else:
-                # Retention goes by it, so it is looked for rather than believed.
+                # Retention uses this timestamp, so the batches are read if the index entry is wrong.
                 path = self.path(TIME_INDEX_SUFFIX)
                 self.tell(
                     "index_damaged", path.name, path.stat().st_size, f"no batch has timestamp {last[0]}"
@@ -198,7 +203,7 @@ class Segment(BatchFile):
             self._note_timestamp(header)
 
     def _is_carried(self, timestamp: int, offset: int) -> bool:
-        """Whether the batch that holds ``offset`` has ``timestamp``, as an entry of the time index says."""
+        """Whether the batch that holds ``offset`` has ``timestamp``, as a time index entry claims."""
         try:
             found = self.find(offset)
         except DamagedError:
@@ -206,7 +211,8 @@ class Segment(BatchFile):
         return found is not None and found[1].base_offset <= offset and found[1].max_timestamp == timestamp
 
     def first_offset_for(self, timestamp: int) -> int:
-        """An offset at or before the first record that is as late as ``timestamp``, by an entry that a batch bears out.
+        """An offset at or before the first record with a timestamp of at least ``timestamp``. It comes from
+        an index entry that a batch confirms, or is the base offset.
 
         Raises OSError.
         """
@@ -217,12 +223,12 @@ class Segment(BatchFile):
 
     @property
     def largest_timestamp(self) -> int:
-        """As :attr:`largest_noted_timestamp`, or the file's time of change when its batches have none."""
+        """As :attr:`largest_noted_timestamp`, or the file's modification time if no batch has one."""
         noted = self.largest_noted_timestamp
         return noted if noted >= 0 else self.path(LOG_SUFFIX).stat().st_mtime_ns // 1_000_000
 
     def first_batch_timestamp(self) -> int | None:
-        """Highest timestamp of the first batch, by which the segment's age is counted."""
+        """The highest timestamp of the first batch; the segment's age counts from it."""
         if self.first_timestamp is None and self.size >= HEADER_BYTES:
             self.first_timestamp = self.header_at(0).max_timestamp
         return self.first_timestamp
@@ -230,16 +236,16 @@ class Segment(BatchFile):
     # -- reading
 
     def next_offset(self) -> int:
-        """The offset after the last batch, found from the last index entry on.
+        """The offset after the last batch; the scan begins at the last valid index entry.
 
-        Raises DamagedError when the last batch is damaged; what is damaged before that is told of.
+        Raises DamagedError if the last batch is damaged; damage before it is only logged.
         """
         next_offset = self.base_offset
         self.bytes_since_index_entry = 0
         if not self.size:
             return next_offset
         entry = self.last_sound_entry()
-        if entry is None:  # every batch is gone through: what the time index says of them need not be read
+        if entry is None:  # every batch is read, so the time index is not needed
             self.max_timestamp, self.max_timestamp_offset = -1, self.base_offset
         end = 0
         for position, header in self.sound_headers_from(0 if entry is None else entry[1]):
@@ -259,7 +265,7 @@ class Segment(BatchFile):
     # -- changing
 
     def truncate_to(self, offset: int) -> int:
-        """Removes the batch that holds ``offset`` and all after it; the offset after what stays.
+        """Removes the batch that holds ``offset`` and all after it; returns the end offset of what remains.
 
         Raises OSError.
         """
@@ -284,31 +290,32 @@ class Segment(BatchFile):
 
     @property
     def has_indexes(self) -> bool:
-        """Whether both index files are there: without one of them the other says nothing."""
+        """Whether both index files exist; one without the other is useless."""
         return self.offset_index.file.exists and self.time_index.file.exists
 
     @property
     def has_waiting_entries(self) -> bool:
-        """Whether index entries are in memory alone; of a segment that is not active only after a full disk."""
+        """Whether index entries are only in memory; in an inactive segment only after a full disk."""
         return self.offset_index.file.has_pending or self.time_index.file.has_pending
 
     def become_inactive(self) -> None:
-        """Forces the last time index entry and trims the indexes, which a segment with batches has from now on. Raises
-        OSError.
+        """Adds the last time index entry and trims the indexes; a segment with batches then has index files.
+
+        Raises OSError.
         """
         self.time_index.maybe_append(self.largest_noted_timestamp, self.max_timestamp_offset, force=True)
-        # Those of a compaction have to take the place of the indexes of what it was made of.
+        # A compacted segment's indexes must replace those of its source segments, even if it is empty.
         make = self.size > 0 or bool(self.suffix)
         for index in (self.offset_index.file, self.time_index.file):
             index.trim(make=make)
 
     def write_indexes(self) -> None:
-        """Writes the index entries that wait, under the log's lock. Raises OSError."""
+        """Writes the waiting index entries; called under the log's lock. Raises OSError."""
         self.offset_index.file.write_pending()
         self.time_index.file.write_pending()
 
     def sync(self) -> None:
-        """Makes log and indexes durable; may run beside appends, without the lock. Raises OSError."""
+        """Makes log and indexes durable; may run concurrently with appends, unlocked. Raises OSError."""
         self.offset_index.file.sync()
         self.time_index.file.sync()
         self.txn_index.sync()
@@ -317,11 +324,11 @@ class Segment(BatchFile):
         self._sync_names()
 
     def _sync_names(self) -> None:
-        """That of the log, and of indexes that were made since."""
+        """Syncs the directory if the log or an index is new in it."""
         indexes = self.offset_index.file, self.time_index.file
         if self.dir_synced and all(index.name_synced for index in indexes):
             return
-        # Taken for synced before they are: what is made meanwhile is for the next sync.
+        # Set before the sync, so that a file created meanwhile is left to the next sync.
         self.dir_synced = True
         for index in indexes:
             index.name_synced = True
@@ -332,10 +339,10 @@ class Segment(BatchFile):
             raise
 
     def change_suffix(self, new_suffix: str) -> None:
-        """Renames all its files, as ``.deleted``, ``.swap`` or none. Raises OSError.
+        """Renames all its files, to ``.deleted``, ``.swap`` or no suffix. Raises OSError.
 
-        A crash may leave some of them behind, so the log goes last where it is what the others are waited for, and
-        first where it goes away: indexes without their log are nothing.
+        A crash may leave some files unrenamed. The log file is therefore renamed last if the segment becomes
+        visible, and first if it goes away: indexes without their log are ignored.
         """
         old = {kind: self.path(kind) for kind in SEGMENT_SUFFIXES}
         going = new_suffix == DELETED_SUFFIX
@@ -346,7 +353,7 @@ class Segment(BatchFile):
         self._name_indexes()
 
     def follow(self, directory: Path) -> None:
-        """Takes note that its directory was renamed to ``directory``."""
+        """Notes that its directory was renamed to ``directory``."""
         self.dir = directory
         self._name_indexes()
 
@@ -356,13 +363,13 @@ class Segment(BatchFile):
         self.txn_index.name = self.file_name(TXN_INDEX_SUFFIX)
 
     def delete_files(self) -> None:
-        """Unlinks all its files, those that are there."""
+        """Unlinks all its files that exist."""
         for kind in SEGMENT_SUFFIXES:
             self.path(kind).unlink(missing_ok=True)
 
 
 def set_limits(segments: Sequence[Segment]) -> None:
-    """Tells each of the ``segments`` of a log where the next one begins."""
+    """Sets each segment's limit to the base offset of the next one."""
     for segment, following in pairwise(segments):
         segment.limit = following.base_offset
     if segments:
@@ -370,7 +377,7 @@ def set_limits(segments: Sequence[Segment]) -> None:
 
 
 def sync_dir(directory: Path) -> None:
-    """Makes creations and renames in ``directory`` durable. Raises OSError."""
+    """Makes file creations and renames in ``directory`` durable. Raises OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

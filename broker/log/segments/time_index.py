@@ -1,8 +1,8 @@
-"""The ``.timeindex`` file: from a timestamp to an offset in the segment.
+"""The ``.timeindex`` file, which maps a timestamp to an offset in the segment.
 
-Entries are an int64 timestamp in ms, the highest so far, and an int32 relative offset: the last one of the
-batch that carries it. Timestamps rise strictly. A last entry is forced when the segment rolls or closes, so
-that the segment's highest timestamp is known without reading it.
+Entries are an int64 timestamp in ms, the highest so far, and an int32 relative offset, the last one of the
+batch with that timestamp. Timestamps rise strictly. A last entry is added when the segment rolls or closes,
+so that the segment's highest timestamp is known without reading it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ENTRY_BYTES = _ENTRY.size
 
 
 class TimeIndex:
-    """Kafka's TimeIndex. Invariant: timestamps rise strictly, offsets do not fall."""
+    """The time index of a segment; Kafka's TimeIndex. Invariant: timestamps rise, offsets never fall."""
 
     def __init__(
         self, path: str | Path, base_offset: int, max_bytes: int, *, among: Collection[str] | None = None
@@ -29,13 +29,11 @@ class TimeIndex:
 
     @property
     def is_full(self) -> bool:
-        # One place is kept for the entry that rolling forces.
+        # One place is reserved for the entry that a roll adds.
         return len(self.file) >= self.file.max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int, *, force: bool = False) -> None:
-        """Adds an entry if ``timestamp`` is higher than the last one's. ``force`` may use the reserved
-        place.
-        """
+        """Adds an entry if ``timestamp`` exceeds the last one's. ``force`` may use the reserved place."""
         last = self._last_timestamp
         if timestamp <= (self.last_timestamp if last is None else last):
             return
@@ -49,14 +47,14 @@ class TimeIndex:
 
     @property
     def last_timestamp(self) -> int:
-        """Highest timestamp noted, -1 when none is."""
+        """The highest timestamp in the index, -1 if there is none."""
         if self._last_timestamp is None:
             last = self.last()
             self._last_timestamp = last[0] if last is not None else -1
         return self._last_timestamp
 
     def last(self) -> tuple[int, int] | None:
-        """Last entry as ``(timestamp, offset)``; None when empty."""
+        """The last entry as ``(timestamp, offset)``; None if empty."""
         entries = len(self.file)
         if not entries:
             return None
@@ -64,17 +62,19 @@ class TimeIndex:
         return timestamp, self.base_offset + relative
 
     def candidates(self, timestamp: int) -> Iterator[tuple[int, int]]:
-        """Entries before ``timestamp`` as ``(timestamp, offset)``, the last first: up to there nothing is as late."""
+        """Entries below ``timestamp`` as ``(timestamp, offset)``, the last first; nothing before is
+        as late.
+        """
         for noted, relative in self.file.down_from(0, timestamp - 1):
             yield noted, self.base_offset + relative
 
     def truncate_to(self, offset: int) -> None:
-        """Drops entries of batches whose last offset is ``offset`` or higher."""
+        """Drops the entries of batches whose last offset is ``offset`` or higher."""
         self.file.truncate(self.file.count_at_most(1, offset - self.base_offset - 1))
         self._last_timestamp = None
 
     def drop_unordered_end(self) -> None:
-        """Drops last entries that do not follow those before them: a power loss may have torn them."""
+        """Drops last entries that do not rise from those before; a power loss may have torn them."""
         file = self.file
         keep = len(file)
         while keep > 1:
@@ -90,7 +90,7 @@ class TimeIndex:
         self._last_timestamp = None
 
     def is_sane(self) -> bool:
-        """Whether the file can be what it should: whole entries, the last of which is the latest."""
+        """Whether the file is plausible: whole entries, and the last one has the highest timestamp."""
         file = self.file
         if not len(file):
             return True

@@ -1,7 +1,7 @@
-"""The ``.txnindex`` file: the aborted transactions whose markers stand in a segment.
+"""The ``.txnindex`` file: the aborted transactions whose markers are in a segment.
 
-34 bytes an entry: int16 version 0, int64 producer id, first offset, last offset (the marker's), last stable
-offset at that time. The file is made with the first abort; most segments have none.
+An entry has 34 bytes: int16 version 0, int64 producer id, first offset, last offset (the marker's) and the
+last stable offset at that time. The file is created with the first abort; most segments have none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ VERSION = 0
 
 
 class TransactionIndex:
-    """Kafka's TransactionIndex. Entries rise by their last offset. Small, so it is read whole when asked."""
+    """The transaction index of a segment; Kafka's TransactionIndex. Entries rise by their last offset. The
+    file is small, so each look-up reads all of it.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.name = os.fspath(path)
@@ -31,7 +33,7 @@ class TransactionIndex:
         return Path(self.name)
 
     def entries(self) -> list[AbortedTransaction]:
-        """All entries; a torn last one is left out. Raises OSError but for a missing file."""
+        """All entries, without a torn last one. A missing file gives []. Raises OSError."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -40,7 +42,7 @@ class TransactionIndex:
         return [AbortedTransaction._make(fields[1:]) for fields in _ENTRY.iter_unpack(data[:whole])]
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Adds an entry; on a torn end it continues after the last whole one. Raises OSError."""
+        """Adds an entry; a torn last entry is overwritten. Raises OSError."""
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             size = os.fstat(fd).st_size
@@ -51,7 +53,7 @@ class TransactionIndex:
             os.close(fd)
 
     def overlapping(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Transactions with a record in ``[first_offset, end_offset)``."""
+        """The transactions with a record in ``[first_offset, end_offset)``."""
         return [
             aborted
             for aborted in self.entries()
@@ -59,14 +61,14 @@ class TransactionIndex:
         ]
 
     def truncate_to(self, offset: int) -> None:
-        """Drops entries whose marker stands at ``offset`` or later."""
+        """Drops the entries whose marker is at ``offset`` or later."""
         entries = self.entries()
         keep = [aborted for aborted in entries if aborted.last_offset < offset]
         if len(keep) < len(entries):
             os.truncate(self.path, len(keep) * _ENTRY.size)
 
     def keep_while(self, is_sound: Callable[[AbortedTransaction], bool]) -> None:
-        """Drops the first entry that is not sound, and all after it: a power loss may have torn the last ones."""
+        """Drops the first entry that is not sound and all after it; a power loss may tear the last ones."""
         entries = self.entries()
         for number, aborted in enumerate(entries):
             if not is_sound(aborted):
@@ -77,5 +79,5 @@ class TransactionIndex:
         self.path.unlink(missing_ok=True)
 
     def sync(self) -> None:
-        """Makes it durable. Raises OSError."""
+        """Makes the file durable. Raises OSError."""
         sync_file(self.path)
