@@ -32,10 +32,11 @@ class Partition:
 
     Guarded by its lock, which only this class takes. Nobody else writes an attribute. Each attribute is
     replaced, not changed (except :attr:`followers`), so a reader without the lock sees a consistent value.
-    Every public method may be called from any thread. No callback and no purgatory is called with the lock
-    held: methods return what changed, and the ReplicaManager completes the waiting requests.
+    Every public method may be called from any thread. No purgatory is called with the lock held: methods
+    return what changed, and the ReplicaManager completes the waiting requests.
 
-    ``alive`` says whether a broker is alive and not shutting down; no other broker may join the ISR.
+    ``alive`` says whether a broker is alive and not shutting down; no other broker may join the ISR. It is
+    called with the lock held, and takes no lock itself.
     """
 
     def __init__(

@@ -60,3 +60,40 @@ def test_a_part_is_told_from_the_thing(docstring: str, is_one: bool) -> None:
     source = f'class Replica:\n    """{docstring}"""\n    epoch: int\n    def __init__(self, *, alive): ...\n'
     (node,) = public_classes(ast.parse(source))
     assert begins_with_a_part(node) is is_one
+
+
+ROOT = BROKER.parent
+WRITTEN_BY_HAND = [
+    path
+    for folder in ("broker", "rig", "lab", "chaos", "bench", "compare", "pipeline", "sparkctl", "plugins", "tools")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+
+
+def paragraphs(source: str) -> Iterator[list[str]]:
+    """The paragraphs of all docstrings, each as its lines."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+            yield from (paragraph.splitlines() for paragraph in text.split("\n\n"))
+
+
+def ends_in_a_single_word(paragraph: list[str]) -> bool:
+    return len(paragraph) > 1 and " " not in paragraph[-1].strip() and paragraph[-1].strip()[-1:] in ".,:;)"
+
+
+def test_no_paragraph_of_a_docstring_leaves_one_word_for_its_last_line() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}: {paragraph[-1].strip()}"
+        for path in WRITTEN_BY_HAND
+        for paragraph in paragraphs(path.read_text(encoding="utf-8"))
+        if ends_in_a_single_word(paragraph)
+    }
+    assert found == set()
+
+
+def test_a_last_line_of_one_word_is_seen() -> None:
+    (paragraph,) = paragraphs('"""A sentence that is\ntoo long."""\n')
+    assert not ends_in_a_single_word(paragraph)
+    (paragraph,) = paragraphs('"""A sentence that is too\nlong."""\n')
+    assert ends_in_a_single_word(paragraph)
