@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
+from bench.guard.smallest import FOR_BROKERS
 from broker.network.processor import Verdict
 from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol import codec
@@ -21,14 +22,7 @@ from tests.support.clocks import ManualClock
 from tests.support.valid_requests import World, body
 
 BROKER, STRANGER = "10.0.0.1", "10.0.0.9"
-OF_BROKERS = [
-    ApiKey.LEADER_AND_ISR,
-    ApiKey.STOP_REPLICA,
-    ApiKey.UPDATE_METADATA,
-    ApiKey.CONTROLLED_SHUTDOWN,
-    ApiKey.ALTER_PARTITION,
-    ApiKey.ALLOCATE_PRODUCER_IDS,
-]
+OF_BROKERS = sorted(FOR_BROKERS)
 
 
 @dataclass
