@@ -29,7 +29,7 @@ class Broker:
         self.replica_manager = self
         self.config = SimpleNamespace(int=lambda _key: 1 << 20)
         self.metadata_cache = SimpleNamespace(contains_partition=lambda _partition: False)
-        self.fetch_sessions = SimpleNamespace(begin=lambda asked: FetchContext(asked.wanted))
+        self.fetch_sessions = SimpleNamespace(begin=lambda _asked, wanted: FetchContext(wanted))
 
     def partition(self, _topic_partition: object) -> None:
         return None
