@@ -14,8 +14,7 @@ from broker.controller.controller import KafkaController
 from broker.controller.topic_admin import TopicAdmin
 from broker.coordinator.group.group_coordinator import GroupCoordinator
 from broker.log.log_manager import LogManager
-from broker.network.processor import Verdict
-from broker.network.request_channel import Request
+from broker.network.request_channel import Request, Verdict
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.log.log import Log
-from broker.network.processor import Verdict
-from broker.network.request_channel import Request
+from broker.network.request_channel import Request, Verdict
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError, TooManyElements

@@ -11,8 +11,7 @@ import pytest
 import structlog
 
 from bench.guard.smallest import FOR_BROKERS
-from broker.network.processor import Verdict
-from broker.network.request_channel import ConnectionInfo, Request
+from broker.network.request_channel import ConnectionInfo, Request, Verdict
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.network.processor import Verdict
-from broker.network.request_channel import ConnectionInfo, Request
+from broker.network.request_channel import ConnectionInfo, Request, Verdict
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError

@@ -10,8 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bench.guard.smallest import FOR_BROKERS
-from broker.network.processor import Verdict
-from broker.network.request_channel import ConnectionInfo, Request
+from broker.network.request_channel import ConnectionInfo, Request, Verdict
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors
