@@ -1,0 +1,52 @@
+"""The threads beside the network's that a broker serves requests with: a pool for each kind of work, so that none is
+kept from its own by another's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from broker.config.broker_config import BrokerConfig
+from broker.network.request_channel import RequestChannel
+from broker.server.lifecycle.startup_steps import StartupSteps
+from broker.server.request_handler_pool import RequestHandlerPool
+
+_ASKERS: Final = 2  # one wish for topics and one for producer ids at a time
+_BROKER_HANDLERS: Final = 4
+_OF_BROKERS: Final = 500  # requests that may wait for these
+_STRANGERS: Final = 64  # requests of 64 KiB at most
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """The pools of one broker, made by :func:`start_handlers`; their threads start as work comes."""
+
+    #: Clients' requests that may block.
+    clients: RequestHandlerPool
+    #: One handler for clients' requests that wait for ZooKeeper many times over.
+    long: RequestHandlerPool
+    #: Kept for what other brokers and the controller ask.
+    brokers: RequestHandlerPool
+    #: Who asks the controller, which may be this broker.
+    askers: RequestHandlerPool
+    #: Who looks up peers that would speak as brokers and are not known: one at a time.
+    introducer: RequestHandlerPool
+
+
+def start_handlers(config: BrokerConfig, steps: StartupSteps) -> Handlers:
+    """Makes the pools; ``steps`` stop them, the last one first."""
+
+    def start(undo_name: str, queued: int, threads: int, thread_name: str) -> RequestHandlerPool:
+        pool = RequestHandlerPool(RequestChannel(queued), threads, thread_name)
+        steps.undo_by(undo_name, pool.shutdown)
+        return pool
+
+    queued = config.int("queued.max.requests")
+    return Handlers(
+        clients=start("RequestHandlerPool", queued, config.int("num.io.threads"), "request-handler"),
+        long=start("LongRequestHandler", queued, 1, "long-request-handler"),
+        brokers=start("BrokerRequestHandlerPool", _OF_BROKERS, _BROKER_HANDLERS, "broker-request-handler"),
+        askers=start("ControllerAskers", _ASKERS, _ASKERS, "controller-asker"),
+        introducer=start("PeerLookUp", _STRANGERS, 1, "peer-look-up"),
+    )
