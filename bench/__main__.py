@@ -29,6 +29,7 @@ from bench.suites import SUITES
 from bench.targets import Target
 from bench.workload import Stage, Suite
 from rig import kafka_dist
+from rig.published import data_directory
 from rig.zookeeper import ZooKeeperServer
 
 DEFAULT_OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
@@ -189,16 +190,10 @@ def _publish(
     out.mkdir(parents=True, exist_ok=True)
     drawn = plot.draw(out / f"{STEM}.png", result)
     (out / f"{STEM}.md").write_text(report.markdown(result, f"{STEM}.png" if drawn else None))
-    data = data_directory(out)
+    data = data_directory(out, DEFAULT_OUT, RESULTS)
     data.mkdir(parents=True, exist_ok=True)
     report.write_json(data / f"{STEM}.json", result, session.samples)
     console.print(f"report: {out / STEM}.md" + (", .png" if drawn else "") + f"; samples: {data / STEM}.json")
-
-
-def data_directory(out: Path) -> Path:
-    """Where the samples go: beside a report, but of a published one to `bench/results`."""
-    published = out.resolve().is_relative_to(DEFAULT_OUT)
-    return RESULTS / out.resolve().relative_to(DEFAULT_OUT) if published else out
 
 
 if __name__ == "__main__":

@@ -20,15 +20,15 @@ from chaos.rounds import Round
 from chaos.scenarios import Step, steps
 from chaos.walk import SEGMENT_ROUNDS, Walk
 from lab import Lab
+from rig.published import data_directory
 
 SLOW_ROUND_S = 12.0
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def figures_of(page: Path) -> Path:
-    """Where the figures behind a page are kept: beside it, but of a published one in `chaos/results`."""
-    is_published = page.resolve().is_relative_to(ROOT / "docs")
-    return ROOT / "chaos" / "results" / f"{page.stem}.json" if is_published else page.with_suffix(".json")
+    """Where the figures behind a page are kept."""
+    return data_directory(page.parent, ROOT / "docs", ROOT / "chaos" / "results") / f"{page.stem}.json"
 
 
 class ProgressBar:

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 
 from bench.client.requests import (
     RawClientError,
+    check_produced,
     end_offset_error,
     end_offset_request,
     metadata_request,
+    produced_error_at,
     read_leaders,
 )
 from rig.brokers import HOST
@@ -129,6 +131,16 @@ def serving_leaders(port: int, topic: str, partitions: int) -> dict[int, int] | 
         finally:
             connection.close()
     return found
+
+
+def acknowledged(port: int, topic: str, request: bytes) -> bool:
+    """Asks for one partition's Produce; True, or raises :class:`RawClientError` with the error in the answer."""
+    connection = Connection(port)
+    try:
+        check_produced(connection.ask(request), produced_error_at(topic))
+    finally:
+        connection.close()
+    return True
 
 
 def _connect(host: str, port: int) -> socket.socket:

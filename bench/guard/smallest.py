@@ -18,20 +18,12 @@ from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.lengths import element_type
 from broker.protocol.primitives import INT32, write_uvarint
+from broker.server.admission import RULES
 
 Path = tuple[str, ...]
 Fields = Mapping[str, Any]
 
-FOR_BROKERS: Final = frozenset(
-    {
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.CONTROLLED_SHUTDOWN,
-        ApiKey.ALTER_PARTITION,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-    }
-)
+FOR_BROKERS: Final = frozenset(key for key, rule in RULES.items() if rule.for_brokers)
 """What only brokers may ask: no stranger's request is decoded."""
 
 

@@ -11,9 +11,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench import goals
 from bench.client.batches import encode_batch
-from bench.client.connection import Connection, leaders
+from bench.client.connection import acknowledged, leaders
 from bench.client.producing import Producing
-from bench.client.requests import RawClientError, check_produced, produce_request, produced_error_at
+from bench.client.requests import RawClientError, produce_request
 from bench.results import Better, Metric
 from bench.targets import Target
 from bench.visit import Visit, pause
@@ -125,18 +125,10 @@ def _await_served(brokers: Sequence[BrokerProcess], partitions: int, begin: floa
         try:
             ports = leaders(brokers[-1].port, TOPIC)
             for partition in sorted(waiting, reverse=True):
-                _acknowledge(ports[partition], produce_request(TOPIC, partition, batch))
+                acknowledged(ports[partition], TOPIC, produce_request(TOPIC, partition, batch))
                 waiting.discard(partition)
         except (OSError, RawClientError, KeyError):
             pause(PROBE_INTERVAL_S)
-
-
-def _acknowledge(port: int, request: bytes) -> None:
-    connection = Connection(port)
-    try:
-        check_produced(connection.ask(request), produced_error_at(TOPIC))
-    finally:
-        connection.close()
 
 
 def _workload(

@@ -7,8 +7,8 @@ import time
 from bench import goals
 from bench.client import transfer
 from bench.client.batches import encode_batch
-from bench.client.connection import Connection, leaders
-from bench.client.requests import RawClientError, check_produced, produce_request, produced_error_at
+from bench.client.connection import acknowledged, leaders
+from bench.client.requests import RawClientError, produce_request
 from bench.pages import touch_free_memory
 from bench.results import Better, Goal, Metric
 from bench.suites.latency import REPLICATED_PER_SECOND, latency_workload
@@ -44,7 +44,7 @@ def _failover(visit: Visit) -> Values:
     await_full_isr(visit.bootstrap, topic, REPLICAS)
     old = visit.leaders(topic)[0]
     request = produce_request(topic, 0, encode_batch(1))
-    _acknowledged(old, topic, request)
+    acknowledged(old, topic, request)
     killed = next(broker for broker in visit.brokers if broker.port == old)
     witness = next(broker for broker in visit.brokers if broker.port != old)
     start = time.perf_counter()
@@ -52,21 +52,12 @@ def _failover(visit: Visit) -> Values:
     while time.perf_counter() - start < FAILOVER_TIMEOUT_S:
         try:
             port = leaders(witness.port, topic).get(0)
-            if port is not None and port != old and _acknowledged(port, topic, request):
+            if port is not None and port != old and acknowledged(port, topic, request):
                 return {"failover.gap": time.perf_counter() - start}
         except (OSError, RawClientError):
             pass
         pause(RETRY_S)
     raise TimeoutError(f"nobody led {topic} within {FAILOVER_TIMEOUT_S:.0f} s")
-
-
-def _acknowledged(port: int, topic: str, request: bytes) -> bool:
-    connection = Connection(port)
-    try:
-        check_produced(connection.ask(request), produced_error_at(topic))
-    finally:
-        connection.close()
-    return True
 
 
 SUITE = Suite(

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from bench import goals
 from bench.client import transfer
 from bench.client.batches import encode_batch
-from bench.client.connection import Connection
+from bench.client.connection import Connection, acknowledged
 from bench.client.requests import (
     RawClientError,
-    check_produced,
     create_topic_request,
     produce_request,
-    produced_error_at,
 )
 from bench.pages import touch_free_memory
 from bench.results import Better, Metric
@@ -92,7 +90,7 @@ def _timed_start(broker: BrokerProcess, *, create: bool) -> Start:
     if create:
         _poll(broker, begin, lambda: _created(broker.port))
     request = produce_request(TOPIC, 0, encode_batch(1))
-    _poll(broker, begin, lambda: _acknowledged(broker.port, request))
+    _poll(broker, begin, lambda: acknowledged(broker.port, TOPIC, request))
     return Start(answered, time.perf_counter() - begin, broker.cpu_seconds().total)
 
 
@@ -105,15 +103,6 @@ def _created(port: int) -> bool:
         return int.from_bytes(answer[at : at + 2], "big") in {0, 36}
     finally:
         connection.close()
-
-
-def _acknowledged(port: int, request: bytes) -> bool:
-    connection = Connection(port)
-    try:
-        check_produced(connection.ask(request), produced_error_at(TOPIC))
-    finally:
-        connection.close()
-    return True
 
 
 def _poll(broker: BrokerProcess, begin: float, done: Callable[[], bool]) -> None:

@@ -18,7 +18,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum
 from functools import partial
 
 import structlog
@@ -27,7 +26,7 @@ from broker.network.connection import PIPELINED, Connection
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.crowd import CROWD_NS, TURN_NS, Crowd
 from broker.network.guests import Guest, Guests
-from broker.network.request_channel import ConnectionInfo, Request
+from broker.network.request_channel import ConnectionInfo, Dispatch, Request, Verdict
 from broker.network.request_memory import Rations, RequestMemory
 from broker.network.request_times import RequestTimes
 from broker.network.shares import (
@@ -39,6 +38,7 @@ from broker.network.shares import (
     cost_after,
 )
 from broker.network.slow_readers import DELETED_FILE_MS
+from broker.network.stalled import StalledRequests
 from broker.network.sweep import Sweep, in_the_way
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import parse_request_header
@@ -49,17 +49,6 @@ _SHARED_BUFFER = 256 * 1024
 _TICK_S, _RETRY_S = 1.0, 0.005
 _FEW = 4  # up to this many need no time check: each has its own limit
 _MOST_ARRIVALS = 64  # per turn: each takes about 20 µs
-
-
-class Verdict(Enum):
-    """The result of dispatching a request."""
-
-    SERVED = "answered, or waiting in a purgatory: the connection goes on"
-    QUEUED = "on its way to a handler: the connection waits for the answer"
-    FULL = "the RequestChannel has no room for it: to be handed over ``again``"
-
-
-Dispatch = Callable[[Request], Verdict]
 
 
 class Processor:
@@ -101,7 +90,8 @@ class Processor:
         self._visits = self._guests.visits
         self._invited = self._guests.invited
         self._answered: deque[Connection] = deque()
-        self._stalled: deque[tuple[Connection, Request]] = deque()
+        self._stalled_requests = StalledRequests()
+        self._stalled = self._stalled_requests.waiting
         # Connections to serve after the others, in order, with their epoll events.
         self._dear: dict[Connection, int] = {}
         self._dear_addresses = DearAddresses()
@@ -214,7 +204,7 @@ class Processor:
             self._guests.let_in()
             self._register_arrived(now_ms)
         if self._stalled:
-            self._retry_stalled()
+            self._stalled_requests.retry()
         if self._waiting:
             self._serve_crowd(now_ms)
         if self._dear:
@@ -389,25 +379,7 @@ class Processor:
         if not request.done:
             self._mute(connection)
         if verdict is Verdict.FULL:
-            # A request that found no room yet is not abandoned when its peer shuts down its sending side.
-            connection.is_half_closed = True
-            self._stalled.append((connection, request))
-
-    def _retry_stalled(self) -> None:
-        """Retries requests that found no room. An address without room blocks only its own requests, which
-        keep their order.
-        """
-        full: set[str] = set()
-        for _ in range(len(self._stalled)):
-            connection, request = self._stalled.popleft()
-            address = connection.info.client_address
-            if connection.fd < 0:
-                request.drop()
-            elif address in full or not request.again():
-                full.add(address)
-                self._stalled.append((connection, request))
-            else:
-                del request.again  # breaks a reference cycle with the request
+            self._stalled_requests.add(connection, request)
 
     def _go_on(self, connection: Connection) -> None:
         connection.put_off = False  # if responses are unsent, sending them decides when it continues

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from broker.network.fair_rounds import FairRounds
@@ -138,6 +139,17 @@ class Request:
         self.payload = payload
         self.done = True
         complete(self)
+
+
+class Verdict(Enum):
+    """The result of dispatching a request."""
+
+    SERVED = "answered, or waiting in a purgatory: the connection goes on"
+    QUEUED = "on its way to a handler: the connection waits for the answer"
+    FULL = "the RequestChannel has no room for it: to be handed over ``again``"
+
+
+Dispatch = Callable[[Request], Verdict]
 
 
 class Work(NamedTuple):

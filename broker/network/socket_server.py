@@ -14,7 +14,8 @@ from broker.config.endpoint import Endpoint
 from broker.network.acceptor import Acceptor
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.guests import Guest
-from broker.network.processor import Dispatch, Processor
+from broker.network.processor import Processor
+from broker.network.request_channel import Dispatch
 from broker.network.request_memory import RequestMemory
 from broker.network.request_times import total_times
 from broker.network.slow_readers import DELETED_FILE_MS

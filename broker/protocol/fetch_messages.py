@@ -7,13 +7,14 @@ The layouts are from Kafka 3.9's FetchResponse, versions 4 to 17.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
+from broker.protocol.fetch_requests import TopicKey
 from broker.protocol.framing import response_prefix
 from broker.protocol.primitives import MAX_TAGS, read_uvarint, skip_tags, write_uvarint
 from broker.utils.file_region import FileRegion
@@ -32,6 +33,7 @@ _DIVERGING_TAG = Struct(">BBiqB")
 _LEADER_TAG = Struct(">BBiiB")
 _SESSION = Struct(">ihi")
 _EPOCH_AND_END = Struct(">iq")
+_NO_ID = bytes(16)
 _NO_ABORTED = _INT32.pack(-1)
 
 
@@ -50,33 +52,24 @@ class FetchedPartition(NamedTuple):
     leader: tuple[int, int] | None = None
 
 
-class FetchedTopic(NamedTuple):
-    """A topic in a Fetch response; Kafka's FetchableTopicResponse. It is written by ``name`` before version
-    13, by ``topic_id`` from then on.
-    """
-
-    name: str
-    topic_id: uuid.UUID
-    partitions: Sequence[FetchedPartition]
-
-
 def encode_fetch_response(
     version: int,
     correlation_id: int,
-    topics: Sequence[FetchedTopic],
+    topics: Mapping[TopicKey, Sequence[FetchedPartition]],
     error: Errors = Errors.NONE,
     session_id: int = 0,
     *,
     throttle_ms: int = 0,
 ) -> list[bytes | FileRegion]:
-    """Encodes a whole response frame, including its length, as bytes and file regions in the order
-    to send.
+    """Encodes a whole response frame, including its length, as bytes and file regions in the order to send.
+
+    Topics go by name before version 13 and by topic id from then on; "" stands for no id.
     """
     encoder = _FlexibleEncoder(version) if version >= _FLEXIBLE_FROM else _Encoder(version)
     encoder.head(error, session_id, throttle_ms, len(topics))
-    for topic in topics:
-        encoder.topic(topic)
-        for partition in topic.partitions:
+    for topic, partitions in topics.items():
+        encoder.topic(topic, len(partitions))
+        for partition in partitions:
             encoder.partition(partition)
         encoder.end_struct()
     encoder.end_struct()
@@ -104,10 +97,11 @@ class _Encoder:
     def array(self, length: int) -> None:
         self._pending.append(_INT32.pack(length))
 
-    def topic(self, topic: FetchedTopic) -> None:
-        name = topic.name.encode()
+    def topic(self, topic: TopicKey, partitions: int) -> None:
+        assert isinstance(topic, str)
+        name = topic.encode()
         self._pending += (_INT16.pack(len(name)), name)
-        self.array(len(topic.partitions))
+        self.array(partitions)
 
     def partition(self, partition: FetchedPartition) -> None:
         self.fixed(partition)
@@ -163,13 +157,14 @@ class _FlexibleEncoder(_Encoder):
     def array(self, length: int) -> None:
         self._pending.append(write_uvarint(length + 1))
 
-    def topic(self, topic: FetchedTopic) -> None:
+    def topic(self, topic: TopicKey, partitions: int) -> None:
         if self._version >= _TOPIC_IDS_FROM:
-            self._pending.append(topic.topic_id.bytes)
+            self._pending.append(topic.bytes if isinstance(topic, uuid.UUID) else _NO_ID)
         else:
-            name = topic.name.encode()
+            assert isinstance(topic, str)
+            name = topic.encode()
             self._pending += (write_uvarint(len(name) + 1), name)
-        self.array(len(topic.partitions))
+        self.array(partitions)
 
     def partition(self, partition: FetchedPartition) -> None:
         self.fixed(partition)

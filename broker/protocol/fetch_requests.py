@@ -53,6 +53,11 @@ class FetchRequest:
     session_epoch: int
     topics: list[tuple[TopicKey, list[AskedPartition]]]
     forgotten: list[tuple[TopicKey, list[int]]]
+    by_topic_id: bool
+
+    @property
+    def from_follower(self) -> bool:
+        return self.replica_id >= 0
 
 
 def parse_fetch_request(body: memoryview, version: int, most: int = sys.maxsize) -> FetchRequest:
@@ -74,7 +79,8 @@ def _parse(body: memoryview, version: int, most: int) -> FetchRequest:
         replica_id = reader.int32()
     wait_ms, min_bytes, max_bytes, isolation = reader.fields(_HEAD)
     session_id, epoch = reader.fields(_SESSION) if version >= 7 else (NO_SESSION, FINAL_EPOCH)
-    key: Callable[[Reader], TopicKey] = Reader.uuid if version >= _TOPIC_IDS_FROM else Reader.string
+    by_topic_id = version >= _TOPIC_IDS_FROM
+    key: Callable[[Reader], TopicKey] = Reader.uuid if by_topic_id else Reader.string
     topics = _topics(reader, key, _asked_partition(version), most)
     forgotten = _topics(reader, key, Reader.int32, most) if version >= 7 else []
     if version >= 11:
@@ -94,6 +100,7 @@ def _parse(body: memoryview, version: int, most: int) -> FetchRequest:
         epoch,
         topics,
         forgotten,
+        by_topic_id,
     )
 
 

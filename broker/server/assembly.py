@@ -15,7 +15,6 @@ from broker.log.free_space import FreeSpaceFloor
 from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.metrics.registry import Metrics
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
-from broker.network.request_channel import RequestChannel
 from broker.network.socket_server import SocketServer
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
@@ -23,7 +22,6 @@ from broker.replication.fetcher_parts import FetcherSettings
 from broker.replication.replica_manager import ReplicaManager
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
 from broker.server.fetch_sessions import LOOK_AT_ALL_MS, FetchSessionCache
-from broker.server.request_handler_pool import RequestHandlerPool
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.cluster_store import ClusterStore
@@ -31,10 +29,6 @@ from broker.zookeeper.store import Store
 
 ChannelMaker = Callable[[BrokerAddress, str], BrokerChannel]
 _CONNECT_TIMEOUT_MS: Final = 10_000
-_ASKERS: Final = 2  # one request for topics and one for producer ids at a time
-_BROKER_HANDLERS: Final = 4
-_OF_BROKERS: Final = 500  # requests that may wait for these handlers
-_STRANGERS: Final = 64  # requests of at most 64 KiB
 
 
 def make_store(config: BrokerConfig) -> Store:
@@ -153,31 +147,6 @@ def make_broker_peers(config: BrokerConfig, store: ClusterStore) -> BrokerPeers:
             for broker in store.brokers().values()
         ],
     )
-
-
-def make_handlers(config: BrokerConfig) -> RequestHandlerPool:
-    """The handlers of client requests."""
-    return RequestHandlerPool(RequestChannel(config.int("queued.max.requests")), config.int("num.io.threads"))
-
-
-def make_askers() -> RequestHandlerPool:
-    """The threads that send requests to the controller, which may be this broker."""
-    return RequestHandlerPool(RequestChannel(_ASKERS), _ASKERS, "controller-asker")
-
-
-def make_broker_handlers() -> RequestHandlerPool:
-    """The handlers reserved for requests of other brokers and the controller."""
-    return RequestHandlerPool(RequestChannel(_OF_BROKERS), _BROKER_HANDLERS, "broker-request-handler")
-
-
-def make_long_handlers(config: BrokerConfig) -> RequestHandlerPool:
-    """One handler for client requests that wait for ZooKeeper many times."""
-    return RequestHandlerPool(RequestChannel(config.int("queued.max.requests")), 1, "long-request-handler")
-
-
-def make_introducer() -> RequestHandlerPool:
-    """The thread that looks up unknown peers which send brokers' requests, one at a time."""
-    return RequestHandlerPool(RequestChannel(_STRANGERS), 1, "peer-look-up")
 
 
 def make_channel_maker(config: BrokerConfig) -> ChannelMaker:

@@ -40,6 +40,7 @@ from broker.server.apis.table import Apis
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import follow_brokers
 from broker.server.dynamic_config import DynamicConfigManager
+from broker.server.handlers import start_handlers
 from broker.server.http.http_endpoint import HttpEndpoint
 from broker.server.http.status import NOT_RUNNING, running_status
 from broker.server.lifecycle.broker_state import BrokerState, StateKeeper
@@ -306,27 +307,20 @@ class BrokerServer:
         steps.undo_by("GroupCoordinator", self.group_coordinator.shutdown)
 
     def _start_apis(self, steps: StartupSteps) -> None:
-        self._pool = assembly.make_handlers(self.config)
-        steps.undo_by("RequestHandlerPool", self._pool.shutdown)
-        long = assembly.make_long_handlers(self.config)
-        steps.undo_by("LongRequestHandler", long.shutdown)
-        brokers = assembly.make_broker_handlers()
-        steps.undo_by("BrokerRequestHandlerPool", brokers.shutdown)
-        askers = assembly.make_askers()
-        steps.undo_by("ControllerAskers", askers.shutdown)
-        auto_topics = AutoTopicCreation(self.config, self.metadata_cache, self._make_channel, askers.submit)
+        handlers = self._handlers = start_handlers(self.config, steps)
+        auto_topics = AutoTopicCreation(
+            self.config, self.metadata_cache, self._make_channel, handlers.askers.submit
+        )
         producer_ids = ProducerIdManager(
             self.broker_id,
             self._membership.broker_epoch,
             self.metadata_cache,
             self._make_channel,
-            askers.submit,
+            handlers.askers.submit,
         )
         peers = assembly.make_broker_peers(self.config, self.store)
-        introducer = assembly.make_introducer()
-        steps.undo_by("PeerLookUp", introducer.shutdown)
         steps.undo_by("BrokerPeers", peers.close)
-        follow_brokers(peers, self.metadata_cache, introducer.submit)
+        follow_brokers(peers, self.metadata_cache, handlers.introducer.submit)
         self._ctx = ApiContext(
             config=self.config,
             broker_id=self.broker_id,
@@ -350,12 +344,12 @@ class BrokerServer:
             auto_topics=auto_topics,
             producer_ids=producer_ids,
             broker_epoch=self._membership.epoch_of_requests,
-            submit=self._pool.submit,
-            submit_of_broker=brokers.submit,
-            submit_long=long.submit,
+            submit=handlers.clients.submit,
+            submit_of_broker=handlers.brokers.submit,
+            submit_long=handlers.long.submit,
             depth=Depth(self.config.str("landline.produce.validation")),
             peers=peers,
-            submit_of_stranger=introducer.submit,
+            submit_of_stranger=handlers.introducer.submit,
         )
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)
@@ -398,7 +392,7 @@ class BrokerServer:
             self.metrics, self.store.store, self.config.int("zookeeper.session.timeout.ms")
         )
         server_metrics.register_metrics(
-            self.metrics, self.keeper, self.metadata_cache, self._pool, self._apis
+            self.metrics, self.keeper, self.metadata_cache, self._handlers.clients, self._apis
         )
 
     def _advertised(self) -> list[Endpoint]:
@@ -449,20 +443,14 @@ class BrokerServer:
         self.keeper.move_to(BrokerState.PendingControlledShutdown)
         self._notify("Controlled shutdown: handing over leadership")
         self.replication.leadership.begin_stopping()
-        if self._others() == 0:
-            return
         hand_over_leadership(
             self.config,
             self.broker_id,
             self._membership.broker_epoch(),
             self.metadata_cache,
             self._make_channel,
-            others_alive=lambda: self._others() > 0,
             tell=self._notify,
         )
-
-    def _others(self) -> int:
-        return sum(broker_id != self.broker_id for broker_id in self.metadata_cache.alive_broker_ids())
 
     def await_shutdown(self) -> None:
         """Blocks until the broker has stopped."""

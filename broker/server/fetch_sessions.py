@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
@@ -19,8 +19,9 @@ from typing import NamedTuple
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
-from broker.protocol.fetch_requests import FINAL_EPOCH, NO_SESSION, TopicKey
+from broker.protocol.fetch_requests import FINAL_EPOCH, NO_SESSION, FetchRequest, TopicKey
 from broker.replication.delayed_fetch import FetchEntry
+from broker.replication.replica_manager import Fetched
 from broker.replication.session_news import NewsBoard, SessionNews
 from broker.utils.clock import Clock
 
@@ -40,19 +41,6 @@ _NEVER_MS = -(1 << 60)
 _FEW = 8
 
 Key = tuple[TopicKey, int]
-Results = list[tuple[FetchEntry, FetchedPartition]]
-
-
-class Asked(NamedTuple):
-    """What a Fetch request says about its session and the session's partitions."""
-
-    session_id: int
-    epoch: int
-    wanted: Sequence[FetchEntry]
-    forgotten: Collection[Key]
-    from_follower: bool
-    by_topic_id: bool
-    takes_any: bool = False  # it is answered as soon as there is one byte
 
 
 class Outcome(NamedTuple):
@@ -62,7 +50,7 @@ class Outcome(NamedTuple):
 
     session_id: int
     error: Errors
-    results: Results
+    results: Fetched
 
 
 class FetchContext:
@@ -80,7 +68,7 @@ class FetchContext:
     def resolve(self, wanted: FetchEntry) -> None:
         """Called when the topic name of one of ``wanted`` has become known."""
 
-    def finish(self, results: Results) -> Outcome:
+    def finish(self, results: Fetched) -> Outcome:
         return Outcome(NO_SESSION, self.error, results)
 
 
@@ -196,48 +184,49 @@ class FetchSessionCache:
             "Fetch sessions evicted to make room for others",
         )
 
-    def begin(self, asked: Asked) -> FetchContext:
-        """Determines what to read for the request. If its ``error`` is set, it applies to the whole request
-        and nothing is read.
+    def begin(self, asked: FetchRequest, wanted: Sequence[FetchEntry]) -> FetchContext:
+        """Determines what to read for the request, which names the partitions ``wanted``. If the ``error`` of
+        the result is set, it applies to the whole request and nothing is read.
         """
-        if asked.epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if asked.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if asked.session_id != NO_SESSION:
                 with self._lock:
                     self._remove(asked.session_id)
-            if asked.epoch == FINAL_EPOCH:
-                return FetchContext(asked.wanted)
-            return _FullFetch(self, asked)
+            if asked.session_epoch == FINAL_EPOCH:
+                return FetchContext(wanted)
+            return _FullFetch(self, asked, wanted)
         session = self._sessions.get(asked.session_id)
         if session is None:
             return FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
         with session.lock:
-            return self._go_on(session, asked)
+            return self._go_on(session, asked, wanted)
 
-    def _go_on(self, session: _Session, asked: Asked) -> FetchContext:
-        if session.epoch != asked.epoch:
+    def _go_on(self, session: _Session, asked: FetchRequest, named: Sequence[FetchEntry]) -> FetchContext:
+        if session.epoch != asked.session_epoch:
             return FetchContext((), Errors.INVALID_FETCH_SESSION_EPOCH)
         if session.by_topic_id != asked.by_topic_id:
             return FetchContext((), Errors.FETCH_SESSION_TOPIC_ID_ERROR)
         told = session.told
-        if self._partitions + len(asked.wanted) > self._most_partitions:
-            new = len({wanted.key for wanted in asked.wanted} - told.keys())
+        if self._partitions + len(named) > self._most_partitions:
+            new = len({wanted.key for wanted in named} - told.keys())
             if new and self._partitions + new > self._most_partitions:
                 # The reader starts again with a full request, which is declined a session.
                 with self._lock:
                     self._remove(session.id)
                 return FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
-        for wanted in asked.wanted:
+        for wanted in named:
             key = wanted.key
             known = told.get(key)
             if known is None:
                 told[key] = _Told(wanted, place=next(session.places))
             else:
                 known.wanted = wanted
-        gone = [told.pop(key) for key in asked.forgotten if key in told]
+        gone = [told.pop(key) for key in forgotten_keys(asked) if key in told]
         if not self._used(session):
             return FetchContext(()) if not told else FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = next_epoch(session.epoch)
-        return self._to_read(session, asked, [each.wanted for each in gone])
+        takes_any = asked.min_bytes <= 1  # it is answered as soon as there is one byte
+        return self._to_read(session, named, [each.wanted for each in gone], takes_any=takes_any)
 
     def _used(self, session: _Session) -> bool:
         """Marks the session as used; False if it is gone, or is removed because it has no partitions left."""
@@ -254,7 +243,9 @@ class FetchSessionCache:
             self._sessions[session.id] = self._sessions.pop(session.id)
             return True
 
-    def _to_read(self, session: _Session, asked: Asked, gone: Iterable[FetchEntry]) -> FetchContext:
+    def _to_read(
+        self, session: _Session, named: Sequence[FetchEntry], gone: Iterable[FetchEntry], *, takes_any: bool
+    ) -> FetchContext:
         """Selects all partitions of the session, or the requested ones and those that may have changed."""
         told, news = session.told, session.news
         stirred: list[Key] = []
@@ -262,19 +253,19 @@ class FetchSessionCache:
             with self._lock:
                 # An evicted session must not follow the board any more.
                 if self._sessions.get(session.id) is session:
-                    for wanted in asked.wanted:
+                    for wanted in named:
                         self._board.follow(news, wanted)
                 for entry in gone:
                     self._board.unfollow(news, entry)
-            if asked.takes_any and len(told) <= _FEW:
+            if takes_any and len(told) <= _FEW:
                 # All are read anyway, so the notes are not needed.
                 news.stirred.clear()
                 return _IncrementalFetch(self, session, [each.wanted for each in told.values()], news)
             stirred = [entry.key for entry in news.take()]
-        if news is None or not asked.takes_any:
+        if news is None or not takes_any:
             return _IncrementalFetch(self, session, [each.wanted for each in told.values()], None)
         turns = session.take_turns(self._look_at_all_ms)
-        keys = dict.fromkeys(itertools.chain((wanted.key for wanted in asked.wanted), stirred, turns))
+        keys = dict.fromkeys(itertools.chain((wanted.key for wanted in named), stirred, turns))
         some = sorted((told[key] for key in keys if key in told), key=attrgetter("place"))
         return _IncrementalFetch(self, session, [each.wanted for each in some], news)
 
@@ -293,7 +284,7 @@ class FetchSessionCache:
                 if is_there and session.news is not None and self._board is not None:
                     self._board.follow(session.news, wanted)
 
-    def open(self, asked: Asked, results: Results) -> int:
+    def open(self, results: Fetched, *, from_follower: bool, by_topic_id: bool) -> int:
         """Creates a session for the results of a full fetch; returns its id, or 0 if there is no room."""
         told: dict[Key, _Told] = {}
         for wanted, result in results:
@@ -301,20 +292,20 @@ class FetchSessionCache:
             known.tell(result)
         now_ms = self._clock.monotonic_ms()
         with self._lock:
-            if not told or not self._make_room((asked.from_follower, len(told)), now_ms):
+            if not told or not self._make_room((from_follower, len(told)), now_ms):
                 return NO_SESSION
             session_id = self._new_id()
             session = self._sessions[session_id] = _Session(
                 session_id,
                 next_epoch(INITIAL_EPOCH),
-                asked.from_follower,
-                asked.by_topic_id,
+                from_follower,
+                by_topic_id,
                 now_ms,
                 now_ms,
                 told,
                 len(told),
             )
-            if asked.from_follower and self._board is not None:
+            if from_follower and self._board is not None:
                 # Changes since these were read are found when the next request reads all partitions.
                 session.news = SessionNews()
                 for known in told.values():
@@ -323,10 +314,8 @@ class FetchSessionCache:
             self._partitions += len(told)
             return session_id
 
-    def tell(self, session_id: int, epoch: int, results: Results) -> Outcome:
-        """Reduces an incremental fetch's results to the changes; an error if another request has
-        overtaken it.
-        """
+    def tell(self, session_id: int, epoch: int, results: Fetched) -> Outcome:
+        """Reduces an incremental fetch's results to the changes; an error if another request has overtaken it."""
         session = self._sessions.get(session_id)
         if session is None:
             return Outcome(NO_SESSION, Errors.FETCH_SESSION_ID_NOT_FOUND, [])
@@ -334,7 +323,7 @@ class FetchSessionCache:
             if session.epoch != epoch:
                 return Outcome(NO_SESSION, Errors.INVALID_FETCH_SESSION_EPOCH, [])
             told = session.told
-            news: Results = []
+            news: Fetched = []
             for wanted, result in results:
                 known = told.get(wanted.key)
                 if result.error is not Errors.NONE or result.diverging is not None:
@@ -391,13 +380,18 @@ class FetchSessionCache:
 class _FullFetch(FetchContext):
     """Epoch 0: reads all named partitions and requests a session; Kafka's FullFetchContext."""
 
-    def __init__(self, cache: FetchSessionCache, asked: Asked) -> None:
-        super().__init__(asked.wanted)
+    def __init__(self, cache: FetchSessionCache, asked: FetchRequest, wanted: Sequence[FetchEntry]) -> None:
+        super().__init__(wanted)
         self._cache = cache
-        self._asked = asked
+        # The request itself is not kept while it waits.
+        self._from_follower = asked.from_follower
+        self._by_topic_id = asked.by_topic_id
 
-    def finish(self, results: Results) -> Outcome:
-        return Outcome(self._cache.open(self._asked, results), Errors.NONE, results)
+    def finish(self, results: Fetched) -> Outcome:
+        session_id = self._cache.open(
+            results, from_follower=self._from_follower, by_topic_id=self._by_topic_id
+        )
+        return Outcome(session_id, Errors.NONE, results)
 
 
 class _IncrementalFetch(FetchContext):
@@ -421,8 +415,16 @@ class _IncrementalFetch(FetchContext):
     def resolve(self, wanted: FetchEntry) -> None:
         self._cache.resolve(self._session.id, wanted)
 
-    def finish(self, results: Results) -> Outcome:
+    def finish(self, results: Fetched) -> Outcome:
         return self._cache.tell(self._session.id, self._epoch, results)
+
+
+def forgotten_keys(asked: FetchRequest) -> Iterator[Key]:
+    """The keys of the forgotten partitions, in the form of the requested ones: the zero id stands for no name."""
+    for topic, partitions in asked.forgotten:
+        key = topic if isinstance(topic, str) or topic.int else ""
+        for partition in partitions:
+            yield key, partition
 
 
 def next_epoch(epoch: int) -> int:

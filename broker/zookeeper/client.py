@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 from kazoo import exceptions as zk_errors
@@ -51,12 +51,12 @@ from broker.zookeeper.store import (
     StoreError,
     UnimplementedError,
     Watch,
+    or_raise,
     parent_of,
 )
 from broker.zookeeper.watches import ChildrenWatch, DataWatch, ZooKeeperWatch
 
 _log = structlog.get_logger(__name__)
-T = TypeVar("T")
 
 CANCEL_POLL_S = 0.05
 CLOSE_TIMEOUT_S = 2.0
@@ -210,10 +210,7 @@ class ZooKeeperStore:
         return names
 
     def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        (result,) = self.multi_many([ops])
-        if isinstance(result, StoreError):
-            raise result
-        return result
+        return or_raise(self.multi_many([ops])[0])
 
     def multi_many(self, batches: Sequence[Sequence[Op]]) -> list[list[OpResult] | StoreError]:
         raw = self._pipeline([(ops[0].path, partial(self._start_multi, ops)) for ops in batches])
@@ -237,7 +234,7 @@ class ZooKeeperStore:
             groups = [paths[at : at + READ_TOGETHER] for at in range(0, len(paths), READ_TOGETHER)]
             starts = [(group[0], partial(self._start_multi_read, group)) for group in groups]
             try:
-                return list(chain.from_iterable(map(_or_raise, self._pipeline(starts))))
+                return list(chain.from_iterable(map(or_raise, self._pipeline(starts))))
             except UnimplementedError:
                 self._reads_together = False
                 _log.info("zookeeper_reads_one_by_one", reason="its servers are older than ZooKeeper 3.6")
@@ -349,7 +346,7 @@ class ZooKeeperStore:
 
     def _call(self, path: str, start: Callable[[], IAsyncResult]) -> Any:
         (result,) = self._pipeline([(path, start)])
-        return _or_raise(result)
+        return or_raise(result)
 
     def _pipeline(self, starts: Sequence[tuple[str, Callable[[], IAsyncResult]]]) -> list[Any]:
         """Starts operations in order and collects each one's value or :class:`StoreError`.
@@ -467,9 +464,3 @@ class ZooKeeperStore:
         for watch in watches:
             watch.arm()
             watch.fire()
-
-
-def _or_raise(value: T | StoreError) -> T:
-    if isinstance(value, StoreError):
-        raise value
-    return value

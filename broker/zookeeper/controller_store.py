@@ -28,6 +28,7 @@ from broker.zookeeper.store import (
     SetData,
     Stat,
     StoreError,
+    or_raise,
 )
 from broker.zookeeper.znodes import LeaderAndIsr, TopicAssignment
 
@@ -201,10 +202,7 @@ class ControllerStore:
         return error
 
     def _guarded(self, ops: Sequence[Op]) -> list[OpResult]:
-        (result,) = self._guarded_many([ops])
-        if isinstance(result, StoreError):
-            raise result
-        return result
+        return or_raise(self._guarded_many([ops])[0])
 
     def _guarded_together(
         self, batches: Sequence[Sequence[Op]], alone: int = 0

@@ -11,11 +11,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from broker.zookeeper.session_end import Session
 
 ANY_VERSION = -1
+T = TypeVar("T")
 
 
 class StoreError(Exception):
@@ -257,3 +258,10 @@ class Store(Protocol):
 def parent_of(path: str) -> str:
     """``/a/b`` for ``/a/b/c``; ``/`` for a top-level node."""
     return path.rpartition("/")[0] or "/"
+
+
+def or_raise(result: T | StoreError) -> T:
+    """The result of one of many operations. Raises the error in its place."""
+    if isinstance(result, StoreError):
+        raise result
+    return result

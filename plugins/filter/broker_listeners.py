@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
+
+# What modules use too. Ansible brings it to the hosts; a filter runs here, where it is found by its directory.
+sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
+
+from addresses import host_port
 
 CLIENTS, BETWEEN = "PLAINTEXT", "BROKER"
 # Where one of these is set by hand, all listeners are: a further one would not be among them.
@@ -182,8 +189,7 @@ def _address_between(broker: Mapping[str, Any]) -> str:
     found = [each for each in matches if each and each["name"].upper() == BETWEEN]
     if not found:
         return ""
-    host, port = found[0]["host"], found[0]["port"]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return host_port(found[0]["host"], found[0]["port"])
 
 
 def broker_unreached(hosts: Iterable[Mapping[str, Any]], all_are_up: bool) -> list[str]:

@@ -5,8 +5,15 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
+
+# What modules use too. Ansible brings it to the hosts; a filter runs here, where it is found by its directory.
+sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
+
+from addresses import host_port
 
 CLIENTS, BETWEEN = "PLAINTEXT", "BROKER"
 
@@ -114,12 +121,6 @@ def zookeeper_connect(hosts: Iterable[Mapping[str, Any]], port: int, chroot: str
 def address(host: Mapping[str, Any]) -> str:
     """Returns where others reach a host, from its inventory variables."""
     return str(host.get("ansible_host") or host["inventory_hostname"])
-
-
-def host_port(host: object, port: int | str) -> str:
-    """Returns host:port as URLs and Kafka's properties have it: an IPv6 address in brackets."""
-    name = str(host)
-    return f"[{name}]:{port}" if ":" in name and not name.startswith("[") else f"{name}:{port}"
 
 
 def text(value: object) -> str:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
+
+# What modules use too. Ansible brings it to the hosts; a filter runs here, where it is found by its directory.
+sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
+
+from addresses import host_port
 
 
 def zookeeper_hosts(hosts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -19,8 +26,7 @@ def zookeeper_lines(hosts: Iterable[Mapping[str, Any]], peer_port: int, election
     lines = {}
     for place, host in enumerate(hosts, 1):
         address = str(host.get("zookeeper_address") or host.get("ansible_host") or host["inventory_hostname"])
-        bracketed = f"[{address}]" if ":" in address and not address.startswith("[") else address
-        lines[str(host.get("zookeeper_id") or place)] = f"{bracketed}:{peer_port}:{election_port}"
+        lines[str(host.get("zookeeper_id") or place)] = host_port(address, f"{peer_port}:{election_port}")
     return lines
 
 

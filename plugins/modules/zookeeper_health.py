@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 
+from ansible.module_utils.addresses import host_port
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.zookeeper_words import four_letter_word, mode_in, reachable
 
@@ -68,10 +69,8 @@ def main() -> None:
         if attempt + 1 < params["retries"]:
             time.sleep(params["delay"])
     state = "answers ruok but has no quorum" if alive else "does not answer ruok"
-    server = f"[{params['host']}]" if ":" in params["host"] else params["host"]
-    module.fail_json(
-        msg=f"ZooKeeper on {server}:{params['port']} {state} (is ruok in 4lw.commands.whitelist?)"
-    )
+    server = host_port(params["host"], params["port"])
+    module.fail_json(msg=f"ZooKeeper on {server} {state} (is ruok in 4lw.commands.whitelist?)")
 
 
 if __name__ == "__main__":

@@ -4,12 +4,9 @@ elected though not in the ISR has every committed record.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-import structlog
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -27,6 +24,8 @@ from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.znodes import LeaderRecoveryState
 from tests.support.mutations import Mutation, Patch, mutated
 from tests.support.term_world import SETTINGS, TermWorld
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 T = TopicPartition("t", 0)
 REPLICAS = (1, 2, 3)
@@ -178,14 +177,6 @@ class Partition(RuleBasedStateMachine):
 
 
 SETTINGS_OF_SEARCH = settings(max_examples=200, stateful_step_count=40, deadline=None)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet() -> Iterator[None]:
-    """Thousands of failovers would be told."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    yield
-    structlog.reset_defaults()
 
 
 def test_who_is_elected_from_outside_of_the_isr_has_all_that_is_committed() -> None:

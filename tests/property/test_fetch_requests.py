@@ -46,6 +46,7 @@ def requests(draw: st.DrawFn, version: int) -> FetchRequest:
         [(key, draw(st.lists(int32, max_size=3))) for key in draw(st.lists(keys, max_size=2))]
         if version >= 7
         else [],
+        version >= TOPIC_IDS_FROM,
     )
 
 
@@ -120,13 +121,14 @@ def test_any_bytes_are_read_or_refused(version: int, body: bytes) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_stands_behind_a_request_is_ignored(version: int) -> None:
-    request = FetchRequest(-1, -1, 500, 1, 1 << 20, 0, NO_SESSION, FINAL_EPOCH, [], [])
+    by_id = version >= TOPIC_IDS_FROM
+    request = FetchRequest(-1, -1, 500, 1, 1 << 20, 0, NO_SESSION, FINAL_EPOCH, [], [], by_id)
     body = written(request, version) + b"\0\0\0"
     assert parse_fetch_request(memoryview(body), version) == request
 
 
 def test_tagged_fields_that_nobody_knows_are_skipped() -> None:
-    request = FetchRequest(3, 9, 500, 1, 1 << 20, 0, NO_SESSION, FINAL_EPOCH, [], [])
+    request = FetchRequest(3, 9, 500, 1, 1 << 20, 0, NO_SESSION, FINAL_EPOCH, [], [], True)
     body = written(request, 17)
     count, rest = body[-16], body[-15:]
     assert count == 1
@@ -150,5 +152,5 @@ def test_landlines_own_followers_are_understood() -> None:
     )
     asked = [(topic_id, [(4, 3, 100, 2, 50, 1 << 16)])]
     assert parse_fetch_request(memoryview(body), 17) == FetchRequest(
-        2, 11, 500, 1, 1 << 20, 0, 5, 6, asked, [(topic_id, [8, 9])]
+        2, 11, 500, 1, 1 << 20, 0, 5, 6, asked, [(topic_id, [8, 9])], True
     )

@@ -13,9 +13,10 @@ from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition, WantedPartition
 from broker.replication.delayed_fetch import FetchEntry
 from broker.replication.follower_session import FollowerSession, Key
-from broker.server.fetch_sessions import Asked, FetchSessionCache
+from broker.server.fetch_sessions import FetchSessionCache
 from broker.utils.topic_partition import TopicPartition
 from tests.support.clocks import ManualClock
+from tests.support.session_requests import session_request
 
 TOPICS = [uuid.UUID(int=number) for number in (1, 2)]
 keys = st.tuples(st.sampled_from(TOPICS), st.integers(0, 2))
@@ -98,7 +99,12 @@ class Sessions(RuleBasedStateMachine):
             for row in partitions
         ]
         forgotten = [(topic, index) for topic, found in request.forgotten for index in found]
-        context = self.cache.begin(Asked(request.session_id, request.epoch, rows, forgotten, True, True))
+        context = self.cache.begin(
+            session_request(
+                request.session_id, request.epoch, forgotten, from_follower=True, by_topic_id=True
+            ),
+            rows,
+        )
         if context.error is not Errors.NONE:
             assert not self.session.answered(context.error, 0)
             return False

@@ -6,12 +6,9 @@ with rules broken on purpose (``tests.support.mutations``).
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterator
 
 import pytest
-import structlog
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -23,15 +20,10 @@ STEPS = int(os.environ.get("REPLICATION_MODEL_STEPS", "50"))
 SETTINGS = settings(
     max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, suppress_health_check=list(HealthCheck)
 )
-pytestmark = pytest.mark.timeout(900)  # a failure is made smaller for minutes
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet() -> Iterator[None]:
-    """Thousands of failovers would be told."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    yield
-    structlog.reset_defaults()
+pytestmark = [
+    pytest.mark.timeout(900),  # a failure is made smaller for minutes
+    pytest.mark.usefixtures("quiet"),
+]
 
 
 class UncleanMachine(ReplicationMachine):

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from tests.model.broker import TP
 from tests.model.cluster import ModelCluster
 
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    yield
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture(params=[False, True], ids=["clean", "unclean"])

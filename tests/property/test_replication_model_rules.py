@@ -5,23 +5,16 @@ The same rules are searched at random in ``test_replication_model``; a story goe
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from tests.model.broker import TP
 from tests.model.cluster import ModelCluster
 from tests.support.mutations import MUTATIONS, mutated
 
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    yield
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from typing import Any
 
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import KafkaError
-from broker.protocol.fetch_messages import FetchedTopic, encode_fetch_response
-from broker.protocol.fetch_requests import parse_fetch_request
+from broker.protocol.fetch_messages import FetchedPartition, encode_fetch_response
+from broker.protocol.fetch_requests import TopicKey, parse_fetch_request
 from broker.protocol.framing import response_body_offset
 from broker.replication.broker_channel import ChannelError
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
@@ -106,7 +106,9 @@ class PairWire:
             if waiting is not None:
                 waiting.abandon()
             raise ChannelError("interrupted")
-        topics = [FetchedTopic("", entry.topic_id, [found]) for entry, found in answers[0]]
+        topics: dict[TopicKey, list[FetchedPartition]] = {}
+        for entry, found in answers[0]:
+            topics.setdefault(entry.topic_id, []).append(found)
         frame = memoryview(b"".join(_bytes_of(piece) for piece in encode_fetch_response(version, 0, topics)))[
             4:
         ]

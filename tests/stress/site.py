@@ -29,6 +29,7 @@ from broker.utils.topic_partition import TopicPartition
 from tests.stress.history import History, Mark
 from tests.stress.pair import BROKERS, Pair
 from tests.stress.watch import Watch
+from tests.support.logs import Alone
 
 SELF, OTHER = 1, 2
 EPOCHS_OF_A_LIFE = 100_000  # and 20,000 lives: an epoch has 32 bits
@@ -81,13 +82,6 @@ _IN_FAILING = ("dooms", "falls")
 # So many partitions without records in each directory that is to fail keep new ones out of it.
 _FILLING = 12
 MOST_FAILING = 5
-
-
-class Alone:
-    """A cluster of one broker."""
-
-    def alive(self, _broker_id: int) -> bool:
-        return True
 
 
 @dataclass(slots=True, eq=False)

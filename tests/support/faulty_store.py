@@ -23,6 +23,7 @@ from broker.zookeeper.store import (
     Stat,
     StoreError,
     Watch,
+    or_raise,
 )
 
 _WRITES = frozenset({"create", "ensure", "set", "delete", "multi"})
@@ -179,10 +180,7 @@ class FaultySession:
         return self._do(f"children {path}", lambda: self._store.children(path))
 
     def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        (result,) = self.multi_many([ops])
-        if isinstance(result, StoreError):
-            raise result
-        return result
+        return or_raise(self.multi_many([ops])[0])
 
     def multi_many(self, batches: Sequence[Sequence[Op]]) -> list[list[OpResult] | StoreError]:
         if not batches:

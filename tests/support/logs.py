@@ -20,6 +20,13 @@ from tests.support.clocks import ManualClock
 TP = TopicPartition("t", 0)
 
 
+class Alone:
+    """A cluster of one broker."""
+
+    def alive(self, _broker_id: int) -> bool:
+        return True
+
+
 def open_log(
     directory: Path,
     config: LogConfig | None = None,

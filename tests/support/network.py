@@ -9,8 +9,7 @@ import time
 
 from broker.config.endpoint import Endpoint
 from broker.network.connection_quotas import ConnectionQuotas
-from broker.network.processor import Verdict
-from broker.network.request_channel import Request
+from broker.network.request_channel import Request, Verdict
 from broker.network.socket_server import SocketServer
 
 METADATA = 3

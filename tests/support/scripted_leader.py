@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from broker.protocol.errors import Errors
-from broker.protocol.fetch_messages import FetchedPartition, FetchedTopic, encode_fetch_response
+from broker.protocol.fetch_messages import FetchedPartition, encode_fetch_response
+from broker.protocol.fetch_requests import TopicKey
 from broker.utils.file_region import FileRegion
 
 TIMEOUT_S = 30
@@ -51,7 +52,7 @@ class ScriptedLeader:
         self, topic_id: UUID, partitions: Sequence[FetchedPartition] = (), error: Errors = Errors.NONE
     ) -> None:
         """Reads a Fetch request and answers it within one session."""
-        topics = [FetchedTopic("", topic_id, partitions)] if partitions else []
+        topics: dict[TopicKey, Sequence[FetchedPartition]] = {topic_id: partitions} if partitions else {}
         frame = encode_fetch_response(FETCH_VERSION, self.request(), topics, error, SESSION)
         self.socket.sendall(b"".join(map(_bytes_of, frame)))
 

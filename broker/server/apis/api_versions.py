@@ -10,8 +10,7 @@ import re
 from functools import cache
 from struct import Struct
 
-from broker.network.processor import Verdict
-from broker.network.request_channel import Request
+from broker.network.request_channel import Request, Verdict
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.framing import response_prefix

@@ -8,16 +8,16 @@ from typing import Protocol
 
 import structlog
 
+from broker.cluster.partition import Partition
 from broker.config.broker_config import BrokerConfig
 from broker.controller.controller import KafkaController
 from broker.controller.topic_admin import TopicAdmin
 from broker.coordinator.group.group_coordinator import GroupCoordinator
 from broker.log.log_manager import LogManager
-from broker.network.processor import Verdict
-from broker.network.request_channel import Request
+from broker.network.request_channel import Request, Verdict
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
-from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.errors import Errors, KafkaError, ProtocolError
 from broker.protocol.fields import Fields
 from broker.record.inspection import Depth
 from broker.replication.gone_brokers import GoneBrokers
@@ -147,6 +147,13 @@ def why_absent(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
     if error is Errors.NOT_LEADER_OR_FOLLOWER and not ctx.metadata_cache.contains_partition(topic_partition):
         return Errors.UNKNOWN_TOPIC_OR_PARTITION
     return error
+
+
+def require_leader(topic_partition: TopicPartition, current_leader_epoch: int, ctx: ApiContext) -> Partition:
+    """The partition, if this broker leads it in that epoch (-1: any). Raises KafkaError otherwise."""
+    if not ctx.metadata_cache.contains_partition(topic_partition):
+        raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
+    return ctx.replica_manager.require_leader(topic_partition, current_leader_epoch)
 
 
 def refuse_too_many(request: Request, bound: int) -> None:

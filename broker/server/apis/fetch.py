@@ -7,30 +7,27 @@ Once a reader has reached such data, all its fetches are handled there.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 
 from broker.log.log import Log
-from broker.network.processor import Verdict
-from broker.network.request_channel import Request
+from broker.network.request_channel import Request, Verdict
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError, TooManyElements
-from broker.protocol.fetch_messages import FetchedPartition, FetchedTopic, encode_fetch_response
+from broker.protocol.fetch_messages import FetchedPartition, encode_fetch_response
 from broker.protocol.fetch_requests import NO_SESSION, FetchRequest, TopicKey, parse_fetch_request
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.replica_manager import Fetched
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, refuse_too_many, why_absent
 from broker.server.apis.strangers import introduce
-from broker.server.fetch_sessions import Asked, FetchContext, Key, Outcome, Results
+from broker.server.fetch_sessions import FetchContext, Outcome
 from broker.utils.file_region import FileRegion
 from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.FETCH]
 _ERROR_FROM = 7  # the first version with an error code for the whole response
-_TOPIC_IDS_FROM = 13
 # Longer waits end after this time with an empty response: the reader retries, and the timer's memory
 # is limited.
 _LONGEST_WAIT_MS = 300_000
@@ -103,36 +100,16 @@ def _refuse_follower(request: Request) -> None:
 def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchContext | None:
     """Determines what to read; None if the request was answered with its session's error."""
     request.body = memoryview(b"")  # parsed, and the request may wait for long
-    fetch = ctx.fetch_sessions.begin(
-        Asked(
-            asked.session_id,
-            asked.session_epoch,
-            _wanted(asked, ctx),
-            list(forgotten_keys(asked)),
-            asked.replica_id >= 0,
-            request.api_version >= _TOPIC_IDS_FROM,
-            asked.min_bytes <= 1,
-        )
-    )
+    fetch = ctx.fetch_sessions.begin(asked, _wanted(asked, ctx))
     if fetch.error is Errors.NONE:
         return fetch
     request.respond(_frame(request, Outcome(NO_SESSION, fetch.error, [])))
     return None
 
 
-def forgotten_keys(asked: FetchRequest) -> Iterator[Key]:
-    """The keys of the forgotten partitions, in the form of the requested ones: the zero id stands for
-    no name.
-    """
-    for topic, partitions in asked.forgotten:
-        key = topic if isinstance(topic, str) or topic.int else ""
-        for partition in partitions:
-            yield key, partition
-
-
 def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiContext) -> None:
     readable: list[FetchEntry] = []
-    refused: Results = []
+    refused: Fetched = []
     for wanted in fetch.wanted:
         if not wanted.topic_partition.topic:
             wanted = _resolved(wanted, ctx)  # noqa: PLW2901
@@ -222,14 +199,8 @@ def _frame(request: Request, outcome: Outcome) -> list[bytes | FileRegion]:
     by_topic: dict[TopicKey, list[FetchedPartition]] = {}
     for wanted, result in outcome.results:
         by_topic.setdefault(wanted.topic, []).append(result)
-    topics = [
-        FetchedTopic("", key, partitions)
-        if isinstance(key, uuid.UUID)
-        else FetchedTopic(key, ZERO_UUID, partitions)
-        for key, partitions in by_topic.items()
-    ]
     return encode_fetch_response(
-        request.api_version, request.correlation_id, topics, outcome.error, outcome.session_id
+        request.api_version, request.correlation_id, by_topic, outcome.error, outcome.session_id
     )
 
 

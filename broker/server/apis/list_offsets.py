@@ -10,7 +10,7 @@ from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import ListOffsetsPartition, ListOffsetsRequest
-from broker.server.apis.context import ApiContext
+from broker.server.apis.context import ApiContext, require_leader
 from broker.server.apis.strangers import introduce
 from broker.utils.topic_partition import TopicPartition
 
@@ -83,10 +83,7 @@ def _answer(
     timestamp, offset, epoch = _NOTHING
     try:
         topic_partition = TopicPartition(topic, wanted.partition_index)
-        if not ctx.metadata_cache.contains_partition(topic_partition):
-            raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
-        leader_epoch = codec.get(wanted, "current_leader_epoch", -1)
-        partition = ctx.replica_manager.require_leader(topic_partition, leader_epoch)
+        partition = require_leader(topic_partition, codec.get(wanted, "current_leader_epoch", -1), ctx)
         if refused:
             raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
         timestamp, offset, epoch = _find(partition, wanted.timestamp, from_replica=message.replica_id >= 0)

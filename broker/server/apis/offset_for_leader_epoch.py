@@ -7,7 +7,7 @@ from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import OffsetForLeaderEpochRequest, OffsetForLeaderPartition
-from broker.server.apis.context import ApiContext
+from broker.server.apis.context import ApiContext, require_leader
 from broker.utils.topic_partition import TopicPartition
 
 
@@ -26,10 +26,7 @@ def _answer(topic: str, wanted: OffsetForLeaderPartition, ctx: ApiContext) -> Fi
     error, epoch, end_offset = Errors.NONE, -1, -1
     try:
         topic_partition = TopicPartition(topic, wanted.partition)
-        if not ctx.metadata_cache.contains_partition(topic_partition):
-            raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
-        current = codec.get(wanted, "current_leader_epoch", -1)
-        partition = ctx.replica_manager.require_leader(topic_partition, current)
+        partition = require_leader(topic_partition, codec.get(wanted, "current_leader_epoch", -1), ctx)
         epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
     except KafkaError as refusal:
         error = refusal.error_code

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.network.processor import Verdict
-from broker.network.request_channel import Request
+from broker.network.request_channel import Request, Verdict
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError, TooManyElements
 from broker.protocol.produce_messages import (

@@ -14,8 +14,7 @@ from typing import Final
 
 import structlog
 
-from broker.network.processor import Verdict
-from broker.network.request_channel import Request
+from broker.network.request_channel import Request, Verdict
 from broker.protocol.api_keys import APIS
 from broker.server.apis.context import ApiContext
 from broker.server.broker_peers import Standing

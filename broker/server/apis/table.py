@@ -19,8 +19,7 @@ from typing import Any
 
 import structlog
 
-from broker.network.processor import Verdict
-from broker.network.request_channel import Request
+from broker.network.request_channel import Request, Verdict
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError

@@ -16,6 +16,7 @@ from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.responses import ControlledShutdownResponse
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.cluster_view import BrokerAddress, ClusterView
+from broker.server.metadata_cache import MetadataCache
 
 _log = structlog.get_logger(__name__)
 _VERSION = 3
@@ -27,16 +28,17 @@ def hand_over_leadership(
     config: BrokerConfig,
     broker_id: int,
     broker_epoch: int,
-    cluster: ClusterView,
+    cluster: MetadataCache,
     make_channel: Callable[[BrokerAddress, str], BrokerChannel],
     *,
-    others_alive: Callable[[], bool],
     tell: Callable[[str], None],
 ) -> bool:
     """Sends requests until this broker leads nothing; False if it gives up and stops anyway.
 
     A broker without live peers stops at once, where Kafka waits for three back-offs.
     """
+    if not _is_another_alive(broker_id, cluster):
+        return False
     retries = config.int("controlled.shutdown.max.retries")
     backoff_ms = config.int("controlled.shutdown.retry.backoff.ms")
     wait = threading.Event()
@@ -45,7 +47,7 @@ def hand_over_leadership(
         left = _ask(broker_id, broker_epoch, cluster, make_channel)
         if left == 0:
             return True
-        if not others_alive():
+        if not _is_another_alive(broker_id, cluster):
             _log.info("controlled_shutdown_skipped", reason="no other broker is alive")
             return False
         tell(
@@ -56,6 +58,10 @@ def hand_over_leadership(
             pause = _SOON_S if left is None else backoff_ms / 1000
             wait.wait(max(0.0, pause - (time.monotonic() - started)))
     return False
+
+
+def _is_another_alive(broker_id: int, cluster: MetadataCache) -> bool:
+    return any(alive != broker_id for alive in cluster.alive_broker_ids())
 
 
 def _ask(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 
@@ -18,38 +16,9 @@ from broker.record.batch import read_records
 from broker.record.header import iter_batches
 from rig.wait import wait_until
 from rig.wire import receive_frame
+from tests.support.sockets import serving
 
 HEADER_BYTES = 8 + 2 + len("bench")
-
-
-@contextmanager
-def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """Every connection in a thread of its own; the port."""
-    threads: list[threading.Thread] = []
-
-    def accept() -> None:
-        try:
-            while True:
-                connection, _ = listener.accept()
-                threads.append(threading.Thread(target=one, args=(connection,)))
-                threads[-1].start()
-        except OSError:
-            return
-
-    def one(connection: socket.socket) -> None:
-        with connection:
-            try:
-                serve(connection)
-            except (EOFError, OSError):
-                return
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        acceptor = threading.Thread(target=accept)
-        acceptor.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-    for thread in (acceptor, *threads):
-        thread.join(10)
 
 
 def answering(seen: list[bytes], answer: bytes) -> Callable[[socket.socket], None]:

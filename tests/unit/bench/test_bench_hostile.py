@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -27,36 +24,11 @@ from broker.protocol import codec, framing
 from broker.protocol.api_keys import APIS
 from rig.wait import wait_until
 from rig.wire import receive_frame
+from tests.support.sockets import serving
 
 ANSWER = struct.pack(">ii", 8, 1) + b"body"
 SHORT_S = 0.3
 LONG_ENOUGH_S = 3.0  # for two answers on a busy machine
-
-
-@contextmanager
-def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """Every connection in a thread of its own; the port."""
-    threads: list[threading.Thread] = []
-
-    def one(connection: socket.socket) -> None:
-        with connection, suppress(ConnectionError):
-            serve(connection)
-
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                thread = threading.Thread(target=one, args=(connection,))
-                thread.start()
-                threads.append(thread)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        acceptor = threading.Thread(target=accept)
-        acceptor.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-    for thread in (acceptor, *threads):
-        thread.join(10)
 
 
 def test_a_peer_repeats_its_requests_in_turn_after_its_opening() -> None:

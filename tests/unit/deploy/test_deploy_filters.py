@@ -123,6 +123,22 @@ def test_the_clusters_addresses_follow_each_hosts_own_settings():
     ]
 
 
+@pytest.mark.parametrize(
+    ("host", "written"),
+    [
+        ("192.0.2.1", "192.0.2.1:9092"),
+        ("kafka-a.example", "kafka-a.example:9092"),
+        ("2001:db8::1", "[2001:db8::1]:9092"),
+        ("::", "[::]:9092"),
+        ("[2001:db8::1]", "[2001:db8::1]:9092"),
+        ("", ":9092"),
+    ],
+)
+def test_of_a_host_and_a_port_only_an_ipv6_address_is_put_in_brackets(host, written):
+    write = filters.FilterModule().filters()["host_port"]
+    assert [write(host, port) for port in (9092, "9092")] == [written, written]
+
+
 def test_an_ipv6_address_stands_in_brackets_in_urls_and_listeners():
     """One that is in brackets already, as it had to be written before, stays so."""
     for address in ("2001:db8::1", "[2001:db8::1]"):

@@ -65,7 +65,18 @@ def test_a_part_is_told_from_the_thing(docstring: str, is_one: bool) -> None:
 ROOT = BROKER.parent
 WRITTEN_BY_HAND = [
     path
-    for folder in ("broker", "rig", "lab", "chaos", "bench", "compare", "pipeline", "sparkctl", "plugins", "tools")
+    for folder in (
+        "broker",
+        "rig",
+        "lab",
+        "chaos",
+        "bench",
+        "compare",
+        "pipeline",
+        "sparkctl",
+        "plugins",
+        "tools",
+    )
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
 

@@ -25,7 +25,7 @@ from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
 from rig.wait import wait_until
 from tests.support.gate import WAIT_S, Gate
-from tests.support.logs import TP, batch, fetched, managed, open_log, partition_of
+from tests.support.logs import TP, Alone, batch, fetched, managed, open_log, partition_of
 
 # -- a name that two logs have had
 
@@ -241,7 +241,7 @@ def append_to(partition: Partition) -> None:
 def test_a_partition_is_forgotten_only_between_two_appends(tmp_path: Path) -> None:
     manager = managed(tmp_path)
     replicas = ReplicaManager(
-        1, manager, _Alone(), Timer(), SYSTEM_CLOCK, max_lag_ms=1000, submit_isr_change=lambda _: None
+        1, manager, Alone(), Timer(), SYSTEM_CLOCK, max_lag_ms=1000, submit_isr_change=lambda _: None
     )
     partition = replicas.get_or_create(TP, lambda: manager.get_or_create(TP, None))
     partition.make_leader(PartitionRole(TP, None, 1, 1, 0, (1,), 0, (1,)))
@@ -252,10 +252,3 @@ def test_a_partition_is_forgotten_only_between_two_appends(tmp_path: Path) -> No
         partition.append_as_leader(batch(b"a"), required_acks=1, origin=AppendOrigin.CLIENT)
     forgetting.join(WAIT_S)
     assert not partition.is_leader
-
-
-class _Alone:
-    """A cluster of one broker."""
-
-    def alive(self, _broker_id: int) -> bool:
-        return True

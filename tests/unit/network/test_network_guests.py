@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.network.processor import Verdict
-from broker.network.request_channel import Request
+from broker.network.request_channel import Request, Verdict
 from broker.network.socket_server import SocketServer
 from rig.wait import wait_until
 from tests.support.loops import bound_server

@@ -14,8 +14,7 @@ import pytest
 
 from broker.config.endpoint import Endpoint
 from broker.network.connection_quotas import ConnectionQuotas
-from broker.network.processor import Verdict
-from broker.network.request_channel import Request
+from broker.network.request_channel import Request, Verdict
 from broker.network.socket_server import SocketServer
 from broker.utils.file_region import FileRegion
 from rig.wait import wait_until

@@ -11,8 +11,7 @@ import pytest
 
 from broker.config.endpoint import Endpoint
 from broker.network.connection_quotas import ConnectionQuotas
-from broker.network.processor import Verdict
-from broker.network.request_channel import Request
+from broker.network.request_channel import Request, Verdict
 from broker.network.request_memory import Rations, RequestMemory
 from broker.network.socket_server import SocketServer
 from rig.raw_client import request_frame
@@ -138,41 +137,20 @@ def test_half_frames_stop_at_the_budget_and_small_requests_are_answered(
     wait_until(lambda: server.memory.used == 0)
 
 
+@pytest.mark.parametrize("asked", [1, 2], ids=["all are answered", "another answer is to come"])
 def test_half_a_frame_of_who_reads_no_answer_is_given_up_too(
-    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch, asked: int
 ) -> None:
     half = request_frame(0, 3, bytes(FRAME))[: FRAME // 2]
     hogs = [connect(server) for _ in range(8)]
     late.clear()
     try:
         for hog in hogs:
-            hog.sendall(request_frame(0, 3, bytes(LATE)))
+            hog.sendall(asked * request_frame(0, 3, bytes(LATE)))
             hog.setblocking(False)
             hog.send(half)
-        wait_until(lambda: server.memory.over and len(late) == len(hogs))
-        for request in late:
-            answer = struct.pack(">ii", 4 + LATE_ANSWER, request.correlation_id) + bytes(LATE_ANSWER)
-            request.respond((answer,))
-        monkeypatch.setattr("broker.network.sweep.LONGEST_FRAME_MS", 1)
-        wait_until(lambda: not server.memory.over)
-    finally:
-        for hog in hogs:
-            hog.close()
-
-
-def test_half_a_frame_of_who_reads_no_answer_is_given_up_though_another_is_to_come(
-    server: SocketServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    half = request_frame(0, 3, bytes(FRAME))[: FRAME // 2]
-    hogs = [connect(server) for _ in range(8)]
-    late.clear()
-    try:
-        for hog in hogs:
-            hog.sendall(2 * request_frame(0, 3, bytes(LATE)))
-            hog.setblocking(False)
-            hog.send(half)
-        wait_until(lambda: server.memory.over and len(late) == 2 * len(hogs))
-        for request in late[::2]:  # the second ones wait for what their peers never do
+        wait_until(lambda: server.memory.over and len(late) == asked * len(hogs))
+        for request in late[::asked]:  # the second ones wait for what their peers never do
             answer = struct.pack(">ii", 4 + LATE_ANSWER, request.correlation_id) + bytes(LATE_ANSWER)
             request.respond((answer,))
         monkeypatch.setattr("broker.network.sweep.LONGEST_FRAME_MS", 1)

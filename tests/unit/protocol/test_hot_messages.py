@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tempfile
 import uuid
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -15,12 +16,12 @@ from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fetch_messages import (
     FetchedPartition,
-    FetchedTopic,
     WantedPartition,
     encode_fetch_response,
     encode_follower_fetch,
     parse_fetch_response,
 )
+from broker.protocol.fetch_requests import TopicKey
 from broker.protocol.primitives import INT32
 from broker.protocol.produce_messages import (
     PartitionResponse,
@@ -86,14 +87,12 @@ def file() -> io.FileIO:
         yield temporary
 
 
-def _fetched(file: io.FileIO) -> list[FetchedTopic]:
+def _fetched(file: io.FileIO, version: int) -> dict[TopicKey, Sequence[FetchedPartition]]:
     plain = FetchedPartition(0, Errors.NONE, 10, 9, 1, FileRegion(file, 2, 5))
     diverging = FetchedPartition(1, Errors.NONE, 4, 4, 0, None, diverging=(3, 44))
     moved = FetchedPartition(2, Errors.NOT_LEADER_OR_FOLLOWER, leader=(2, 8))
-    return [
-        FetchedTopic("t", TOPIC_ID, (plain, diverging, moved)),
-        FetchedTopic("empty", uuid.UUID(int=1), ()),
-    ]
+    keys: tuple[TopicKey, TopicKey] = (TOPIC_ID, uuid.UUID(int=1)) if version >= 13 else ("t", "empty")
+    return {keys[0]: (plain, diverging, moved), keys[1]: ()}
 
 
 def _bytes(payload: list[bytes | FileRegion]) -> bytes:
@@ -104,7 +103,7 @@ def _bytes(payload: list[bytes | FileRegion]) -> bytes:
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 def test_fetch_response_is_read_by_kio(version: int, file: io.FileIO) -> None:
-    frame = _bytes(encode_fetch_response(version, 99, _fetched(file), session_id=5))
+    frame = _bytes(encode_fetch_response(version, 99, _fetched(file, version), session_id=5))
     assert INT32.unpack_from(frame) == (len(frame) - 4,)
     offset = framing.response_body_offset(ApiKey.FETCH, version, memoryview(frame)[4:])
     decoded = codec.decode(ApiKey.FETCH, version, "response", frame[4 + offset :])
@@ -117,8 +116,15 @@ def test_fetch_response_is_read_by_kio(version: int, file: io.FileIO) -> None:
         assert (moved.current_leader.leader_id, moved.current_leader.leader_epoch) == (2, 8)
 
 
+def test_a_topic_that_was_asked_for_by_no_id_is_answered_with_none() -> None:
+    unknown = FetchedPartition(0, Errors.UNKNOWN_TOPIC_ID)
+    frame = _bytes(encode_fetch_response(17, 99, {"": (unknown,)}))
+    (received,) = parse_fetch_response(memoryview(frame)[4 + 5 :]).partitions
+    assert (received.topic_id, received.error) == (uuid.UUID(int=0), Errors.UNKNOWN_TOPIC_ID)
+
+
 def test_follower_reads_what_the_leader_wrote(file: io.FileIO) -> None:
-    frame = _bytes(encode_fetch_response(17, 99, _fetched(file), session_id=5))
+    frame = _bytes(encode_fetch_response(17, 99, _fetched(file, 17), session_id=5))
     received = parse_fetch_response(memoryview(frame)[4 + 5 :])
     plain, diverging, moved = received.partitions
     assert (plain.topic_id, plain.partition, plain.high_watermark, bytes(plain.records)) == (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.network.processor import Verdict
+from broker.network.request_channel import Verdict
 from broker.network.socket_server import SocketServer
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.primitives import INT32

@@ -16,7 +16,7 @@ from broker.cluster.partition import Partition
 from broker.config.log_config import LogConfig
 from broker.log.log import Log
 from broker.network.guests import Guest
-from broker.network.processor import Verdict
+from broker.network.request_channel import Verdict
 from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition

@@ -20,15 +20,9 @@ from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
 from rig.wait import wait_until
+from tests.support.logs import Alone
 
 TP = TopicPartition("orders", 0)
-
-
-class Alone:
-    """A cluster of one broker."""
-
-    def alive(self, _broker_id: int) -> bool:
-        return True
 
 
 class Site:

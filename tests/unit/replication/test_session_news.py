@@ -15,15 +15,17 @@ from broker.metrics.registry import Metrics
 from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors
+from broker.protocol.fetch_requests import FetchRequest
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
 from broker.replication.session_news import NewsBoard, SessionNews
-from broker.server.fetch_sessions import LOOK_AT_ALL_MS, Asked, FetchSessionCache, Outcome
+from broker.server.fetch_sessions import LOOK_AT_ALL_MS, FetchSessionCache, Outcome
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
 from tests.support.clocks import ManualClock
 from tests.support.logs import batch
+from tests.support.session_requests import session_request
 
 ME, FOLLOWER = 1, 2
 MANY = 1 << 20
@@ -116,9 +118,7 @@ class Site:
         answers: list[Outcome] = []
         wanted = [FetchEntry(tp(index), TOPIC_ID, self.offsets[index], MANY) for index in named]
         gone = [(TOPIC_ID, index) for index in forgotten]
-        fetch = self.sessions.begin(
-            Asked(self.session_id, self.epoch, wanted, gone, True, True, min_bytes <= 1)
-        )
+        fetch = self.sessions.begin(self.asked(gone, min_bytes), wanted)
         assert fetch.error is Errors.NONE
         self.epoch += 1
 
@@ -128,6 +128,16 @@ class Site:
         params = FetchParams(FOLLOWER, -1, wait_ms, min_bytes, max_bytes)
         self.replicas.fetch(params, fetch.wanted, answer, fetch.news)
         return answers
+
+    def asked(self, forgotten=(), min_bytes: int = 1) -> FetchRequest:
+        return session_request(
+            self.session_id,
+            self.epoch,
+            forgotten,
+            from_follower=True,
+            by_topic_id=True,
+            min_bytes=min_bytes,
+        )
 
     def fetch(self, named=(), **more) -> Outcome:
         """A request that does not wait, and its answer; the follower appends what it got."""
@@ -314,12 +324,12 @@ def test_what_is_named_and_forgotten_in_one_request_is_forgotten(site: Site) -> 
 
 def test_a_topic_whose_name_came_later_is_followed_from_then_on(site: Site) -> None:
     nameless = FetchEntry(TopicPartition("", 50), uuid.UUID(int=2), 0, MANY)
-    fetch = site.sessions.begin(Asked(site.session_id, site.epoch, [nameless], (), True, True, True))
+    fetch = site.sessions.begin(site.asked(), [nameless])
     named = FetchEntry(TopicPartition("later", 50), nameless.topic_id, 0, MANY)
     fetch.resolve(named)
     assert len(site.replicas.news_board.of(named.topic_partition)) == 1
     site.epoch += 1
-    site.sessions.begin(Asked(site.session_id, site.epoch, [], [(named.topic_id, 50)], True, True, True))
+    site.sessions.begin(site.asked([(named.topic_id, 50)]), [])
     assert not site.replicas.news_board.of(named.topic_partition)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import structlog
 
-from broker.network.processor import Verdict
-from broker.network.request_channel import ConnectionInfo, Request
+from bench.guard.smallest import FOR_BROKERS
+from broker.network.request_channel import ConnectionInfo, Request, Verdict
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
@@ -224,17 +224,7 @@ def test_large_body_waits_for_a_handler_and_is_looked_at_by_none(full: bool) -> 
     assert len(request.body) == 16 * KIB + 1
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.CONTROLLED_SHUTDOWN,
-        ApiKey.ALTER_PARTITION,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-    ],
-)
+@pytest.mark.parametrize("key", sorted(FOR_BROKERS))
 def test_what_brokers_ask_has_handlers_that_clients_cannot_fill(key: ApiKey) -> None:
     handlers = Handlers(full=True)
     served = apis(handlers)

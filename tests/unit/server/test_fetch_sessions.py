@@ -9,13 +9,13 @@ import pytest
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
-from broker.protocol.fetch_requests import FINAL_EPOCH, FetchRequest
+from broker.protocol.fetch_requests import FINAL_EPOCH
 from broker.replication.delayed_fetch import FetchEntry
-from broker.server.apis.fetch import forgotten_keys
-from broker.server.fetch_sessions import Asked, FetchSessionCache, Outcome, next_epoch
+from broker.server.fetch_sessions import FetchSessionCache, Outcome, forgotten_keys, next_epoch
 from broker.utils.file_region import FileRegion
 from broker.utils.topic_partition import TopicPartition
 from tests.support.clocks import ManualClock
+from tests.support.session_requests import session_request
 
 NO_ID = uuid.UUID(int=0)
 
@@ -41,7 +41,8 @@ class Site:
     def ask(
         self, session_id=0, epoch=0, wanted=(), forgotten=(), *, follower=False, by_id=False, results=None
     ) -> Outcome:
-        fetch = self.cache.begin(Asked(session_id, epoch, wanted, forgotten, follower, by_id))
+        asked = session_request(session_id, epoch, forgotten, from_follower=follower, by_topic_id=by_id)
+        fetch = self.cache.begin(asked, wanted)
         if fetch.error is not Errors.NONE:
             return Outcome(0, fetch.error, [])
         given = results or {}
@@ -118,7 +119,7 @@ def test_partition_that_got_records_goes_behind_the_others(site: Site, tmp_path)
 
 def test_request_adds_changes_and_forgets_partitions(site: Site) -> None:
     session_id = site.full(2)
-    fetch = site.cache.begin(Asked(session_id, 1, [want(1, offset=7), want(4)], [("t", 0)], False, False))
+    fetch = site.cache.begin(session_request(session_id, 1, [("t", 0)]), [want(1, offset=7), want(4)])
     assert [(each.key[1], each.fetch_offset) for each in fetch.wanted] == [(1, 7), (4, 0)]
 
 
@@ -138,7 +139,7 @@ def test_wrong_epoch_other_topic_names_and_unknown_sessions_have_kafkas_errors(s
 
 def test_fetch_that_another_overtook_while_it_waited_is_told_so(site: Site) -> None:
     session_id = site.full()
-    waiting = site.cache.begin(Asked(session_id, 1, (), (), False, False))
+    waiting = site.cache.begin(session_request(session_id, 1), ())
     site.ask(session_id, 2)
     assert waiting.finish([(want(0), nothing_new(0))]).error is Errors.INVALID_FETCH_SESSION_EPOCH
 
@@ -207,5 +208,5 @@ def test_session_that_asks_for_what_it_has_goes_on_where_there_is_no_room() -> N
 
 def test_a_topic_of_no_id_is_forgotten_as_it_was_asked_for() -> None:
     entry = FetchEntry(TopicPartition("", 3), NO_ID, 0, 1)
-    asked = FetchRequest(-1, -1, 0, 1, 1, 0, 7, 1, [], [(NO_ID, [3]), ("t", [4])])
+    asked = session_request(7, 1, [(NO_ID, 3), ("t", 4)])
     assert list(forgotten_keys(asked)) == [entry.key, ("t", 4)]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.network.processor import Verdict
-from broker.network.request_channel import ConnectionInfo, Request
+from broker.network.request_channel import ConnectionInfo, Request, Verdict
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError
@@ -29,7 +28,7 @@ class Broker:
         self.replica_manager = self
         self.config = SimpleNamespace(int=lambda _key: 1 << 20)
         self.metadata_cache = SimpleNamespace(contains_partition=lambda _partition: False)
-        self.fetch_sessions = SimpleNamespace(begin=lambda asked: FetchContext(asked.wanted))
+        self.fetch_sessions = SimpleNamespace(begin=lambda _asked, wanted: FetchContext(wanted))
 
     def partition(self, _topic_partition: object) -> None:
         return None

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.network.processor import Verdict
-from broker.network.request_channel import ConnectionInfo, Request
+from broker.network.request_channel import ConnectionInfo, Request, Verdict
 from broker.protocol.api_keys import ApiKey
 from broker.record.batch import Record, build_batch
 from broker.record.header import iter_batches

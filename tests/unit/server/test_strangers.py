@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from broker.network.processor import Verdict
-from broker.network.request_channel import ConnectionInfo, Request
+from bench.guard.smallest import FOR_BROKERS
+from broker.network.request_channel import ConnectionInfo, Request, Verdict
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors
@@ -21,14 +21,7 @@ from tests.support.clocks import ManualClock
 from tests.support.valid_requests import World, body
 
 BROKER, STRANGER = "10.0.0.1", "10.0.0.9"
-OF_BROKERS = [
-    ApiKey.LEADER_AND_ISR,
-    ApiKey.STOP_REPLICA,
-    ApiKey.UPDATE_METADATA,
-    ApiKey.CONTROLLED_SHUTDOWN,
-    ApiKey.ALTER_PARTITION,
-    ApiKey.ALLOCATE_PRODUCER_IDS,
-]
+OF_BROKERS = sorted(FOR_BROKERS)
 
 
 @dataclass
