@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.cluster.replica import UNKNOWN_OFFSET, FollowerState
+from broker.cluster.replica import FollowerState
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.offsets import UNKNOWN_OFFSET
 
 # A refusal that says that this leader is behind: the change stays pending until the controller's LeaderAndIsr comes.
 WAIT_FOR_CONTROLLER = frozenset(

@@ -15,9 +15,10 @@ import structlog
 
 from broker.log.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from broker.log.results import EpochEndOffset
+from broker.protocol.epochs import NO_EPOCH
+from broker.protocol.offsets import UNKNOWN_OFFSET
 
 FILE_NAME = "leader-epoch-checkpoint"
-UNDEFINED = -1
 _UNSETTLED = -2  # no epoch of any batch
 _log = structlog.get_logger(__name__)
 
@@ -76,7 +77,7 @@ class LeaderEpochCache:
     def latest_epoch(self) -> int:
         """The highest epoch known, -1 when none is."""
         entries = self._entries
-        return entries[-1][0] if entries else UNDEFINED
+        return entries[-1][0] if entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
         """Notes that ``epoch`` begins at ``start_offset``, unless it is known. ``write`` unless that is the log's end.
@@ -107,8 +108,8 @@ class LeaderEpochCache:
         is below all (KIP-101, KIP-279).
         """
         entries = self._entries
-        if not entries or epoch == UNDEFINED or epoch > entries[-1][0]:
-            return EpochEndOffset(UNDEFINED, UNDEFINED)
+        if not entries or epoch == NO_EPOCH or epoch > entries[-1][0]:
+            return EpochEndOffset(NO_EPOCH, UNKNOWN_OFFSET)
         if epoch == entries[-1][0]:
             return EpochEndOffset(epoch, log_end_offset)
         above = bisect_right(entries, epoch, key=lambda entry: entry[0])
@@ -119,7 +120,7 @@ class LeaderEpochCache:
         """The epoch that ``offset`` belongs to, -1 when it is before all."""
         entries = self._entries
         above = bisect_right(entries, offset, key=lambda entry: entry[1])
-        return entries[above - 1][0] if above else UNDEFINED
+        return entries[above - 1][0] if above else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int, *, write: bool = True) -> None:
         """Forgets epochs that begin at ``end_offset`` or later; ``write`` unless that is where the log ends anyway."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from struct import Struct
 
 from broker.log.segments.index_file import IndexFile
+from broker.record.header import NO_TIMESTAMP
 
 _ENTRY = Struct(">qi")
 ENTRY_BYTES = _ENTRY.size
@@ -52,7 +53,7 @@ class TimeIndex:
         """Highest timestamp noted, -1 when none is."""
         if self._last_timestamp is None:
             last = self.last()
-            self._last_timestamp = last[0] if last is not None else -1
+            self._last_timestamp = last[0] if last is not None else NO_TIMESTAMP
         return self._last_timestamp
 
     def last(self) -> tuple[int, int] | None:

@@ -7,16 +7,25 @@ from collections import Counter
 from broker.cluster.partition import Partition
 from broker.network.request_channel import Request
 from broker.protocol import codec
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
+from broker.protocol.offsets import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    UNKNOWN_OFFSET,
+)
 from broker.protocol.requests import ListOffsetsPartition, ListOffsetsRequest
+from broker.record.header import NO_TIMESTAMP
 from broker.server.apis.context import ApiContext, respond
 from broker.server.apis.strangers import introduce
 from broker.utils.topic_partition import TopicPartition
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-_ENDS = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED})
-_NOTHING = (-1, -1, -1)
+_ENDS = frozenset({LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP})
+_NOTHING = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_EPOCH)
 _MOST_KEPT = 1_000  # partitions that wait while who named them is looked up
 
 
@@ -85,7 +94,7 @@ def _answer(
         topic_partition = TopicPartition(topic, wanted.partition_index)
         if not ctx.metadata_cache.contains_partition(topic_partition):
             raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
-        leader_epoch = codec.get(wanted, "current_leader_epoch", -1)
+        leader_epoch = codec.get(wanted, "current_leader_epoch", NO_EPOCH)
         partition = ctx.replica_manager.require_leader(topic_partition, leader_epoch)
         if refused:
             raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
@@ -98,7 +107,11 @@ def _answer(
 
 
 def _row(
-    wanted: ListOffsetsPartition, error: Errors, timestamp: int = -1, offset: int = -1, epoch: int = -1
+    wanted: ListOffsetsPartition,
+    error: Errors,
+    timestamp: int = NO_TIMESTAMP,
+    offset: int = UNKNOWN_OFFSET,
+    epoch: int = NO_EPOCH,
 ) -> Fields:
     return {
         "partition_index": wanted.partition_index,
@@ -112,16 +125,16 @@ def _row(
 def _find(partition: Partition, timestamp: int, *, from_replica: bool) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch), -1 for what is not there."""
     log = partition.log
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         start = log.log_start_offset
-        return -1, start, log.leader_epochs.epoch_for_offset(start)
+        return NO_TIMESTAMP, start, log.leader_epochs.epoch_for_offset(start)
     end = log.log_end_offset if from_replica else log.high_watermark
     if not from_replica and partition.high_watermark_is_behind_term:
         # A new leader may know less of what is committed than the last one told.
         raise KafkaError(Errors.OFFSET_NOT_AVAILABLE)
-    if timestamp == LATEST:
-        return -1, end, partition.state.leader_epoch
-    if timestamp == LATEST_TIERED:
+    if timestamp == LATEST_TIMESTAMP:
+        return NO_TIMESTAMP, end, partition.state.leader_epoch
+    if timestamp == LATEST_TIERED_TIMESTAMP:
         return _NOTHING
     if timestamp < MAX_TIMESTAMP:
         raise KafkaError(Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"timestamp {timestamp} has no meaning here")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from broker.network.request_channel import Request
 from broker.protocol import codec
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
+from broker.protocol.offsets import UNKNOWN_OFFSET
 from broker.protocol.requests import OffsetForLeaderEpochRequest, OffsetForLeaderPartition
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import TopicPartition
@@ -23,12 +25,12 @@ def handle(_request: Request, message: OffsetForLeaderEpochRequest, ctx: ApiCont
 
 
 def _answer(topic: str, wanted: OffsetForLeaderPartition, ctx: ApiContext) -> Fields:
-    error, epoch, end_offset = Errors.NONE, -1, -1
+    error, epoch, end_offset = Errors.NONE, NO_EPOCH, UNKNOWN_OFFSET
     try:
         topic_partition = TopicPartition(topic, wanted.partition)
         if not ctx.metadata_cache.contains_partition(topic_partition):
             raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
-        current = codec.get(wanted, "current_leader_epoch", -1)
+        current = codec.get(wanted, "current_leader_epoch", NO_EPOCH)
         partition = ctx.replica_manager.require_leader(topic_partition, current)
         epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
     except KafkaError as refusal:
