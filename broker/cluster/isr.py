@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.cluster.replica import UNKNOWN_OFFSET, FollowerState
+from broker.cluster.replica import FollowerState
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.offsets import UNKNOWN_OFFSET
 
 # Errors that mean this leader is outdated. The change stays pending until the controller's
 # LeaderAndIsr arrives.

@@ -16,6 +16,7 @@ from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.control_messages import PartitionRole
 from broker.protocol.epochs import NO_EPOCH, NO_LEADER
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.produce_messages import ACKS_ALL
 from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
 
@@ -151,7 +152,7 @@ class Partition:
         with self._lock:
             if not self.is_leader:
                 raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
-            if required_acks == -1 and (shortage := self.shortage()) is not None:
+            if required_acks == ACKS_ALL and (shortage := self.shortage()) is not None:
                 raise NotEnoughReplicasError(self.topic_partition, shortage)
             info = self.log.appender.append_checked(checked, self.state.leader_epoch)
             advanced = self._advance_high_watermark(self._clock.monotonic_ms())

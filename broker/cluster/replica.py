@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker.protocol.epochs import NO_EPOCH
+from broker.protocol.offsets import UNKNOWN_OFFSET
 
-UNKNOWN_OFFSET = -1
 NEVER_MS = -(1 << 60)
 
 

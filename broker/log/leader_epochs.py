@@ -15,9 +15,10 @@ import structlog
 
 from broker.log.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from broker.log.results import EpochEndOffset
+from broker.protocol.epochs import NO_EPOCH
+from broker.protocol.offsets import UNKNOWN_OFFSET
 
 FILE_NAME = "leader-epoch-checkpoint"
-UNDEFINED = -1
 _UNSETTLED = -2  # below every batch's epoch
 _log = structlog.get_logger(__name__)
 
@@ -78,7 +79,7 @@ class LeaderEpochCache:
     def latest_epoch(self) -> int:
         """The highest known epoch, -1 if there is none."""
         entries = self._entries
-        return entries[-1][0] if entries else UNDEFINED
+        return entries[-1][0] if entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
         """Notes that ``epoch`` begins at ``start_offset``, unless that is known.
@@ -111,8 +112,8 @@ class LeaderEpochCache:
         the result is ``epoch`` itself with the first known start offset (KIP-101, KIP-279).
         """
         entries = self._entries
-        if not entries or epoch == UNDEFINED or epoch > entries[-1][0]:
-            return EpochEndOffset(UNDEFINED, UNDEFINED)
+        if not entries or epoch == NO_EPOCH or epoch > entries[-1][0]:
+            return EpochEndOffset(NO_EPOCH, UNKNOWN_OFFSET)
         if epoch == entries[-1][0]:
             return EpochEndOffset(epoch, log_end_offset)
         above = bisect_right(entries, epoch, key=lambda entry: entry[0])
@@ -123,7 +124,7 @@ class LeaderEpochCache:
         """The epoch of ``offset``, -1 if it is before all known epochs."""
         entries = self._entries
         above = bisect_right(entries, offset, key=lambda entry: entry[1])
-        return entries[above - 1][0] if above else UNDEFINED
+        return entries[above - 1][0] if above else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int, *, write: bool = True) -> None:
         """Removes epochs from ``end_offset`` on. ``write`` may be False if the log ends there already."""

@@ -24,7 +24,7 @@ from broker.log.log_context import LogContext, deleted_name
 from broker.log.log_dir_health import LogDirHealth
 from broker.log.log_offsets import LogOffsets
 from broker.log.log_producers import LogProducers
-from broker.log.log_reader import MAX_TIMESTAMP, LogReader
+from broker.log.log_reader import LogReader
 from broker.log.log_segments import Segments
 from broker.log.log_trimmer import LogTrimmer
 from broker.log.partition_metadata import write_topic_id
@@ -35,16 +35,14 @@ from broker.log.roll_pace import RollPace
 from broker.log.segments.batch_file import INT32_MAX
 from broker.log.segments.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.offsets import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from broker.record.header import NO_TIMESTAMP
 from broker.record.validator import AppendOrigin
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
 
 __all__ = [
-    "EARLIEST_LOCAL_TIMESTAMP",
-    "EARLIEST_TIMESTAMP",
-    "LATEST_TIMESTAMP",
-    "MAX_TIMESTAMP",
     "AppendInfo",
     "AppendOrigin",
     "EpochEndOffset",
@@ -55,8 +53,6 @@ __all__ = [
 ]
 
 _log = structlog.get_logger(__name__)
-
-LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP = -1, -2, -4
 
 
 class Log:
@@ -282,10 +278,10 @@ class Log:
         """
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             start = self.offsets.start
-            return TimestampOffset(-1, start, self.leader_epochs.epoch_for_offset(start))
+            return TimestampOffset(NO_TIMESTAMP, start, self.leader_epochs.epoch_for_offset(start))
         if timestamp == LATEST_TIMESTAMP:
             with self.lock:
-                return TimestampOffset(-1, self.offsets.end, self.leader_epochs.latest_epoch)
+                return TimestampOffset(NO_TIMESTAMP, self.offsets.end, self.leader_epochs.latest_epoch)
         return self.reader.offset_for_timestamp(timestamp)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:

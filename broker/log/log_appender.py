@@ -21,9 +21,17 @@ from broker.log.producers.producer_state import BatchMetadata
 from broker.log.results import AppendInfo
 from broker.log.segments.batch_file import INT32_MAX
 from broker.log.segments.segment import AppendedBatch, Segment
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.offsets import UNKNOWN_OFFSET
 from broker.record import validator
-from broker.record.header import LOG_OVERHEAD_BYTES, BatchHeader, iter_batches, set_offset_and_epoch
+from broker.record.header import (
+    LOG_OVERHEAD_BYTES,
+    NO_TIMESTAMP,
+    BatchHeader,
+    iter_batches,
+    set_offset_and_epoch,
+)
 from broker.record.validator import AppendOrigin, BatchRules
 
 _INSPECT_INLINE_BYTES = 64 * 1024
@@ -175,7 +183,7 @@ class LogAppender:
             if has_producer:
                 self._producers.note(records, headers, batches)
             self._durability.note_appended(offset, self.config.flush_messages)
-        append_time = now_ms if log_append_time else -1
+        append_time = now_ms if log_append_time else NO_TIMESTAMP
         return info_of(
             headers,
             batches,
@@ -190,7 +198,7 @@ class LogAppender:
             known.first_offset,
             known.last_offset,
             known.timestamp,
-            known.timestamp if self.rules.log_append_time else -1,
+            known.timestamp if self.rules.log_append_time else NO_TIMESTAMP,
             self._offsets.start,
             True,
             0,
@@ -219,7 +227,17 @@ class LogAppender:
         """Appends a result of :meth:`check_fetched`. Raises as :meth:`append_as_follower`."""
         records, headers = checked
         if not headers:
-            return AppendInfo(-1, -1, -1, -1, self._offsets.start, False, 0, 0, -1)
+            return AppendInfo(
+                UNKNOWN_OFFSET,
+                UNKNOWN_OFFSET,
+                NO_TIMESTAMP,
+                NO_TIMESTAMP,
+                self._offsets.start,
+                False,
+                0,
+                0,
+                NO_EPOCH,
+            )
         with self._context.lock:
             end_offset = self._offsets.end
             epochs = range(self._epochs.epoch_for_offset(end_offset - 1), leader_epoch + 1)
@@ -244,7 +262,7 @@ class LogAppender:
             headers,
             batches,
             headers[-1].leader_epoch,
-            append_time=-1,
+            append_time=NO_TIMESTAMP,
             log_start_offset=self._offsets.start,
             size=total,
         )

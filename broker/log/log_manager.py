@@ -29,6 +29,7 @@ from broker.log.log import Log
 from broker.log.log_dir_health import LogDirHealth
 from broker.log.log_maker import LogMaker
 from broker.log.producers.producer_state import MAX_PRODUCERS, level_for
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import KafkaError
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.scheduler import KafkaScheduler
@@ -348,7 +349,7 @@ class LogManager(LogMaker):
 
     # -- shutdown
 
-    def shutdown(self, broker_epoch: int = -1) -> None:
+    def shutdown(self, broker_epoch: int = NO_EPOCH) -> None:
         """Syncs and closes all logs, writes the checkpoints and the clean markers, and unlocks
         the directories.
 

@@ -16,12 +16,11 @@ from broker.log.log_segments import FRESH_MS, Segments
 from broker.log.results import AbortedTransaction, LogRead, TimestampOffset
 from broker.log.segments.batch_walk import DamagedError
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.offsets import MAX_TIMESTAMP
 from broker.record.header import iter_batches
 from broker.utils.file_region import FileRegion
 
 _log = structlog.get_logger(__name__)
-
-MAX_TIMESTAMP = -3
 
 
 class LogReader:

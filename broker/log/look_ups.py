@@ -18,7 +18,7 @@ from broker.log.segments.batch_walk import DamagedError
 from broker.log.segments.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import records_body
-from broker.record.header import LOG_OVERHEAD_BYTES, BatchHeader, batch_size_at
+from broker.record.header import LOG_OVERHEAD_BYTES, NO_TIMESTAMP, BatchHeader, batch_size_at
 from broker.record.records import RecordFormatError, decode_records
 from broker.utils.file_region import FileRegion
 
@@ -157,7 +157,7 @@ def offset_for_timestamp(
 
 def offset_of_max_timestamp(segments: SegmentList, lock: Lock) -> TimestampOffset | None:
     """The first record with the highest timestamp of all; None if no record has one."""
-    best, latest = None, -1
+    best, latest = None, NO_TIMESTAMP
     for segment in segments:
         with lock:
             noted = segment.largest_noted_timestamp

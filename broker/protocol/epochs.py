@@ -1,6 +1,4 @@
-"""The values that mean "no leader" and "no epoch", and those for a deleted topic. Kafka's
-``LeaderAndIsr`` constants.
-"""
+"""The values that mean no leader, no controller or no epoch: constants of Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -10,6 +8,8 @@ NO_LEADER: Final = -1
 """As a partition's leader: there is no leader."""
 LEADER_DURING_DELETE: Final = -2
 """As the leader in UpdateMetadata: the partition's topic is being deleted."""
+NO_CONTROLLER: Final = -1
+"""As the controller's broker id: there is no controller, or none is known."""
 NO_EPOCH: Final = -1
 """As an epoch of any kind (leader, partition, controller, broker): unknown, not requested, or missing in
 this version.

@@ -14,7 +14,9 @@ from struct import Struct
 from struct import error as struct_error
 from typing import TypeVar
 
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import ProtocolError, TooManyElements
+from broker.protocol.offsets import UNKNOWN_OFFSET
 from broker.protocol.primitives import FlexibleReader, Reader
 
 TopicKey = uuid.UUID | str
@@ -35,6 +37,7 @@ _PARTITION_V5 = Struct(">iqqi")
 _PARTITION_V9 = Struct(">iiqqi")
 _PARTITION_V12 = Struct(">iiqiqi")
 NO_SESSION, FINAL_EPOCH = 0, -1
+CONSUMER_REPLICA_ID = -1
 
 
 @dataclass(slots=True)
@@ -74,7 +77,7 @@ def parse_fetch_request(body: memoryview, version: int, most: int = sys.maxsize)
 def _parse(body: memoryview, version: int, most: int) -> FetchRequest:
     flexible = version >= _FLEXIBLE_FROM
     reader = FlexibleReader(body) if flexible else Reader(body)
-    replica_id, replica_epoch = -1, -1
+    replica_id, replica_epoch = CONSUMER_REPLICA_ID, NO_EPOCH
     if version < _REPLICA_STATE_FROM:
         replica_id = reader.int32()
     wait_ms, min_bytes, max_bytes, isolation = reader.fields(_HEAD)
@@ -139,17 +142,17 @@ def _asked_partition(version: int) -> Callable[[Reader], AskedPartition]:
 
 def _partition_v4(reader: Reader) -> AskedPartition:
     index, offset, most = reader.fields(_PARTITION_V4)
-    return index, -1, offset, -1, -1, most
+    return index, NO_EPOCH, offset, NO_EPOCH, UNKNOWN_OFFSET, most
 
 
 def _partition_v5(reader: Reader) -> AskedPartition:
     index, offset, start, most = reader.fields(_PARTITION_V5)
-    return index, -1, offset, -1, start, most
+    return index, NO_EPOCH, offset, NO_EPOCH, start, most
 
 
 def _partition_v9(reader: Reader) -> AskedPartition:
     index, epoch, offset, start, most = reader.fields(_PARTITION_V9)
-    return index, epoch, offset, -1, start, most
+    return index, epoch, offset, NO_EPOCH, start, most
 
 
 def _partition_v12(reader: Reader) -> AskedPartition:

@@ -23,6 +23,8 @@ from broker.protocol.primitives import (
     write_uvarint,
 )
 
+ACKS_ALL = -1
+"""``acks=all``: the broker answers when the records are committed."""
 _FLEXIBLE_FROM = 9
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from crc32c import crc32c
 
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.compression import (
     CODEC_IDS,
@@ -58,7 +59,7 @@ def build_batch(
     records: Sequence[Record],
     *,
     base_offset: int = 0,
-    leader_epoch: int = -1,
+    leader_epoch: int = NO_EPOCH,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from broker.record.header import NO_TIMESTAMP
+
 Bytes = bytes | bytearray | memoryview
 LEAST_LENGTH = 6  # of a record, after its length: attributes, two deltas, two lengths, the number of headers
 LONG_MAX = (1 << 63) - 1
-NO_TIMESTAMP = -1
 NULL_LENGTH = 1  # -1 as a varint
 _MORE = 0x80  # from this value on, another byte of the varint follows
 
@@ -27,7 +28,7 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    timestamp: int = -1
+    timestamp: int = NO_TIMESTAMP
     offset: int = 0
 
 

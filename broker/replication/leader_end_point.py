@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.log.log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
+from broker.protocol.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from broker.protocol.responses import EpochEndOffset, ListOffsetsPartitionResponse
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.follower_fetch import Followed

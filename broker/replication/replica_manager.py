@@ -19,7 +19,7 @@ from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fetch_messages import FetchedPartition
-from broker.protocol.produce_messages import PartitionResponse
+from broker.protocol.produce_messages import ACKS_ALL, PartitionResponse
 from broker.record.validator import RecordRefusedError
 from broker.replication.action_queue import ActionQueue
 from broker.replication.cluster_view import ClusterView
@@ -208,7 +208,7 @@ class ReplicaManager:
         responses: dict[TopicPartition, PartitionResponse],
         callback: AppendCallback,
     ) -> None:
-        if required_acks != -1 or not pending:
+        if required_acks != ACKS_ALL or not pending:
             callback(responses)
             return
         operation = DelayedProduce(timeout_ms, pending, responses, self._partitions.get, callback)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from broker.protocol.control_messages import BrokerInfo, MetadataUpdate, PartitionInfo
-from broker.protocol.epochs import LEADER_DURING_DELETE
+from broker.protocol.epochs import LEADER_DURING_DELETE, NO_CONTROLLER
 from broker.replication.cluster_view import BrokerAddress
 from broker.utils.topic_partition import TopicPartition
 
@@ -26,7 +26,7 @@ class Snapshot:
     """
 
     version: int = 0
-    controller_id: int = -1
+    controller_id: int = NO_CONTROLLER
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
     topics: Mapping[str, Mapping[int, PartitionInfo]] = field(default_factory=dict)
     topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class MetadataCache:
     def controller_id(self) -> int:
         """The live controller's id, -1 if none is known."""
         snapshot = self.snapshot
-        return snapshot.controller_id if snapshot.controller_id in snapshot.brokers else -1
+        return snapshot.controller_id if snapshot.controller_id in snapshot.brokers else NO_CONTROLLER
 
     def controller_address(self) -> BrokerAddress | None:
         return self.broker_address(self.snapshot.controller_id)

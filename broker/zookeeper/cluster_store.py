@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import structlog
 
+from broker.protocol.epochs import NO_CONTROLLER
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper import admin_requests, znodes
@@ -408,7 +409,7 @@ class ClusterStore:
     def controller_id(self) -> int:
         """The active controller's broker id, or -1 if there is none."""
         claim = self.controller_claim()
-        return -1 if claim is None else claim.broker_id
+        return NO_CONTROLLER if claim is None else claim.broker_id
 
     def controller_claim(self) -> ControllerClaim | None:
         (found,) = self.store.get_many([znodes.CONTROLLER])

@@ -126,9 +126,13 @@ def _any_leader_epoch(_original: Any) -> Any:
     return require_leader
 
 
-def _mark_as_told(_original: Any) -> Any:
+def _mark_as_told(original: Any) -> Any:
     def mark(self: LogOffsets, offset: int) -> None:
-        self.high_watermark = max(offset, self.start)
+        told = offset != self.high_watermark  # a truncation passes the present one, to have it clipped
+        if told:
+            self.high_watermark = max(offset, self.start)
+        else:
+            original(self, offset)
 
     return mark
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from broker.protocol.errors import Errors
+from broker.protocol.produce_messages import ACKS_ALL
 
 NO_MEMBER_ID = ""
 NO_GENERATION = -1
@@ -138,7 +139,7 @@ class Append(NamedTuple):
 
     records: tuple[tuple[bytes, bytes | None], ...]
     then: AppendDone
-    required_acks: int = -1
+    required_acks: int = ACKS_ALL
 
 
 Effects = list[Reply | Append]

@@ -33,9 +33,9 @@ from broker.protocol.primitives import (
     pack_nullable_string,
     pack_string,
 )
+from broker.record.header import NO_TIMESTAMP
 from broker.utils.topic_partition import TopicPartition
 
-NO_TIMESTAMP: Final = -1
 _OFFSET_KEY_VERSIONS: Final = (0, 1)
 _GROUP_KEY_VERSION: Final = 2
 _HIGHEST_VALUE_VERSION: Final = 4

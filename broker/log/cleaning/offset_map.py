@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from broker.protocol.offsets import UNKNOWN_OFFSET
+
 _BYTES_PER_KEY = 180  # measured: digest, offset and their share of the dict
 _LOAD_FACTOR = 0.9
 
@@ -34,7 +36,7 @@ class OffsetMap:
 
     def latest(self, key: bytes) -> int:
         """The highest offset recorded for ``key``, -1 if none."""
-        return self._offsets.get(_digest(key), -1)
+        return self._offsets.get(_digest(key), UNKNOWN_OFFSET)
 
 
 def _digest(key: bytes) -> bytes:

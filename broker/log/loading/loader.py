@@ -34,6 +34,7 @@ from broker.log.sealed_file import TEMPORARY_SUFFIX
 from broker.log.segments.batch_file import INDEX_SUFFIX, LOG_SUFFIX
 from broker.log.segments.batch_walk import DamagedError
 from broker.log.segments.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, Segment, set_limits
+from broker.protocol.epochs import NO_EPOCH
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
@@ -273,7 +274,7 @@ def _recover(
     # its indexes.
     first = max((n for n, segment in enumerate(segments) if segment.base_offset < recovery_point), default=0)
     started_at = max(segments[first].base_offset, recovery_point) if segments else 0
-    epoch = -1
+    epoch = NO_EPOCH
     without_producers = set()
     for number in range(first, len(segments)):
         if parameters.cancel is not None and parameters.cancel.is_set():
@@ -325,7 +326,7 @@ def _epochs_in(segments: list[Segment]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for segment in segments:
         for _, header in segment.sound_headers_for(segment.base_offset - 1):
-            if header.leader_epoch > (found[-1][0] if found else -1):
+            if header.leader_epoch > (found[-1][0] if found else NO_EPOCH):
                 found.append((header.leader_epoch, header.base_offset))
     return found
 

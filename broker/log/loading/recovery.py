@@ -21,7 +21,16 @@ from broker.log.results import AbortedTransaction
 from broker.log.segments.batch_file import INDEX_SUFFIX, INT32_MAX, LOG_SUFFIX
 from broker.log.segments.batch_walk import DamagedError
 from broker.log.segments.segment import Segment, sync_dir
-from broker.record.header import CRC_START, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, read_header
+from broker.protocol.epochs import NO_EPOCH
+from broker.record.header import (
+    CRC_START,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchHeader,
+    read_header,
+)
 
 _log = structlog.get_logger(__name__)
 _BUFFER_BYTES = 1024 * 1024
@@ -62,7 +71,7 @@ def recover_segment(
     durable_offset: int | None = None,
     behind: Sequence[Segment] = (),
     keeps_aborts: bool = False,
-    epoch_before: int = -1,
+    epoch_before: int = NO_EPOCH,
     epochs: LeaderEpochCache | None = None,
     cancel: threading.Event | None = None,
 ) -> RecoveryResult:
@@ -195,7 +204,7 @@ def _rewind(segment: Segment, trusted_offset: int, *, keeps_aborts: bool) -> int
         segment.txn_index.keep_while(partial(has_marker, segment))
     else:
         segment.txn_index.reset()
-    segment.max_timestamp = -1
+    segment.max_timestamp = NO_TIMESTAMP
     return 0
 
 

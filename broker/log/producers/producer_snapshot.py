@@ -21,6 +21,7 @@ from crc32c import crc32c
 
 from broker.log.producers.producer_state import BatchMetadata, ProducerEntry
 from broker.log.sealed_file import replace_file
+from broker.protocol.offsets import UNKNOWN_OFFSET
 from broker.record.header import NO_SEQUENCE
 
 SUFFIX = ".snapshot"
@@ -81,7 +82,7 @@ def read_snapshot(path: Path) -> Iterator[ProducerEntry]:
 
 def _encode(entry: ProducerEntry) -> Iterator[bytes]:
     first_offset = entry.current_txn_first_offset
-    *earlier, last = entry.batches or [BatchMetadata(NO_SEQUENCE, -1, 0, entry.last_timestamp)]
+    *earlier, last = entry.batches or [BatchMetadata(NO_SEQUENCE, UNKNOWN_OFFSET, 0, entry.last_timestamp)]
     for batch in (*earlier, last._replace(timestamp=entry.last_timestamp)):
         yield _ENTRY.pack(
             entry.producer_id,
@@ -91,7 +92,7 @@ def _encode(entry: ProducerEntry) -> Iterator[bytes]:
             batch.offset_delta,
             batch.timestamp,
             entry.coordinator_epoch,
-            -1 if first_offset is None else first_offset,
+            UNKNOWN_OFFSET if first_offset is None else first_offset,
         )
 
 

@@ -12,9 +12,17 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker.log.results import AbortedTransaction
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.offsets import UNKNOWN_OFFSET
 from broker.record.batch import iter_records
-from broker.record.header import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader, increment_sequence
+from broker.record.header import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    increment_sequence,
+)
 from broker.record.validator import AppendOrigin
 
 BATCHES_KEPT = 5
@@ -59,8 +67,8 @@ class ProducerEntry:
         # The last few, oldest first. With many producers, a deque would take more memory than
         # everything else.
         self.batches: tuple[BatchMetadata, ...] = ()
-        self.last_timestamp = -1
-        self.coordinator_epoch = -1
+        self.last_timestamp = NO_TIMESTAMP
+        self.coordinator_epoch = NO_EPOCH
         self.current_txn_first_offset: int | None = None
 
     @property
@@ -315,7 +323,7 @@ def _has_history(entry: ProducerEntry) -> bool:
 
 
 def _last_offset(entry: ProducerEntry) -> int:
-    return entry.batches[-1].last_offset if entry.batches else -1
+    return entry.batches[-1].last_offset if entry.batches else UNKNOWN_OFFSET
 
 
 def level_for(counts: Sequence[int], most: int) -> int:

@@ -26,7 +26,7 @@ from broker.log.segments.batch_walk import DamagedError
 from broker.log.segments.offset_index import OffsetIndex
 from broker.log.segments.time_index import TimeIndex
 from broker.log.segments.txn_index import TransactionIndex
-from broker.record.header import HEADER_BYTES, BatchHeader
+from broker.record.header import HEADER_BYTES, NO_TIMESTAMP, BatchHeader
 
 DELETED_SUFFIX = ".deleted"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
@@ -103,7 +103,7 @@ class Segment(BatchFile):
             segment._open_indexes()
         segment._file = SegmentFile(segment.file_name(LOG_SUFFIX), "x+")
         segment.keeps_file = True
-        segment.max_timestamp = -1
+        segment.max_timestamp = NO_TIMESTAMP
         segment.dir_synced = False
         return segment
 
@@ -185,7 +185,7 @@ class Segment(BatchFile):
         if self.max_timestamp is None:
             last = self.time_index.last()
             if last is None:
-                self.max_timestamp, self.max_timestamp_offset = -1, self.base_offset
+                self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
             elif self._is_carried(*last):
                 self.max_timestamp, self.max_timestamp_offset = last
             else:
@@ -195,10 +195,10 @@ class Segment(BatchFile):
                     "index_damaged", path.name, path.stat().st_size, f"no batch has timestamp {last[0]}"
                 )
                 self._read_timestamps()
-        return self.max_timestamp if self.max_timestamp is not None else -1
+        return self.max_timestamp if self.max_timestamp is not None else NO_TIMESTAMP
 
     def _read_timestamps(self) -> None:
-        self.max_timestamp, self.max_timestamp_offset = -1, self.base_offset
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         for _, header in self.sound_headers_for(self.base_offset - 1):
             self._note_timestamp(header)
 
@@ -246,7 +246,7 @@ class Segment(BatchFile):
             return next_offset
         entry = self.last_sound_entry()
         if entry is None:  # every batch is read, so the time index is not needed
-            self.max_timestamp, self.max_timestamp_offset = -1, self.base_offset
+            self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         end = 0
         for position, header in self.sound_headers_from(0 if entry is None else entry[1]):
             next_offset = header.next_offset

@@ -12,6 +12,7 @@ from pathlib import Path
 from struct import Struct
 
 from broker.log.segments.index_file import IndexFile
+from broker.record.header import NO_TIMESTAMP
 
 _ENTRY = Struct(">qi")
 ENTRY_BYTES = _ENTRY.size
@@ -50,7 +51,7 @@ class TimeIndex:
         """The highest timestamp in the index, -1 if there is none."""
         if self._last_timestamp is None:
             last = self.last()
-            self._last_timestamp = last[0] if last is not None else -1
+            self._last_timestamp = last[0] if last is not None else NO_TIMESTAMP
         return self._last_timestamp
 
     def last(self) -> tuple[int, int] | None:

@@ -21,6 +21,7 @@ from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_wait import await_led
 from broker.server.apis.told_configs import ToldConfigs
 
+_UNKNOWN: Final = -1  # partitions or replicas of a topic that was not created
 _A_LOOK: Final = 500  # topics, at 0.05 ms each
 
 Result = dict[str, object]
@@ -149,8 +150,8 @@ def _refused(name: str, error: KafkaError) -> Result:
         "topic_id": ZERO_UUID,
         "error_code": error.error_code,
         "error_message": error.message or None,
-        "num_partitions": -1,
-        "replication_factor": -1,
+        "num_partitions": _UNKNOWN,
+        "replication_factor": _UNKNOWN,
         "configs": [],
     }
 

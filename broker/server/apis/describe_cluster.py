@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.network.request_channel import Request
 from broker.protocol import codec
+from broker.protocol.epochs import NO_CONTROLLER
 from broker.protocol.errors import Errors
 from broker.protocol.fields import Fields
 from broker.protocol.requests import DescribeClusterRequest
@@ -22,7 +23,7 @@ def handle(request: Request, message: DescribeClusterRequest, ctx: ApiContext) -
             "error_message": "a ZooKeeper cluster has no controller endpoints",
             "endpoint_type": endpoint_type,
             "cluster_id": ctx.cluster_id,
-            "controller_id": -1,
+            "controller_id": NO_CONTROLLER,
             "brokers": [],
         }
     brokers = []

@@ -19,6 +19,7 @@ from broker.protocol.requests import FindCoordinatorRequest
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 
+_NO_NODE: Final[Fields] = {"node_id": -1, "host": "", "port": -1}
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _SHARE: Final = 2
@@ -77,4 +78,4 @@ def _coordinator(key: str, key_type: int, listener: str, ctx: ApiContext) -> Fie
 
 
 def _refusal(error: Errors, reason: str) -> Fields:
-    return {"error_code": error, "error_message": reason, "node_id": -1, "host": "", "port": -1}
+    return {"error_code": error, "error_message": reason, **_NO_NODE}

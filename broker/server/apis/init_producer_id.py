@@ -8,6 +8,7 @@ from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import InitProducerIdRequest
+from broker.record.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from broker.server.apis.context import ApiContext
 
 
@@ -28,7 +29,9 @@ def handle(request: Request, message: InitProducerIdRequest, ctx: ApiContext) ->
     return None
 
 
-def _fields(error: Errors, producer_id: int = -1, producer_epoch: int = -1) -> Fields:
+def _fields(
+    error: Errors, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = NO_PRODUCER_EPOCH
+) -> Fields:
     return {
         "throttle_time": 0,
         "error_code": error,

@@ -7,16 +7,25 @@ from collections import Counter
 from broker.cluster.partition import Partition
 from broker.network.request_channel import Request
 from broker.protocol import codec
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
+from broker.protocol.offsets import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    UNKNOWN_OFFSET,
+)
 from broker.protocol.requests import ListOffsetsPartition, ListOffsetsRequest
+from broker.record.header import NO_TIMESTAMP
 from broker.server.apis.context import ApiContext, require_leader
 from broker.server.apis.strangers import introduce
 from broker.utils.topic_partition import TopicPartition
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-_ENDS = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED})
-_NOTHING = (-1, -1, -1)
+_ENDS = frozenset({LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP})
+_NOTHING = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_EPOCH)
 _MOST_KEPT = 1_000  # partitions that may wait while their sender is looked up
 
 
@@ -83,7 +92,7 @@ def _answer(
     timestamp, offset, epoch = _NOTHING
     try:
         topic_partition = TopicPartition(topic, wanted.partition_index)
-        partition = require_leader(topic_partition, codec.get(wanted, "current_leader_epoch", -1), ctx)
+        partition = require_leader(topic_partition, codec.get(wanted, "current_leader_epoch", NO_EPOCH), ctx)
         if refused:
             raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
         timestamp, offset, epoch = _find(partition, wanted.timestamp, from_replica=message.replica_id >= 0)
@@ -95,7 +104,11 @@ def _answer(
 
 
 def _row(
-    wanted: ListOffsetsPartition, error: Errors, timestamp: int = -1, offset: int = -1, epoch: int = -1
+    wanted: ListOffsetsPartition,
+    error: Errors,
+    timestamp: int = NO_TIMESTAMP,
+    offset: int = UNKNOWN_OFFSET,
+    epoch: int = NO_EPOCH,
 ) -> Fields:
     return {
         "partition_index": wanted.partition_index,
@@ -109,16 +122,16 @@ def _row(
 def _find(partition: Partition, timestamp: int, *, from_replica: bool) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch), with -1 for anything missing."""
     log = partition.log
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         start = log.log_start_offset
-        return -1, start, log.leader_epochs.epoch_for_offset(start)
+        return NO_TIMESTAMP, start, log.leader_epochs.epoch_for_offset(start)
     end = log.log_end_offset if from_replica else log.high_watermark
     if not from_replica and partition.high_watermark_is_behind_term:
         # A new leader may know a lower high watermark than the previous one reported.
         raise KafkaError(Errors.OFFSET_NOT_AVAILABLE)
-    if timestamp == LATEST:
-        return -1, end, partition.state.leader_epoch
-    if timestamp == LATEST_TIERED:
+    if timestamp == LATEST_TIMESTAMP:
+        return NO_TIMESTAMP, end, partition.state.leader_epoch
+    if timestamp == LATEST_TIERED_TIMESTAMP:
         return _NOTHING
     if timestamp < MAX_TIMESTAMP:
         raise KafkaError(Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"timestamp {timestamp} has no meaning here")

@@ -12,6 +12,7 @@ from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.control_messages import PartitionInfo
+from broker.protocol.epochs import NO_LEADER
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import MetadataRequest
@@ -191,7 +192,7 @@ def _partition(info: PartitionInfo, snapshot: Snapshot, listener: str) -> Fields
     return {
         "error_code": error,
         "partition_index": info.partition_index,
-        "leader_id": info.leader if error is Errors.NONE else -1,
+        "leader_id": info.leader if error is Errors.NONE else NO_LEADER,
         "leader_epoch": info.leader_epoch,
         "replica_nodes": info.replicas,
         "isr_nodes": info.isr,

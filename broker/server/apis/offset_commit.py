@@ -6,13 +6,14 @@ from typing import Final
 
 from broker.coordinator.group.commits import CommitErrors, CommitRequest
 from broker.coordinator.group.messages import NO_GENERATION, NO_MEMBER_ID, MemberIdentity
-from broker.coordinator.group.records import NO_TIMESTAMP, OffsetAndMetadata
+from broker.coordinator.group.records import OffsetAndMetadata
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import OffsetCommitRequest, OffsetCommitRequestPartition
+from broker.record.header import NO_TIMESTAMP
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import TopicPartition
 

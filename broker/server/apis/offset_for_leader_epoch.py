@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from broker.network.request_channel import Request
 from broker.protocol import codec
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
+from broker.protocol.offsets import UNKNOWN_OFFSET
 from broker.protocol.requests import OffsetForLeaderEpochRequest, OffsetForLeaderPartition
 from broker.server.apis.context import ApiContext, require_leader
 from broker.utils.topic_partition import TopicPartition
@@ -23,10 +25,10 @@ def handle(_request: Request, message: OffsetForLeaderEpochRequest, ctx: ApiCont
 
 
 def _answer(topic: str, wanted: OffsetForLeaderPartition, ctx: ApiContext) -> Fields:
-    error, epoch, end_offset = Errors.NONE, -1, -1
+    error, epoch, end_offset = Errors.NONE, NO_EPOCH, UNKNOWN_OFFSET
     try:
         topic_partition = TopicPartition(topic, wanted.partition)
-        partition = require_leader(topic_partition, codec.get(wanted, "current_leader_epoch", -1), ctx)
+        partition = require_leader(topic_partition, codec.get(wanted, "current_leader_epoch", NO_EPOCH), ctx)
         epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
     except KafkaError as refusal:
         error = refusal.error_code

@@ -9,6 +9,7 @@ from broker.network.request_channel import Request, Verdict
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError, TooManyElements
 from broker.protocol.produce_messages import (
+    ACKS_ALL,
     PartitionResponse,
     ProduceRequest,
     encode_produce_response,
@@ -23,7 +24,7 @@ from broker.utils.topic_partition import TopicPartition
 _RULE = RULES[ApiKey.PRODUCE]
 # Longer waits end after this time: the timer keeps a slot for every 10 ms tick with a waiting entry.
 _LONGEST_WAIT_MS: Final = 300_000
-_ACKS = frozenset({-1, 0, 1})
+_ACKS = frozenset({ACKS_ALL, 0, 1})
 _NULL_RECORDS = PartitionResponse(Errors.INVALID_RECORD, message="no records in the request")
 _NO_TRANSACTIONS = PartitionResponse(
     Errors.UNSUPPORTED_VERSION,

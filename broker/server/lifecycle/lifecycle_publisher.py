@@ -16,6 +16,7 @@ import structlog
 
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.produce_messages import ACKS_ALL
 from broker.record.batch import Record, build_batch
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.cluster_view import BrokerAddress
@@ -95,7 +96,7 @@ class LifecyclePublisher:
         ]
         request = {
             "transactional_id": None,
-            "acks": -1,
+            "acks": ACKS_ALL,
             "timeout": _TIMEOUT_MS,
             "topic_data": [
                 {"name": TOPIC, "partition_data": [{"index": partition, "records": build_batch(records)}]}

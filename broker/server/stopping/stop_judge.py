@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from broker.protocol.epochs import NO_CONTROLLER
 from broker.utils.topic_partition import TopicPartition
 
 _SHOWN = 5
-_NO_CONTROLLER = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def out_of(view: ClusterSnapshot, broker_id: int) -> list[TopicPartition]:
 
 
 def _doubts_of_controller(view: ClusterSnapshot) -> list[str]:
-    if view.controller_id == _NO_CONTROLLER:
+    if view.controller_id == NO_CONTROLLER:
         return [
             "the cluster has no controller, so nobody would take over what the broker leads: it waits for an election"
         ]
@@ -179,7 +179,7 @@ def _doubts_of_controller(view: ClusterSnapshot) -> list[str]:
 
 
 def _named(controller_id: int | None) -> str:
-    return "nobody" if controller_id in {None, _NO_CONTROLLER} else f"broker {controller_id}"
+    return "nobody" if controller_id in {None, NO_CONTROLLER} else f"broker {controller_id}"
 
 
 def _why_partition_forbids(view: ClusterSnapshot, one: PartitionView, broker_id: int) -> str | None:
