@@ -1,6 +1,6 @@
 """Writes broker/protocol/requests.pyi and responses.pyi, the message types for mypy, and field_names.py.
 
-python tools/message_types.py [--check] --check only reports whether they are up to date
+python tools/message_types.py [--check]     --check only reports whether they are up to date
 
 At run time each version of a message has its own class. The stubs have one class for all served versions. It
 has the fields of every version, and notes the versions that have a field where not all do.

@@ -1,6 +1,6 @@
 """Writes docs/roles.md: every variable of every role, from the roles' argument_specs and defaults.
 
-python tools/role_docs.py [--check] --check only reports whether the file is up to date
+python tools/role_docs.py [--check]     --check only reports whether the file is up to date
 """
 
 from __future__ import annotations
