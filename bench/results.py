@@ -19,7 +19,7 @@ class Better(enum.Enum):
 
 
 class Verdict(enum.Enum):
-    """How the first target compares with another."""
+    """The first target's result compared with another's."""
 
     AHEAD = "ahead"
     TIE = "tie"
@@ -36,7 +36,7 @@ class GoalState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Landline's promise for a figure: a ``value`` in its unit, to be ``times`` better than Kafka 3.9.1,
+    """A promise of Landline for a figure: a ``value`` in its unit, to be ``times`` better than Kafka 3.9.1,
     or both.
     """
 

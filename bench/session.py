@@ -56,8 +56,8 @@ class Noise:
 
 @dataclass(slots=True)
 class Session:
-    """Collects samples over all rounds. ``report`` receives each step; a noisy run is repeated up to
-    ``repeats`` times.
+    """The measurement: all samples over all rounds. ``report`` receives each step; a noisy run is repeated up
+    to ``repeats`` times.
     """
 
     zookeeper: ZooKeeperServer

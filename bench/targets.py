@@ -49,7 +49,7 @@ class Target(enum.Enum):
 
 
 class Factory:
-    """Creates one target's brokers: clusters with their own chroots (or quorums), below directories of
+    """A factory of one target's brokers: clusters with their own chroots (or quorums), below directories of
     the caller.
     """
 

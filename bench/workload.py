@@ -38,7 +38,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Workloads about one subject, selected by one option of the command."""
+    """A suite: workloads about one subject, selected by one option of the command."""
 
     name: str
     title: str

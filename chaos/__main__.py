@@ -32,7 +32,7 @@ def figures_of(page: Path) -> Path:
 
 
 class ProgressBar:
-    """Shows a walk as a progress bar and one line per round."""
+    """A progress bar of a walk, with one line per round."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress

@@ -94,17 +94,17 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """To producers: send nothing more and wait for what is in flight. To consumers: leave."""
+    """A command. To producers: send nothing more and wait for what is in flight. To consumers: leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """To consumers: one member of the group leaves, another joins."""
+    """A command to consumers: one member of the group leaves, another joins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """To consumers: report when all have read up to these ends."""
+    """A command to consumers: report when all have read up to these ends."""
 
     ends: Mapping[Partition, int]
 
@@ -113,7 +113,7 @@ Command = Stop | Rebalance | Drain
 
 
 class Records:
-    """Records what a process's clients see. Its lock guards the counts; lists are swapped whole."""
+    """The record of what a process's clients see. Its lock guards the counts; lists are swapped whole."""
 
     def __init__(self, writer: HistoryWriter) -> None:
         self._writer = writer

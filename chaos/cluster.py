@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """How one kind of broker is deployed; broker N is on host hN. ``{id}`` stands for the broker's id."""
+    """A kind of broker and its deployment; broker N is on host hN. ``{id}`` stands for the broker's id."""
 
     name: str
     unit: str

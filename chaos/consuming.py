@@ -65,7 +65,7 @@ class DeafError(Exception):
 
 
 class Ears:
-    """When each partition of a consumer last delivered a record, or was assigned."""
+    """The times at which each partition of a consumer last delivered a record, or was assigned."""
 
     def __init__(self, name: str, deaf_s: float = DEAF_S) -> None:
         self._name = name
@@ -89,7 +89,7 @@ class Ears:
 
 
 class Positions:
-    """How far each group, or each reader without a group, has read. Its lock guards the offsets."""
+    """The position of each group, or of each reader without a group. Its lock guards the offsets."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

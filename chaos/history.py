@@ -212,7 +212,7 @@ def record_id(producer: str, sequence: int) -> str:
 
 
 class Recorder:
-    """Collects a history from a client's threads. Its lock guards the list, the counts and the sets of ids."""
+    """A history that a client's threads collect. Its lock guards the list, the counts and the sets of ids."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -35,8 +35,8 @@ class HistoryFormatError(ValueError):
 
 
 class HistoryWriter:
-    """Appends events to a file from any thread. What was ``flush``ed is in the operating system and survives
-    the process.
+    """A history file that any thread can append to. What was ``flush``ed is in the operating system and
+    survives the process.
 
     Its lock guards the file and the lines not yet written.
     """

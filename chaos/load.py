@@ -42,7 +42,7 @@ class LoadFailedError(RuntimeError):
 
 
 class Load:
-    """Clients that write and read from ``__enter__`` to ``finish``; a context manager, which leaves
+    """A load: clients that write and read from ``__enter__`` to ``finish``; a context manager, which leaves
     no process.
 
     Topics are ``<run>-<number>``, the group is ``<run>-group``. They stay when the load is gone.

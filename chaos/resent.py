@@ -25,7 +25,7 @@ Incarnation = tuple[int, int]
 
 
 class Incarnations(Protocol):
-    """Looks up the producer of each batch of a log."""
+    """A lookup of the producer of each batch of a log."""
 
     def incarnation(self, topic: str, partition: int, offset: int) -> Incarnation | None:
         """The producer of the batch that has the offset."""
@@ -49,7 +49,7 @@ def _are_different(logs: Incarnations, places: Sequence[Place]) -> bool:
 
 
 class ReplicaLogs:
-    """Batch headers by partition, read on first use from any replica, because replicas agree."""
+    """The batch headers by partition, read on first use from any replica, because replicas agree."""
 
     def __init__(self, replica_dirs: Mapping[int, Path]) -> None:
         self._replica_dirs = replica_dirs

@@ -41,7 +41,7 @@ class Round:
 
 
 class Observer(Protocol):
-    """Displays a walk's progress."""
+    """A display of a walk's progress."""
 
     def began(self, step: Step, victims: Victims) -> None:
         """A fault is about to be injected."""

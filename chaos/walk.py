@@ -49,7 +49,7 @@ PLAN = LoadPlan(
 
 @dataclass(slots=True)
 class Totals:
-    """Totals of all segments."""
+    """The totals of all segments."""
 
     sent: int = 0
     acked: int = 0

@@ -22,7 +22,7 @@ PUSH_USER = "spark"
 
 
 class Launcher(Protocol):
-    """Starts members by one model."""
+    """The interface of a model's launcher, which starts members."""
 
     @property
     def busy(self) -> bool: ...

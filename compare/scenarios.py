@@ -54,7 +54,7 @@ class Fault(Enum):
 
 
 class When(Enum):
-    """Before the run begins, ``DURING_S`` after that, or when all members serve."""
+    """The time of a fault: before the run begins, ``DURING_S`` after that, or when all members serve."""
 
     BEFORE = "before"
     DURING = "during"

@@ -17,7 +17,7 @@ Look = Callable[[], set[str]]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which of these members serve? Asked every ``every_s`` seconds."""
+    """A question: which of these members serve? Asked every ``every_s`` seconds."""
 
     names: tuple[str, ...]
     look: Look
@@ -83,7 +83,9 @@ class Sightings:
 
 
 class Watch:
-    """Asks until it is stopped. Its threads are in the network namespace of the thread that starts it."""
+    """A watch over members, which asks until it is stopped. Its threads are in the network namespace of the
+    thread that starts it.
+    """
 
     def __init__(self, questions: Iterable[Question]) -> None:
         asked = list(questions)

@@ -23,7 +23,7 @@ _PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 class _Group(click.Group):
-    """Turns the lab's errors into one line and an exit code."""
+    """A command group that turns the lab's errors into one line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -19,7 +19,7 @@ from lab.waiting import wait_until
 
 
 class Faults:
-    """Causes and repairs faults on the hosts of one lab, named h1, h2, …; raises `LabError` when
+    """The faults on the hosts of one lab, named h1, h2, …, and their repair; raises `LabError` when
     it cannot.
     """
 

@@ -23,7 +23,7 @@ POLL_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Which daemons run, as reported by their hosts, and the master's view (None: it does not answer)."""
+    """The running daemons, as reported by their hosts, and the master's view (None: it does not answer)."""
 
     master_runs: bool
     workers: dict[str, HostResult]
@@ -39,7 +39,9 @@ class ClusterState:
 
 
 class Launcher:
-    """Starts, stops and inspects one cluster. ``say`` receives each line for the operator."""
+    """The launcher of one cluster: start, stop and inspect it. ``say`` receives each line for
+    the operator.
+    """
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ brokers = click.option(
 
 
 class _Group(click.Group):
-    """Prints an error of a client or a broker as one line, with exit code 1."""
+    """A command group that prints an error of a client or a broker as one line, with exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -25,7 +25,7 @@ PLAIN_VALUE = bytes(range(256))
 
 
 class Codec(enum.Enum):
-    """Compression types by their number in a batch's attributes."""
+    """A compression type; the value is its number in a batch's attributes."""
 
     NONE = 0
     GZIP = 1

@@ -108,7 +108,9 @@ class Member:
 
 
 class Group:
-    """Members that join, each with ``metadata``; measures the time until all are stable in one generation."""
+    """A consumer group whose members join with ``metadata``; measures how long until all are stable in
+    one generation.
+    """
 
     def __init__(self, port: int, name: str, metadata: bytes = bytes(10)) -> None:
         self._port = port

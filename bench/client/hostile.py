@@ -117,7 +117,7 @@ class _Peer:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Sends the frames one after the other, ``in_flight`` at a time, after ``opening`` on each
+    """A peer that sends the frames one after the other, ``in_flight`` at a time, after ``opening`` on each
     new connection.
     """
 
@@ -142,7 +142,7 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class IdleSession:
-    """Opens a fetch session (v12 to v17) with ``opening``, then sends fetches in it that find nothing new."""
+    """A peer with a fetch session (v12 to v17), opened by ``opening``, whose fetches find nothing new."""
 
     opening: bytes
     empty: bytes
@@ -164,8 +164,8 @@ class IdleSession:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Sends ``data`` on ``connections`` sockets and keeps them open: halves of requests, or fetches
-    that wait.
+    """A peer that sends ``data`` on ``connections`` sockets and keeps them open: halves of requests, or
+    fetches that wait.
     """
 
     data: bytes
@@ -185,7 +185,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """Repeats the frame with a different number at ``at`` each time, cycling through ``numbers``."""
+    """A peer that repeats the frame with a different number at ``at`` each time, cycling
+    through ``numbers``.
+    """
 
     DIGITS: ClassVar = 8
 
@@ -205,7 +207,7 @@ class Numbered:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """``connections`` in one process; each sends the frame again as soon as it has its answer."""
+    """A peer with many ``connections``; each sends the frame again as soon as it has its answer."""
 
     frame: bytes
     connections: int
@@ -250,7 +252,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """Connects, sends ``data`` and closes, as often as possible."""
+    """A peer that connects, sends ``data`` and closes, as often as possible."""
 
     data: bytes = b""
 
@@ -265,7 +267,7 @@ class Storm:
 
 @dataclass(frozen=True, slots=True)
 class Deaf:
-    """Sends the frame endlessly and reads no answer."""
+    """A peer that sends the frame endlessly and reads no answer."""
 
     frame: bytes
 
@@ -278,7 +280,7 @@ class Deaf:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Requests a page of the HTTP endpoint, with a new connection for each."""
+    """A peer that requests a page of the HTTP endpoint, with a new connection for each."""
 
     path: str
 

@@ -47,7 +47,7 @@ class Lane:
 
 
 class ProduceLane(Lane):
-    """Writes one batch repeatedly."""
+    """A lane that writes one batch repeatedly."""
 
     def __init__(self, port: int, topic: str, request: bytes, in_flight: int = 1) -> None:
         super().__init__(port, request, in_flight)
@@ -58,7 +58,7 @@ class ProduceLane(Lane):
 
 
 class FetchLane(Lane):
-    """Reads the same few batches repeatedly."""
+    """A lane that reads the same few batches repeatedly."""
 
     def __init__(self, port: int, topic: str, partition: int, max_bytes: int, interval_s: float) -> None:
         request = fetch_request(topic, partition, 0, max_bytes)

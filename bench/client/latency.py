@@ -30,7 +30,9 @@ US_PER_S = 1e6
 
 @dataclass(frozen=True, slots=True)
 class EndToEnd:
-    """Times in microseconds: until the produce was acknowledged, and until the record was read."""
+    """The times of all records in microseconds: until the produce was acknowledged, and until the record
+    was read.
+    """
 
     acked_us: list[float]
     read_us: list[float]

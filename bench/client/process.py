@@ -20,8 +20,8 @@ class ClientDiedError(RuntimeError):
 
 
 class ClientProcess(Generic[T]):
-    """Runs ``work`` in a process that is ready when the ``with`` block begins, waits for ``go``, and ends
-    with the block.
+    """A process that runs ``work``: ready when the ``with`` block begins, it waits for ``go``, and ends with
+    the block.
 
     ``context`` is its start method. The CPU time of a spawned process is included in this process's after its
     end; a process of the fork server is ready sooner.

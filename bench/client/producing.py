@@ -19,7 +19,7 @@ _INTERVAL_S = 0.02
 
 
 class Producing:
-    """Writes one record to each of ``partitions`` every 20 ms, from entry until exit.
+    """A producer that writes one record to each of ``partitions`` every 20 ms, from entry until exit.
 
     ``mark`` starts a new wait: earlier records no longer count. The producer keeps the order within a
     partition, so the acknowledgement of a record acknowledges all before it.

@@ -41,7 +41,7 @@ class Fetched:
 
 
 class FieldReader:
-    """Reads fields one after the other."""
+    """A reader of a message's fields, one after the other."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data

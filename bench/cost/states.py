@@ -35,8 +35,8 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``fields`` of a request that names the state a number of times. ``prepare`` creates it, once
-    per broker.
+    """State on a broker. ``fields`` are those of a request that names it a number of times; ``prepare``
+    creates it, once per broker.
     """
 
     name: str

@@ -21,7 +21,9 @@ _MIB: Final = 1 << 20
 
 
 class Line(NamedTuple):
-    """Per element of a request: thousandths of a pass of the reference's loop, bytes, blocks."""
+    """A line of the table. Per element of a request: thousandths of a pass of the reference's loop,
+    bytes, blocks.
+    """
 
     cpu: float
     out: float
@@ -30,7 +32,7 @@ class Line(NamedTuple):
 
 
 _FLOOR: Final = Line(cpu=4.0, out=16.0, kept=0.5, outcome="")
-"""Lower values are not reported: they are the request's own cost, or noise."""
+"""Figures up to this are never too high: they are the request's own cost, or noise."""
 
 Table = Mapping[tuple[str, int], Line]
 """By the request's name and the number of elements."""

@@ -41,7 +41,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Samples:
-    """Times in nanoseconds; ``calm`` without interruption of the core, ``all`` with the rest."""
+    """The measured times in nanoseconds; ``calm`` without interruption of the core, ``all`` with the rest."""
 
     calm: list[float] = field(default_factory=list)
     all: list[float] = field(default_factory=list)

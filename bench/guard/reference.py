@@ -47,7 +47,7 @@ class _Entry:
 
 
 class Reference:
-    """Owns a socket pair and an unnamed file in ``directory``; used by one thread."""
+    """The two loops. Owns a socket pair and an unnamed file in ``directory``; used by one thread."""
 
     def __init__(self, directory: Path | None) -> None:
         self._near, self._far = socket.socketpair()

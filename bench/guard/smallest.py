@@ -86,7 +86,9 @@ def body(
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How elements differ: the field ("" if it has no name), and its value, which others replace."""
+    """The difference between elements: the field ("" if it has no name), and its value, which
+    others replace.
+    """
 
     name: str
     mark: Any

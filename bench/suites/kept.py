@@ -39,8 +39,8 @@ Holding = Callable[[BrokerProcess, int], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``holds`` makes the broker keep ``count`` items, and releases them at its end; ``bound``: the limit of
-    the memory.
+    """One kind of state. ``holds`` makes the broker keep ``count`` items, and releases them at its end;
+    ``bound``: the limit of the memory.
     """
 
     key: str

@@ -40,7 +40,7 @@ SEGMENT_BYTES = MIB
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Seconds from exec, and the CPU seconds until the produce was acknowledged."""
+    """One start: seconds from exec, and the CPU seconds until the produce was acknowledged."""
 
     answered_s: float
     acknowledged_s: float

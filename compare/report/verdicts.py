@@ -24,7 +24,7 @@ LEAST_ROUNDS = 6
 
 
 class Verdict(Enum):
-    """Which way was faster."""
+    """The way that was faster."""
 
     ALONE = "each by itself"
     WAITED = "each by itself, by the wait for a person alone"

@@ -78,7 +78,7 @@ def simulate(measured: Measured, plan: Plan, trials: int, seed: int = SEED) -> O
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """Measured parts for simulated starts: a row per start, a column per member; the prologue has
+    """The measured parts for simulated starts: a row per start, a column per member; the prologue has
     one column.
     """
 

@@ -19,7 +19,9 @@ and brokers.
 
 
 class Listeners:
-    """Records, by client id, which brokers were last told of all live brokers. Used by one event loop."""
+    """The listening brokers: records, by client id, which were last told of all live brokers. Used by one
+    event loop.
+    """
 
     def __init__(self, expected: int, wanted: int) -> None:
         """Done when ``expected`` brokers have been told of ``wanted`` live ones."""

@@ -20,7 +20,7 @@ SLOWEST = 5
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc] # Ansible has no types
-    """Adds up wall-clock time by task name."""
+    """A callback plugin that adds up wall-clock time by task name."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"

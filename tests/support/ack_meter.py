@@ -20,8 +20,8 @@ INTERVAL_S = 0.005
 
 
 class AckMeter:
-    """Produces inside its ``with`` block, in its own thread; raises at the end when a record failed
-    for good.
+    """A producer that runs inside its ``with`` block, in its own thread; raises at the end when a record
+    failed for good.
     """
 
     def __init__(self, bootstrap: str, topic: str, partition: int = 0) -> None:

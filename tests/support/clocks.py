@@ -22,7 +22,9 @@ class ManualClock:
 
 
 class TickingClock(ManualClock):
-    """Advances a second at every reading, so that everything that is reported periodically is reported."""
+    """A clock that advances a second at every reading, so that everything that is reported periodically
+    is reported.
+    """
 
     def monotonic_ms(self) -> int:
         self.now_ms += 1000
@@ -30,7 +32,7 @@ class TickingClock(ManualClock):
 
 
 class ManualTime(Generic[N]):
-    """Replaces a function like ``time.monotonic`` or ``time.monotonic_ns``, in its unit."""
+    """A replacement for a function like ``time.monotonic`` or ``time.monotonic_ns``, in its unit."""
 
     def __init__(self, now: N) -> None:
         self.now = now

@@ -26,7 +26,7 @@ STEPS = {
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds of one system's members, and the additional time of a push. ``spread``: the
+    """The times of one system's members in milliseconds, and the additional time of a push. ``spread``: the
     lognormal's sigma.
     """
 

@@ -34,7 +34,7 @@ PATIENCE = 50
 
 
 class CaughtEvents(Events):
-    """EventQueue's interface, including its error handling."""
+    """A queue with EventQueue's interface, including its error handling."""
 
     def __init__(self, on_error: Callable[[Hashable, Exception], None]) -> None:
         super().__init__()
@@ -99,7 +99,9 @@ class ControllerNode:
 
 
 class ControllersWorld:
-    """``faults`` affects the operations of the two controllers; those of all others succeed."""
+    """The brokers, controllers and store. ``faults`` affects the operations of the two controllers; those of
+    all others succeed.
+    """
 
     def __init__(self, faults: Faults = NO_FAULTS) -> None:
         self.faults = faults

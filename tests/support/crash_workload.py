@@ -39,8 +39,8 @@ _ABORT, _COMMIT = b"\0\0\0\0", b"\0\0\0\1"
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """``durable``: base offset to bytes of the data that must be there; ``end_offset``: the lowest possible
-    end of the log.
+    """A guarantee of a log. ``durable``: base offset to bytes of the data that must be there; ``end_offset``:
+    the lowest possible end of the log.
 
     ``latest``, for a compacted log: the last record of a key is at that offset or later.
     """

@@ -19,7 +19,7 @@ LAB = ".venv/bin/lab exec default h1 --"
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """``command`` is run instead of the documented one.
+    """A replacement: ``command`` is run instead of the documented one.
 
     With ``is_help``, its output must contain each option of the documented command.
     """

@@ -20,7 +20,7 @@ SIGN_TIMEOUT_S = 300
 
 
 class Shell:
-    """Runs commands in the checkout. No Python environment is active, and only the lab's name is set."""
+    """A shell in the checkout. No Python environment is active, and only the lab's name is set."""
 
     def __init__(self, lab: Lab, scratch: Path) -> None:
         self.lab = lab

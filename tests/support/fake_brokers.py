@@ -30,7 +30,9 @@ class Recorded:
 
 
 class FakeBrokers:
-    """Thread-safe. ``down`` brokers cannot be reached; ``answers`` overrides the response to an API."""
+    """The fake brokers. Thread-safe. ``down`` brokers cannot be reached; ``answers`` overrides the response
+    to an API.
+    """
 
     def __init__(self) -> None:
         self.down: set[int] = set()
@@ -83,7 +85,7 @@ class FakeBrokers:
 
 
 class FakeChannel:
-    """BrokerChannel's interface."""
+    """A channel with BrokerChannel's interface."""
 
     def __init__(self, brokers: FakeBrokers, address: BrokerAddress) -> None:
         self._brokers = brokers

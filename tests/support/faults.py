@@ -60,7 +60,7 @@ class FaultTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """How much each client writes, and how fast during the faults."""
+    """The amount that each client writes, and its rate during the faults."""
 
     records: int
     records_per_s: float
@@ -95,7 +95,7 @@ class LoopbackTarget:
 
 
 class FaultRun:
-    """Runs all four clients through the faults of one scenario, on topics of this run, which are deleted if
+    """A run of all four clients through the faults of one scenario, on its own topics, which are deleted if
     it passed.
     """
 

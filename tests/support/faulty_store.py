@@ -39,8 +39,8 @@ class Fault(Enum):
 
 
 class Faults:
-    """``length`` operations meet ``fault``, from the ``nth`` (from 1) on, over all sessions that share
-    this object.
+    """The faults of a test: ``length`` operations meet ``fault``, from the ``nth`` (from 1) on, over all
+    sessions that share this object.
 
     For a read or a watch all faults are the same, so they are counted only with ``NOT_DONE``.
     """
@@ -82,7 +82,7 @@ class _UnsetWatch:
 
 
 class FaultySession:
-    """:class:`~broker.zookeeper.store.Store` for one broker: it owns its ephemeral nodes, which
+    """A :class:`~broker.zookeeper.store.Store` for one broker: it owns its ephemeral nodes, which
     :meth:`expire` deletes.
 
     ``owners`` is shared by the sessions of one store: the owner of each ephemeral node.

@@ -10,7 +10,7 @@ from rig.raw_client import RawClient
 
 
 class FetchedLogs:
-    """:class:`chaos.resent.Incarnations`, by fetching each batch from its leader."""
+    """The :class:`chaos.resent.Incarnations` of a running cluster: fetches each batch from its leader."""
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})

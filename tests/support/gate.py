@@ -12,7 +12,7 @@ WAIT_S = 20
 
 
 class Gate:
-    """Stops the first caller of a function until the gate is opened."""
+    """A gate that stops the first caller of a function until it is opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
         self.reached = threading.Event()

@@ -34,7 +34,7 @@ RANGE = (("range", b"range-metadata"),)
 
 
 class ManualTimer:
-    """Runs callbacks in the order of their time when the test advances the clock."""
+    """A timer that runs callbacks in the order of their time when the test advances the clock."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -67,7 +67,7 @@ class ManualTimer:
 
 
 class ManualScheduler:
-    """Keeps tasks until :meth:`run`; the test runs periodic ones through the coordinator."""
+    """A scheduler that keeps tasks until :meth:`run`; the test runs periodic ones through the coordinator."""
 
     def __init__(self) -> None:
         self.tasks: list[tuple[str, Callable[[], None], int, int]] = []
@@ -85,7 +85,7 @@ class ManualScheduler:
 
 
 class MemoryLog:
-    """Whole batches in memory, read as Log reads them."""
+    """A log of whole batches in memory, read as Log reads them."""
 
     def __init__(self) -> None:
         self.log_start_offset = 0
@@ -124,7 +124,7 @@ class MemoryLog:
 
 
 class FakeAppender:
-    """Writes to memory logs; acknowledges at once or later (``hold``), or fails with ``error`` and
+    """An appender to memory logs; acknowledges at once or later (``hold``), or fails with ``error`` and
     writes nothing.
     """
 
@@ -159,7 +159,7 @@ class FakeAppender:
 
 @dataclass
 class Answers:
-    """Collects the arguments of a callback."""
+    """The collected arguments of a callback."""
 
     results: list[Any] = field(default_factory=list)
 

@@ -23,7 +23,7 @@ RETURN_TIMEOUT_S = 90.0
 
 
 class LabTarget:
-    """Stops, starts and kills brokers as an operator would; use it inside the lab's network."""
+    """A lab's brokers, stopped, started and killed as an operator would; use it inside the lab's network."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab

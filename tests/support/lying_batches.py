@@ -21,7 +21,8 @@ TIMESTAMP: Final = 1_700_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """``answer`` is our error, ``kafka`` that of Kafka 3.9.1 for the same bytes (NONE: it accepts them).
+    """A batch and its errors: ``answer`` is ours, ``kafka`` that of Kafka 3.9.1 for the same bytes (NONE: it
+    accepts them).
 
     ``at_first``: found by the default check, which stops at the first record.
     """

@@ -26,7 +26,7 @@ from broker.replication.leadership import Leadership
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Replaces ``owner.name`` by the result of ``broken`` for the original."""
+    """A replacement of ``owner.name`` by the result of ``broken`` for the original."""
 
     owner: Any
     name: str
@@ -35,7 +35,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """``rule`` is what normally holds (docs/replication.md); ``patches`` break it."""
+    """A broken rule. ``rule`` is what normally holds (docs/replication.md); ``patches`` break it."""
 
     name: str
     rule: str

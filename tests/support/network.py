@@ -27,7 +27,9 @@ def answer(request: Request, body: bytes = b"") -> tuple[bytes, bytes]:
 
 
 class Api:
-    """Parks the requests that it is told to; answers the others at once with the request's body."""
+    """A dispatch function that parks the requests that it is told to, and answers the others at once with the
+    request's body.
+    """
 
     def __init__(self) -> None:
         self.parked: dict[int, Request] = {}

@@ -10,7 +10,9 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 
 class NumberedLoad:
-    """Idempotent, with acks=all, in its own thread; ``pause_s`` is the minimum time between two records."""
+    """An idempotent producer with acks=all, in its own thread; ``pause_s`` is the minimum time between
+    two records.
+    """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, pause_s: float = 0.005) -> None:
         config: dict[str, str | int | float | bool] = {

@@ -27,7 +27,7 @@ class PeerKind(enum.Enum):
 
 
 class Peer:
-    """Creates brokers of one kind, each cluster with its own ZooKeeper chroot, below ``root``."""
+    """A factory of brokers of one kind, each cluster with its own ZooKeeper chroot, below ``root``."""
 
     def __init__(self, kind: PeerKind, zookeeper: ZooKeeperServer, root: Path) -> None:
         self.kind = kind

@@ -37,7 +37,9 @@ class Op(NamedTuple):
 
 
 class Recorder:
-    """``ops`` in order. Everything below ``root`` must be created during :meth:`recording`."""
+    """The recorder of operations, in order in ``ops``. Everything below ``root`` must be created
+    during :meth:`recording`.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -175,8 +177,8 @@ _REAL_SEGMENT_FILE = segment.SegmentFile
 
 @dataclass(slots=True)
 class _Node:
-    """``durable`` is the bytes of a file or the names of a directory; ``pending`` are the
-    later operations.
+    """A file or directory. ``durable`` is the bytes of a file or the names of a directory; ``pending`` are
+    the later operations.
     """
 
     is_dir: bool

@@ -46,7 +46,9 @@ SPARK_DAEMON_MEMORY=256m
 
 
 class SparkRig:
-    """Runs scripts, then shows what was recorded; ``close`` ends the processes that still run."""
+    """A rig that runs scripts and then shows what was recorded; ``close`` ends the processes that
+    still run.
+    """
 
     def __init__(self, directory: Path, sbin: Path | None = None) -> None:
         """``sbin``: a directory with Spark's scripts; by default those of pyspark."""

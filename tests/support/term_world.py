@@ -56,7 +56,7 @@ class MortalStore:
 
 
 class Events:
-    """EventQueue's interface; delayed events are due when the test says so."""
+    """A queue with EventQueue's interface; delayed events are due when the test says so."""
 
     def __init__(self) -> None:
         self._events: deque[tuple[Hashable, Callable[[], None]]] = deque()
@@ -90,7 +90,7 @@ class Events:
 
 
 class Channels:
-    """ChannelManager's interface; a request is answered before ``send`` returns."""
+    """A manager with ChannelManager's interface; a request is answered before ``send`` returns."""
 
     def __init__(self, brokers: FakeBrokers) -> None:
         self._brokers = brokers
@@ -119,7 +119,7 @@ class Channels:
 
 
 class TermWorld:
-    """Brokers by id with their racks, a store that all terms share, and the current term."""
+    """The brokers by id with their racks, a store that all terms share, and the current term."""
 
     def __init__(
         self,

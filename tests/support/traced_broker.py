@@ -19,7 +19,7 @@ from tests.stress.traced import traced_locks
 
 
 class ReportingGraph(LockGraph):
-    """Reports at once, because the broker may be killed."""
+    """A lock graph that reports at once, because the broker may be killed."""
 
     def __init__(self, report: Path) -> None:
         super().__init__(written_order())

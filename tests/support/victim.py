@@ -17,7 +17,9 @@ VICTIM = "victim"
 
 
 class Victim:
-    """Writes and reads a small record repeatedly; records the longest round trip and their number."""
+    """A client that writes and reads a small record repeatedly; records the longest round trip and
+    their number.
+    """
 
     def __init__(self, port: int) -> None:
         self._port = port

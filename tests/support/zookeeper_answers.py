@@ -36,7 +36,7 @@ _SLOW_S, _QUICK_S = 1.2, 0.05
 
 @dataclass(frozen=True, slots=True)
 class AnswersSite:
-    """``disks`` are the servers' own; empty if they share the host's."""
+    """The cluster of a test. ``disks`` are the servers' own; empty if they share the host's."""
 
     ensemble: ZooKeeperEnsemble
     disks: dict[int, SmallDisk]

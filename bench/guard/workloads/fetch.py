@@ -40,7 +40,9 @@ class _Fetch(Workload):
 
 
 class LargeFetch(_Fetch):
-    """1 MiB of 16 KiB batches of one partition, for a consumer without a session, from rising offsets."""
+    """A fetch of 1 MiB in 16 KiB batches of one partition, for a consumer without a session, from
+    rising offsets.
+    """
 
     name = "fetch-1m"
     moving_share = 0.6

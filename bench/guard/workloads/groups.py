@@ -13,7 +13,7 @@ _SESSION_MS = 1_800_000
 
 
 class _OfGroup(Workload):
-    """Creates the offsets topic, and a group with the workload's name."""
+    """A workload with a group of its name; creates the offsets topic."""
 
     _request: bytes
 
@@ -26,7 +26,7 @@ class _OfGroup(Workload):
 
 
 class OffsetCommit(_OfGroup):
-    """Ten offsets of a group without members; the answer waits for the offsets topic's append."""
+    """A commit of ten offsets of a group without members; the answer waits for the offsets topic's append."""
 
     name = "offset-commit"
     api_key: ClassVar = ApiKey.OFFSET_COMMIT

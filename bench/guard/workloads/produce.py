@@ -47,7 +47,7 @@ class Produce(Workload):
 
 
 class IdempotentProduce(Produce):
-    """With a client's defaults: ``enable.idempotence``, acks=all."""
+    """A produce with a client's defaults: ``enable.idempotence``, acks=all."""
 
     def __init__(
         self, stage: Stage, name: str, batch_bytes: int, *, moving_share: float, per_slice: int

@@ -142,7 +142,9 @@ def read_entry(line: bytes, own_unit: str) -> Entry | None:
 
 
 class LineBuffer:
-    """Splits bytes into lines. Drops a line over ``limit`` bytes, so that memory stays bounded."""
+    """A buffer that splits bytes into lines. Drops a line over ``limit`` bytes, so that memory
+    stays bounded.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -196,7 +198,9 @@ class CursorFile:
 
 
 class Systemd:
-    """Notifies systemd of the service's state if systemd asks for it (Type=notify, WatchdogSec)."""
+    """The connection to systemd, for notifications of the service's state if systemd asks for them
+    (Type=notify, WatchdogSec).
+    """
 
     def __init__(self) -> None:
         address = os.environ.get("NOTIFY_SOCKET", "")
@@ -285,7 +289,7 @@ class Journal:
 
 
 class Shipper:
-    """Moves entries from a journal to a topic, with a bounded number in flight.
+    """The loop that moves entries from a journal to a topic, with a bounded number in flight.
 
     Invariant: the saved cursor is never past an entry that is not acknowledged.
     """

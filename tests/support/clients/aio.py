@@ -197,7 +197,7 @@ async def _started(library: Any) -> None:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Records assignments; aiokafka calls it between two ``getmany``."""
+    """A listener that records assignments; aiokafka calls it between two ``getmany``."""
 
     def __init__(self, job: Job, consumer: str, positions: Positions) -> None:
         self._job = job

@@ -127,7 +127,7 @@ class KafkaPythonDriver:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Records assignments; kafka-python calls it within ``poll``."""
+    """A listener that records assignments; kafka-python calls it within ``poll``."""
 
     def __init__(self, job: Job, consumer: str, positions: Positions) -> None:
         self._job = job
