@@ -129,7 +129,9 @@ def above_high_watermark(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _is_lost(facts: Facts, record: str) -> bool:
-    """Whether it was acknowledged and is nowhere: this is reported already, whoever read it."""
+    """Whether it was acknowledged and is nowhere: LOST is reported for it already, whichever consumer
+    read it.
+    """
     return record in facts.acked and record not in facts.places
 
 

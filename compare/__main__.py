@@ -56,7 +56,7 @@ def run(
     remark: str,
     output: Path,
 ) -> None:
-    """Measure. Without a choice all scenarios, systems and models are measured."""
+    """Run the comparison; by default with all scenarios, systems and models."""
     planned = plan(
         hosts,
         rounds,

@@ -49,7 +49,7 @@ def main() -> None:
 @_connect
 @_output
 def zookeeper(sessions: int, connect: str | None, output: Path | None) -> None:
-    """So many sessions begin at once; until the last has its node."""
+    """Open SESSIONS sessions at once, and wait until the last has its node."""
     _make(lambda addresses: zookeeper_storm(addresses, sessions), connect, output, sessions)
 
 
@@ -59,7 +59,7 @@ def zookeeper(sessions: int, connect: str | None, output: Path | None) -> None:
 @_connect
 @_output
 def controller(brokers: int, limit: float, connect: str | None, output: Path | None) -> None:
-    """So many brokers register at once with a real controller; until each was told of all."""
+    """Register BROKERS brokers at once with a real controller, and wait until each was told of all."""
     _make(lambda addresses: controller_storm(addresses, brokers, limit), connect, output, 2 * brokers)
 
 

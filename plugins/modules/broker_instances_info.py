@@ -100,7 +100,9 @@ PLACES = ("broken", "others", "controller")
 
 
 def place_in_roll(url: str, timeout_s: float) -> str:
-    """Returns C(broken) for a broker that does not answer or serves nobody yet, C(controller), or C(others)."""
+    """Returns C(broken) for a broker that does not answer or does not serve yet, C(controller),
+    or C(others).
+    """
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{url}/status", timeout=timeout_s) as answer:
