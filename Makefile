@@ -1,5 +1,5 @@
-# `make` lists the verbs. Everything runs from one virtual environment, .venv, that `make setup` keeps as
-# requirements.lock says; Debian packages a verb needs are installed when it runs as root, else named.
+# `make` lists the verbs. Everything runs from one virtual environment, .venv, which `make setup` keeps in line
+# with requirements.lock. As root a verb installs the Debian packages that it needs; otherwise it names them.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -7,30 +7,30 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 
-# The lab's name; several may be up at once.
+# The lab's name; several labs may be up at once.
 LAB ?= default
-# What cluster-up was last asked for, so that the other verbs mean the same cluster.
+# The settings of the last cluster-up, so that the other verbs use the same cluster.
 -include build/lab/$(LAB).mk
 HOSTS ?= 3
 BROKERS_PER_HOST ?= 1
-# An inventory of real hosts; empty: the lab's.
+# An inventory of real hosts; empty: the lab's inventory.
 INVENTORY ?=
-# More arguments of ansible-playbook, for example ANSIBLE_ARGS="--check --diff".
+# Additional arguments for ansible-playbook, for example ANSIBLE_ARGS="--check --diff".
 ANSIBLE_ARGS ?=
-# The random walk of faults: how many, and which walk; empty: another each time.
+# The random walk of faults: the number of rounds, and the seed; empty: a new one each time.
 ROUNDS ?= 50
 SEED ?=
-# More arguments of `python -m chaos walk`, for example CHAOS_ARGS="--only SIGKILL".
+# Additional arguments for `python -m chaos walk`, for example CHAOS_ARGS="--only SIGKILL".
 CHAOS_ARGS ?=
-# More arguments of `python -m compare run`, for example COMPARE_ARGS="--scenario crash --system spark".
+# Additional arguments for `python -m compare run`, for example COMPARE_ARGS="--scenario crash --system spark".
 COMPARE_ARGS ?=
-# More arguments of pytest, for example TEST_ARGS="-k isr -x".
+# Additional arguments for pytest, for example TEST_ARGS="-k isr -x".
 TEST_ARGS ?=
-# More arguments of `python -m tests.fuzz`, for example FUZZ_ARGS="--target request".
+# Additional arguments for `python -m tests.fuzz`, for example FUZZ_ARGS="--target request".
 FUZZ_ARGS ?=
-# More arguments of `python -m bench.guard`, for example PERF_ARGS="--only fetch-1m".
+# Additional arguments for `python -m bench.guard`, for example PERF_ARGS="--only fetch-1m".
 PERF_ARGS ?=
-# More arguments of `python -m bench.cost`, for example COST_ARGS="--only=metadata*".
+# Additional arguments for `python -m bench.cost`, for example COST_ARGS="--only=metadata*".
 COST_ARGS ?=
 
 BIN := $(CURDIR)/.venv/bin
@@ -47,14 +47,14 @@ LAB_PACKAGES := systemd-container mmdebstrap nftables iproute2 openssh-client e2
 JAVA_PACKAGES := openjdk-17-jre-headless maven
 TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) zookeeper libslf4j-java kcat procps chromium
 
-# Ansible, pytest, Spark's driver reach a lab's hosts only from inside its network.
+# Ansible, pytest and Spark's driver reach a lab's hosts only from inside its network.
 INSIDE = $(if $(INVENTORY),,$(PY) -m lab enter $(LAB) --)
 WITH_INVENTORY = $(if $(INVENTORY),ANSIBLE_INVENTORY=$(INVENTORY))
 
-# A lab that is named is used and kept; without a name chaos makes one and destroys it.
+# A named lab is used and kept; without a name chaos creates a lab and destroys it.
 CHAOS_LAB = $(if $(filter command line environment,$(origin LAB)),CHAOS_LAB=$(LAB))
 
-# The same for who compares; a round takes minutes.
+# The same for comparisons; a round takes minutes.
 COMPARE_LAB = $(if $(filter command line environment,$(origin LAB)),COMPARE_LAB=$(LAB))
 COMPARE_ROUNDS = $(if $(filter command line environment,$(origin ROUNDS)),$(ROUNDS),6)
 
@@ -68,13 +68,13 @@ help: ## List the verbs
 		'$(HOSTS)' '$(BROKERS_PER_HOST)' '$(LAB)'
 
 .PHONY: setup
-setup: ## Make .venv from the locked, hashed requirements (does nothing when it is there)
+setup: ## Create .venv from the locked, hashed requirements (does nothing if it is up to date)
 	@tools/setup
 
 # A cluster
 
 .PHONY: cluster-up
-cluster-up: setup ## Bring up HOSTS real systemd hosts with the whole cluster on them, check it, show it
+cluster-up: setup ## Bring up HOSTS real systemd hosts with the whole cluster, check it, show it
 	@tools/apt-ensure $(LAB_PACKAGES) $(JAVA_PACKAGES)
 	@$(PY) tools/wheelhouse.py
 	@$(PY) -m pipeline.jars >/dev/null
@@ -88,24 +88,24 @@ cluster-up: setup ## Bring up HOSTS real systemd hosts with the whole cluster on
 	@$(MAKE) status
 
 .PHONY: cluster-down
-cluster-down: setup ## Destroy the lab: no process, mount, cgroup, namespace or file of it stays
+cluster-down: setup ## Destroy the lab: no process, mount, cgroup, namespace or file of it is left
 	@$(PY) -m lab down --name $(LAB)
 	@rm -rf --one-file-system build/lab/$(LAB).mk $(SHARED)
 
 .PHONY: deploy
-deploy: setup wheelhouse ## Run deploy.yml on the lab, or on INVENTORY's hosts; rolls what runs
+deploy: setup wheelhouse ## Run deploy.yml on the lab, or on INVENTORY's hosts; rolls running services
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook deploy.yml $(ANSIBLE_ARGS)
 
 .PHONY: restart
-restart: setup ## Restart all brokers one at a time, with the ISRs watched
+restart: setup ## Restart all brokers one at a time, watching the ISRs
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/restart.yml $(ANSIBLE_ARGS)
 
 .PHONY: backup
-backup: setup ## The metadata tree into a file here, with its ACLs; the cluster runs meanwhile: FILE=(build/backup/…)
+backup: setup ## Back up the metadata tree with its ACLs into a local file, while the cluster runs: FILE=(build/backup/…)
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/backup.yml $(if $(FILE),-e 'broker_metadata_file=$(abspath $(FILE))') $(ANSIBLE_ARGS)
 
 .PHONY: restore
-restore: setup ## Bring it back to a ZooKeeper that lost it, and start all brokers: FILE=backup
+restore: setup ## Restore the tree into a ZooKeeper that lost it, and start all brokers: FILE=backup
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/restore.yml -e 'broker_metadata_file=$(abspath $(or $(FILE),$(error give FILE=backup)))' $(ANSIBLE_ARGS)
 
 .PHONY: status
@@ -119,17 +119,17 @@ smoke: setup ## Check every service, port, unit, file and znode of the running c
 # Building and checking
 
 .PHONY: wheelhouse
-wheelhouse: setup ## Build the wheel and the offline wheelhouse that hosts are installed from
+wheelhouse: setup ## Build the wheel and the offline wheelhouse for installing hosts
 	@$(PY) tools/wheelhouse.py
 
 .PHONY: spark-archive
-spark-archive: setup ## Pack pyspark for hosts that have none (spark_archive)
+spark-archive: setup ## Pack pyspark for hosts without it (spark_archive)
 	@mkdir -p build
 	@[ build/spark.tar.gz -nt $(PYSPARK)/version.py ] || tar -C $(PYSPARK)/.. -czf build/spark.tar.gz pyspark
 	@echo build/spark.tar.gz
 
 .PHONY: lint
-lint: setup ## ruff, mypy, import contracts, ansible-lint, yamllint
+lint: setup ## Run ruff, mypy, import contracts, ansible-lint, yamllint
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-python lint-roles
 
 .PHONY: lint-python lint-roles
@@ -151,101 +151,101 @@ lint-roles:
 	@$(PY) tools/message_types.py --check
 
 .PHONY: fmt
-fmt: setup ## Format the code and write generated documentation anew
+fmt: setup ## Format the code and regenerate the roles' documentation
 	@ruff check --fix-only --quiet .
 	@ruff format --quiet .
 	@$(PY) tools/role_docs.py
 
 .PHONY: test
-test: setup ## Everything: lint, unit and property, integration, then real hosts (about 45 minutes on 2 cores)
+test: setup ## Run everything: lint, unit and property, integration, then real hosts (about 45 minutes on 2 cores)
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@tools/test-all $(TEST_ARGS)
 
 .PHONY: unit
-unit: setup ## Unit and property tests
+unit: setup ## Run unit and property tests
 	@pytest tests/unit tests/property -q -n 2 $(TEST_ARGS)
 
 .PHONY: crash
-crash: setup ## Power lost at every moment of many workloads of the log (SEEDS=50)
+crash: setup ## Test a power loss at every moment of many workloads of the log (SEEDS=50)
 	@CRASH_SEEDS=$(or $(SEEDS),50) CRASH_SHARE=1 pytest tests/property/test_crash_consistency.py -q -n 2 $(TEST_ARGS)
 
 .PHONY: integration
-integration: setup ## Tests with real ZooKeeper, brokers and clients on this machine (PEERS=all: Kafka's brokers too)
+integration: setup ## Run tests with real ZooKeeper, brokers and clients on this machine (PEERS=all: Kafka's brokers too)
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@pytest tests/integration -q -n 2 --dist loadfile $(TEST_ARGS)
 
 .PHONY: cluster-test
-cluster-test: setup ## Tests on real hosts, in labs of their own
+cluster-test: setup ## Run tests on real hosts, in labs of their own
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@tools/test-cluster $(TEST_ARGS)
 
 .PHONY: docs-test
-docs-test: setup ## Every command of README and docs, as written, on a cluster made for it (make test has it too)
+docs-test: setup ## Run every command of README and docs as written, on a new cluster (included in make test)
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@tools/test-docs $(TEST_ARGS)
 
 .PHONY: stress
-stress: setup ## Real threads over the logs, what must hold checked throughout, the order of locks too: SECONDS=60 SEED=(random)
+stress: setup ## Run real threads over the logs, and check invariants and the order of locks: SECONDS=60 SEED=(random)
 	@$(PY) -m tests.stress --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
 .PHONY: fuzz
-fuzz: setup ## Every decoder fed what nobody would send, guided by what it reaches: SECONDS=60 each SEED=(random) (FUZZ_ARGS="--keep")
+fuzz: setup ## Fuzz every decoder with invalid input, guided by coverage: SECONDS=60 each SEED=(random) (FUZZ_ARGS="--keep")
 	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)
 
 .PHONY: chaos
-chaos: setup ## A random walk of faults under load, every record judged: ROUNDS=50 SEED=(random) LAB=(a new one)
+chaos: setup ## Run a random walk of faults under load, and check every record: ROUNDS=50 SEED=(random) LAB=(a new one)
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@$(CHAOS_LAB) tools/chaos walk --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 .PHONY: chaos-gaps
-chaos-gaps: setup ## How long producers wait under faults, beside Apache Kafka on the same hosts; into docs/reliability.md
+chaos-gaps: setup ## Measure how long producers wait under faults, beside Apache Kafka on the same hosts; into docs/reliability.md
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@$(CHAOS_LAB) tools/chaos compare --report docs/reliability.md $(CHAOS_ARGS)
 
 .PHONY: sessions
-sessions: setup ## How short a ZooKeeper session may be on this machine at full load: SECONDS=600 DISK=(MB/s, its queue always full)
+sessions: setup ## Measure how short a ZooKeeper session may be on this machine at full load: SECONDS=600 DISK=(MB/s, its queue always full)
 	@tools/apt-ensure $(JAVA_PACKAGES)
 	@$(PY) -m chaos.sessions --seconds $(or $(SECONDS),600) $(if $(DISK),--disk-limit $(DISK))
 
 .PHONY: compare
-compare: setup ## Starts by each host itself beside a master's push, measured: HOSTS=4 ROUNDS=6 LAB=(a new one); a report
+compare: setup ## Compare starts by each host itself with a master's push, and write a report: HOSTS=4 ROUNDS=6 LAB=(a new one)
 	@tools/apt-ensure $(LAB_PACKAGES) $(JAVA_PACKAGES)
 	@HOSTS=$(HOSTS) ROUNDS=$(COMPARE_ROUNDS) $(COMPARE_LAB) tools/compare $(COMPARE_ARGS)
 
 .PHONY: compare-publish
-compare-publish: setup ## A comparison's data into compare/results, its page into docs/comparison, its answer into README: DATA=build/compare/DATE
+compare-publish: setup ## Publish a comparison: data into compare/results, page into docs/comparison, answer into README: DATA=build/compare/DATE
 	@$(PY) -m compare.report --input $(or $(DATA),$(error give DATA=build/compare/DATE)) --output docs/comparison --publish compare/results --readme README.md
 
 .PHONY: chaos-mixed
-chaos-mixed: setup ## Landline and Apache Kafka 3.9.1 in one cluster, at length: ROUNDS=50 SEED=(random), about 15 s a round
+chaos-mixed: setup ## Run Landline and Apache Kafka 3.9.1 in one cluster for long: ROUNDS=50 SEED=(random), about 15 s a round
 	@tools/apt-ensure $(JAVA_PACKAGES)
 	@ROUNDS=$(ROUNDS) SEED=$(SEED) pytest tests/mixed -v -s -p no:cacheprovider $(TEST_ARGS)
 
 .PHONY: lake-kills
-lake-kills: setup ## The lake job killed in mid-stream again and again, every record counted: KILLS=10
+lake-kills: setup ## Kill the lake job in mid-stream repeatedly, and count every record: KILLS=10
 	@tools/apt-ensure $(JAVA_PACKAGES)
 	@LAKE_KILLS=$(or $(KILLS),10) pytest tests/integration/test_pipeline_lake.py -v -s -p no:cacheprovider $(TEST_ARGS)
 
 .PHONY: bench
-bench: setup ## Start-up, memory, throughput, CPU per GiB, beside Apache Kafka in the same run
+bench: setup ## Measure start-up, memory, throughput, CPU per GiB, beside Apache Kafka in the same run
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@$(PY) -m bench $(BENCH_ARGS)
 
 .PHONY: perf-check
-perf-check: setup ## CPU per request of ten workloads against bench/guard/baseline.json (PERF_ARGS="--profile fetch-1m")
+perf-check: setup ## Check the CPU time per request of ten workloads against bench/guard/baseline.json (PERF_ARGS="--profile fetch-1m")
 	@PYTHONHASHSEED=0 $(PY) -m bench.guard $(PERF_ARGS)
 
 .PHONY: perf-baseline
-perf-baseline: setup ## Write bench/guard/baseline.json anew: to be committed with the reason
+perf-baseline: setup ## Renew bench/guard/baseline.json, to be committed with the reason
 	@PYTHONHASHSEED=0 $(PY) -m bench.guard --update
 
 .PHONY: cost
-cost: setup ## What many smallest elements of every array cost, against bench/cost/table.json, then a search for dearer requests: EXAMPLES=2000 (minutes; COST_ARGS="--only=metadata*", "--update")
+cost: setup ## Check the cost of many smallest elements of every array against bench/cost/table.json, then search for more expensive requests: EXAMPLES=2000 (minutes; COST_ARGS="--only=metadata*", "--update")
 	@PYTHONHASHSEED=0 $(PY) -m bench.cost $(COST_ARGS)
 	@$(if $(COST_ARGS),true,COST_EXAMPLES=$(or $(EXAMPLES),2000) pytest tests/cost -q -p no:cacheprovider)
 
 .PHONY: docs
-docs: setup ## Write what is generated: the roles' variables, and the types of messages
+docs: setup ## Generate the documentation of the roles' variables, and the types of messages
 	@$(PY) tools/role_docs.py
 	@$(PY) tools/message_types.py
 

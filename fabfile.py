@@ -1,8 +1,9 @@
-"""Launches Spark from its master, as Spark does: ``fab spark.start``, ``stop``, ``status``, ``submit JOB``.
+"""Launches Spark standalone from its master over ssh: ``fab spark.start``, ``stop``, ``status``,
+``submit JOB``.
 
-The hosts are the Ansible inventory's (``LANDLINE_INVENTORY``, else the lab's). The work is done in
-``sparkctl``; here are the tasks, what they print, and their exit codes: 0 done or nothing to do, 1 failed, 2
-asked wrongly.
+The hosts come from the Ansible inventory (``LANDLINE_INVENTORY``, or the lab's by default). ``sparkctl`` does
+the work. This file has the tasks, their output, and their exit codes: 0 done or nothing to do, 1 failed, 2
+usage error.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ console = Console(highlight=False)
 
 
 def _say(line: str) -> None:
-    """One host's line, as long as it is."""
+    """Prints one line about a host, without wrapping it."""
     console.print(line, markup=False, soft_wrap=True)
 
 
 def _connector() -> str:
-    """The Kafka connector's jars, for every job: the driver's JVM starts with them."""
+    """The jars of the Kafka connector. Every job gets them, because the driver's JVM must start with them."""
     try:
         return ",".join(map(str, connector_jars()))
     except JarError as error:
@@ -48,9 +49,12 @@ def _connector() -> str:
 
 
 def _known_to_jobs(cluster: SparkCluster, listing: Mapping[str, Any]) -> dict[str, str]:
-    """Where the inventory lets a job read and write. Variables, not options: a job of one's own has others."""
+    """The addresses and paths that the inventory gives to a job.
+
+    They are environment variables and not options, because a job of the user's own has other options.
+    """
     known = {"LANDLINE_SHARED_DIR": cluster.shared_dir} if cluster.shared_dir else {}
-    with suppress(ValueError):  # a port or number that is an expression: the job asks for its option then
+    with suppress(ValueError):  # an address or port that is a template: the job then requires its option
         if brokers := Inventory(listing).bootstrap():
             known[BOOTSTRAP_ENV] = brokers
     return known
@@ -58,7 +62,7 @@ def _known_to_jobs(cluster: SparkCluster, listing: Mapping[str, Any]) -> dict[st
 
 @contextmanager
 def launcher() -> Iterator[tuple[SparkCluster, Launcher]]:
-    """The inventory's cluster, with a connection to its master."""
+    """The inventory's cluster, and a launcher that is connected to its master."""
     cluster = read_inventory()
     connection = connect(cluster.master)
     try:
@@ -69,7 +73,7 @@ def launcher() -> Iterator[tuple[SparkCluster, Launcher]]:
 
 
 def judged(action: Callable[..., None]) -> Callable[..., None]:
-    """Turns how an action ended into words and an exit code."""
+    """Prints how an action ended, and turns that into an exit code."""
 
     @functools.wraps(action)
     def run(*arguments: Any, **options: Any) -> None:

@@ -95,7 +95,7 @@ def main(
 
     Ctrl-C, or SIGTERM, ends it early: what was measured until then is reported.
     """
-    # Anew, because a shell has what runs in its background ignore SIGINT.
+    # Set explicitly, because a shell makes its background processes ignore SIGINT.
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.default_int_handler)
     console = Console()
@@ -144,13 +144,13 @@ def main(
 
 
 def _steps(suites: list[Suite], target: Target) -> int:
-    """A workload is a step, and so is each stage's set-up."""
+    """Each workload is a step, and so is each stage's set-up."""
     stages = {suite.stage for suite in suites} - {Stage.OWN}
     return len(stages) + sum(target in workload.targets for suite in suites for workload in suite.workloads)
 
 
 def _progress(console: Console) -> Progress:
-    """Redrawn at steps only: a refreshing thread would take CPU from what is measured."""
+    """Redrawn at steps only: a refreshing thread would use CPU time during measurements."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

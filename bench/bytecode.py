@@ -1,7 +1,8 @@
-"""Compiles what a broker imports, once, as an installation does (roles/broker); Kafka's jars are compiled as well.
+"""Compiles the modules that a broker imports, once, as an installation does (roles/broker); Kafka's jars are
+compiled too.
 
-Without it each start would compile everything anew where the environment forbids writing bytecode, and a broker's
-memory would be what that took.
+Otherwise, where the environment forbids writing bytecode, each start would compile everything again, and that
+would be part of a broker's measured memory.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ PACKAGES = ("broker", "crc32c", "kazoo", "kio", "prometheus_client", "structlog"
 
 
 def compile_broker() -> None:
-    """Compiles in place what is not compiled yet; a directory that cannot be written is left as it is."""
+    """Compiles in place what is not compiled yet; skips a directory that cannot be written to."""
     command = [sys.executable, "-m", "compileall", "-q", "-j", "0", *map(str, _paths())]
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _paths() -> list[Path]:
-    """A package's directory, a module's file."""
+    """A package's directory, or a module's file."""
     specs = [find_spec(name) for name in PACKAGES]
     origins = [Path(spec.origin) for spec in specs if spec is not None and spec.origin is not None]
     return [origin.parent if origin.name == "__init__.py" else origin for origin in origins]

@@ -1,4 +1,6 @@
-"""What Landline promises, each figure's goal under one name; all "times" are against Kafka 3.9.1 in the same run."""
+"""Landline's promises: the goal of each figure under one name. All "times" are against Kafka 3.9.1 in the
+same run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ RSS_IDLE = Goal(times=8)
 RSS_LOADED = Goal(times=15)
 FSYNC = Goal(times=2)
 MANY_PARTITIONS = Goal(times=1)
-# By how many there are and what is done; what is not named here is not to be behind.
+# By the number of partitions and the operation; for all others Landline must not be behind.
 MANY_PARTITIONS_S = {
     (10_000, "create"): Goal(value=10, times=1),
     (10_000, "clean"): Goal(value=3, times=1),
@@ -32,9 +34,9 @@ MANY_PARTITIONS_S = {
 BESIDE_HOSTILE_P99_MS = Goal(value=20, times=1)
 BESIDE_HOSTILE_ALONE_P99_MS = Goal(value=20)
 BESIDE_HOSTILE_TIMES_BEFORE = Goal(value=3)
-# What a broker may hold, as its configuration tells it: 12 KiB for a connection that asks nothing, the bytes of
-# queued.max.request.bytes and their buffers, 64 KiB for who does not read, a kilobyte for a producer id of
-# landline.producer.id.broker.max.count, 2.6 KB for a group of landline.group.max.count.
+# The limits of a broker's memory according to its configuration: 12 KiB for an idle connection, the bytes of
+# queued.max.request.bytes and their buffers, 64 KiB for a client that does not read, a kilobyte for a
+# producer id of landline.producer.id.broker.max.count, 2.6 KB for a group of landline.group.max.count.
 KEPT_IDLE = Goal(value=120)
 KEPT_HALVES = Goal(value=96)
 KEPT_READERS = Goal(value=16)

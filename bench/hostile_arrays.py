@@ -1,7 +1,7 @@
-"""Hostile requests that are one array of as many elements as one likes: of each API the longest that is of use.
+"""Hostile requests that are one long array: for each API the most expensive array.
 
-``MANY`` elements are as many as Landline decodes (a hundred thousand; a handler thread works at them), ``FEW`` as many
-as it serves on its network thread. All name the victim's topic, where an API has a place for one.
+``MANY`` elements are as many as Landline decodes (a hundred thousand; a handler thread processes them),
+``FEW`` as many as it serves on its network thread. All name the victim's topic if the API allows it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOPIC_RESOURCE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where it happens: the victim's topic and one of the peers' own, and which of the peers does it."""
+    """The parameters of a peer: the victim's topic, the peers' own topic, and the number of the peer."""
 
     topic: str
     own: str
@@ -34,13 +34,15 @@ class Place:
 
 
 def nothing(_visit: Visit, _topic: str) -> str:
-    """Prepares it."""
+    """Prepares nothing."""
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way of doing harm. ``prepare`` makes what it needs and returns the name of the peers' own topic."""
+    """One way of doing harm. ``prepare`` creates what it needs and returns the name of the peers'
+    own topic.
+    """
 
     key: str
     title: str
@@ -80,7 +82,7 @@ def _array(
     count: int,
     distinct: bool = False,
 ) -> Row:
-    """A row of one request with ``count`` smallest elements, all alike unless they are to be ``distinct``."""
+    """A row of one request with ``count`` smallest elements, all alike or all ``distinct``."""
 
     def does(place: Place) -> Hostility:
         element = _UNLIKE.get((api_key, path), _smallest)(place)
@@ -108,7 +110,7 @@ def _new_topic(_place: Place) -> dict[str, Any]:
     return {"num_partitions": 1, "replication_factor": 1}
 
 
-# Elements of which the smallest is refused at once, or is cheap.
+# Replacements for smallest elements that are rejected at once, or are cheap.
 _UNLIKE: Final[Mapping[tuple[ApiKey, smallest.Path], Callable[[Place], dict[str, Any]]]] = {
     (ApiKey.METADATA, ("topics",)): _unknown_id,
     (ApiKey.DESCRIBE_CONFIGS, ("resources",)): _topics_configs,
@@ -158,7 +160,8 @@ _ADMIN: Final[tuple[tuple[str, str, ApiKey, int, smallest.Path], ...]] = (
         0,
         ("topics", "partition_indexes"),
     ),
-    # A stranger's word of a controller that is long gone: of the one there is it would be carried out, by Kafka too.
+    # A stranger's request in the name of an earlier controller; from the current one Kafka would execute
+    # it, too.
     (
         "leader-and-isr",
         "LeaderAndIsr partitions",
@@ -174,12 +177,12 @@ _ADMIN: Final[tuple[tuple[str, str, ApiKey, int, smallest.Path], ...]] = (
         ("topic_states", "partition_states"),
     ),
 )
-# Whose elements cost the more the less they are alike.
+# Arrays whose elements cost more the less they are alike.
 _DISTINCT: Final[tuple[tuple[str, str, ApiKey, int, smallest.Path, int], ...]] = (
     ("find-coordinator", "FindCoordinator names", ApiKey.FIND_COORDINATOR, 6, ("coordinator_keys",), MANY),
     ("metadata", "Metadata different unknown names", ApiKey.METADATA, 12, ("topics",), MANY),
     ("describe-configs", "DescribeConfigs names", ApiKey.DESCRIBE_CONFIGS, 4, ("resources",), MANY),
-    # Of each the configs that it would have are answered: 1.3 KB.
+    # Each is answered with the configs that it would have: 1.3 KB.
     ("create-topics", "CreateTopics names, validated", ApiKey.CREATE_TOPICS, 7, ("topics",), DISTINCT),
     (
         "reassign",
@@ -207,8 +210,8 @@ def array_rows() -> tuple[Row, ...]:
             _array(f"{key}-distinct", title, api, version, path, count=count, distinct=True)
             for key, title, api, version, path, count in _DISTINCT
         ),
-        # Kafka answers a topic's configs as often as it is named: a thousand are 5 MB, as many as others half a
-        # gigabyte.
+        # Kafka returns a topic's configs as often as it is named: a thousand are 5 MB, as many as others half
+        # a gigabyte.
         _array(
             "describe-configs",
             "DescribeConfigs of one topic",

@@ -1,4 +1,6 @@
-"""What hostile peers do, by name: of each API the dearest that a client may ask, and what needs no API at all."""
+"""What hostile peers do, by name: for each API the most expensive request of a client, and attacks without
+any API.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,7 @@ def _session_of_unknown_ids(_place: Place) -> Hostility:
 
 
 def _bomb(place: Place) -> Hostility:
-    """A few kilobytes that are 32 MiB of the smallest records."""
+    """A few kilobytes that decompress to 32 MiB of the smallest records."""
     record = bytes([12, 0, 0, 0, 0, 1, 0])
     count = BOMB_BYTES // len(record)
     body = zstandard.ZstdCompressor(19).compress(record * count)
@@ -124,7 +126,7 @@ def _bomb(place: Place) -> Hostility:
 
 
 def _long_metadata(place: Place) -> Hostility:
-    """Each is the first member of its group, by a version that lets in who has no id yet."""
+    """Each is the first member of its group, in a version that accepts members without an id."""
     mark = "#" * Numbered.DIGITS
     fields = {
         **of_request(ApiKey.JOIN_GROUP, 3, given(place)),

@@ -1,8 +1,8 @@
-"""A loopback of the benchmark's own: a network namespace in which TCP has its oldest congestion control.
+"""The benchmark's own loopback: a network namespace in which TCP uses its oldest congestion control.
 
-BBR, which some machines have for all of TCP, paces senders by what it takes for the line's bandwidth, and on loopback
-takes a reader's pauses for a slow line: rates fell to a third, and not alike for all. Nothing is lost on loopback, so
-Reno, which every kernel has, holds no sender back.
+BBR, which some machines use for all TCP, paces senders by its estimate of the bandwidth, and on loopback a
+reader's pauses look like a slow line: rates fell to a third, and not equally for all. Nothing is lost on
+loopback, so Reno, which every kernel has, slows no sender down.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _INSIDE = "LANDLINE_BENCH_NETWORK"
 
 
 def enter(module: str, arguments: Sequence[str]) -> None:
-    """Starts ``python -m module`` anew in a namespace of its own, once, and sets that up.
+    """Restarts ``python -m module`` in its own namespace, once, and sets that up.
 
-    Does nothing but return without root or ``unshare``: the report tells which congestion control there was.
+    Without root or ``unshare`` it only returns: the report says which congestion control was used.
     """
     if _INSIDE in os.environ:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -34,5 +34,5 @@ def enter(module: str, arguments: Sequence[str]) -> None:
 
 
 def congestion_control() -> str:
-    """Which one TCP has here."""
+    """TCP's congestion control here."""
     return CONGESTION_CONTROL.read_text().strip()

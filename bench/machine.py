@@ -1,4 +1,4 @@
-"""The machine under the measurement: its description, and who used its CPUs while something ran."""
+"""The machine under the measurement: its description, and who used its CPUs during a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one measured run took. ``foreign_cores`` is what neither broker nor client used, in whole CPUs."""
+    """The cost of one measured run. ``foreign_cores`` is what neither broker nor client used, in
+    whole CPUs.
+    """
 
     seconds: float
     broker: CpuSeconds
@@ -30,7 +32,7 @@ class Usage:
     foreign_cores: float
 
     def __add__(self, other: Usage) -> Usage:
-        """Both runs as if they were one."""
+        """The sum of both runs."""
         seconds = self.seconds + other.seconds
         foreign = self.foreign_cores * self.seconds + other.foreign_cores * other.seconds
         return Usage(
@@ -39,7 +41,7 @@ class Usage:
 
 
 def description() -> dict[str, str]:
-    """CPU, memory, kernel, TCP's congestion control, Python and Java, for the report's head."""
+    """CPU, memory, kernel, TCP's congestion control, Python and Java, for the head of the report."""
     return {
         "cpus": f"{os.cpu_count()} x {_cpu_model()}",
         "memory": f"{psutil.virtual_memory().total / 1024**3:.0f} GiB",
@@ -50,7 +52,7 @@ def description() -> dict[str, str]:
 
 
 def measure(work: Callable[[], T], broker_cpu: Callable[[], CpuSeconds]) -> tuple[T, Usage]:
-    """Runs ``work``; returns its result, and what it took of the clock and of the CPUs."""
+    """Runs ``work``; returns its result, and its time and CPU usage."""
     busy, own, broker, start = _busy_seconds(), _own_seconds(), broker_cpu(), time.perf_counter()
     result = work()
     seconds = time.perf_counter() - start
@@ -60,18 +62,18 @@ def measure(work: Callable[[], T], broker_cpu: Callable[[], CpuSeconds]) -> tupl
 
 
 def begin_peak(pid: int) -> None:
-    """From now on counts the most memory that the process has at once."""
+    """Starts a new measurement of the process's peak memory."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def peak_mib(pid: int) -> float:
-    """The most memory that the process had at once since :func:`begin_peak`."""
+    """The process's peak memory since :func:`begin_peak`."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def run_seconds(pid: int) -> float:
-    """CPU seconds of a process's living threads, to the nanosecond where ``cpu_seconds`` counts hundredths."""
+    """CPU seconds of a process's living threads, to the nanosecond; ``cpu_seconds`` only has hundredths."""
     files = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(file.read_text().split()[0]) for file in files) / 1e9
 
@@ -86,7 +88,7 @@ def _busy_seconds() -> float:
 
 
 def _own_seconds() -> CpuSeconds:
-    """This process's CPU time and that of the clients it waited for."""
+    """The CPU time of this process and of the clients that it waited for."""
     parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return CpuSeconds(sum(part.ru_utime for part in parts), sum(part.ru_stime for part in parts))
 

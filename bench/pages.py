@@ -1,7 +1,8 @@
-"""Pages of memory, made alike for every target: touched before they are written.
+"""Touches pages of memory before use, so that conditions are the same for every target.
 
-A virtual machine hands free memory back to its host; the next first write to such a page runs ten times slower and
-is billed to whoever makes it. ``touch_free_memory`` pays that before each run, for every target alike.
+A virtual machine returns free memory to its host. The next first write to such a page is ten times slower,
+at the expense of the process that makes it. ``touch_free_memory`` pays this before each run, for every
+target alike.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ CHUNK = bytes(range(256)) * (MIB // 256)
 
 
 def touch_free_memory(mib: int) -> None:
-    """Writes to ``mib`` MiB of fresh memory in a process that ends at once, as far as half the free memory allows."""
+    """Writes to ``mib`` MiB of fresh memory in a process that ends at once, using at most half the
+    free memory.
+    """
     allowed = int(psutil.virtual_memory().available / MIB / 2)
     subprocess.run([sys.executable, "-m", "bench.pages", str(min(mib, allowed))], check=True)
 

@@ -1,4 +1,4 @@
-"""Percentiles of measured times: the nearest rank, so that each is a time that was measured. Pure."""
+"""Percentiles of measured times by the nearest rank, so that each is a measured value. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What times came to, in their own unit."""
+    """The percentiles of times, in their own unit."""
 
     p50: float
     p99: float
@@ -19,7 +19,7 @@ class Times:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The least of the ascending ``ordered`` that at least ``share`` (0 to 1) of them do not exceed."""
+    """The lowest of the ascending ``ordered`` that at least ``share`` (0 to 1) of them do not exceed."""
     if not ordered:
         raise ValueError("no percentile of nothing")
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,4 +1,4 @@
-"""Draws all figures' advantages as one picture; matplotlib is imported when it is drawn."""
+"""Draws all figures' advantages as one picture; matplotlib is imported only when needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ ROW_INCHES = 0.24
 
 
 def draw(path: Path, report: Report) -> bool:
-    """Writes a PNG: a bar per figure against the first, a dot against each other; False when nothing is compared."""
+    """Writes a PNG: a bar per figure against the first target, a dot against each other; False if nothing
+    is compared.
+    """
     shown = [(section, _compared(section, report)) for section in report.sections]
     shown = [(section, compared) for section, compared in shown if compared]
     if not shown:
@@ -50,7 +52,7 @@ def _compared(section: Section, report: Report) -> list[Comparison]:
 def _draw_rows(
     axes: Any, shown: Sequence[tuple[Section, Sequence[Comparison]]], others: Sequence[str]
 ) -> list[tuple[int, str]]:
-    """Draws from the top down; returns each row's place and label. A suite's title is a row of its own."""
+    """Draws from the top down; returns each row's place and label. A suite's title has its own row."""
     labels, row = [], 0
     for section, compared in shown:
         labels.append((row, section.title))

@@ -1,6 +1,7 @@
-"""What hostile peers need: topics and groups that are dear to tell, made before the victim's first run.
+"""What hostile peers need: topics and groups that are expensive to return, created before the victim's
+first run.
 
-Each returns the name of what it made, which is the peers' own topic or group.
+Each returns the name of what it created, which is the peers' own topic or group.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CLIENT_ID: Final = "hostile"
 GROUPS: Final = 2_000
 WIDE: Final = 1_000
 MEMBERS: Final = 100
-# All members are one record of the offsets topic, which takes a mebibyte.
+# All members are one record of the offsets topic, which is limited to a mebibyte.
 MEMBER_BYTES: Final = 8 << 10
 SEGMENT_BYTES: Final = (14, 1_024, 1 << 20)
 ANSWER_ROOM: Final = 4 << 20
@@ -38,12 +39,12 @@ def frame(api_key: ApiKey, version: int, body: bytes) -> bytes:
 
 
 def encoded(api_key: ApiKey, version: int, fields: Mapping[str, Any]) -> bytes:
-    """A whole request, of its fields."""
+    """A whole request, encoded from its fields."""
     return frame(api_key, version, codec.encode(api_key, version, "request", fields))
 
 
 def many_groups(visit: Visit, topic: str) -> str:
-    """Commits an offset of each of many groups."""
+    """Commits an offset for each of many groups."""
     port = await_coordinator(visit.broker.port, topic)
     for number in range(GROUPS):
         _commit(port, f"{topic}-{number}", topic, 1)
@@ -51,14 +52,14 @@ def many_groups(visit: Visit, topic: str) -> str:
 
 
 def wide_topic(visit: Visit, topic: str) -> str:
-    """A topic of many partitions, of each of which the group ``topic`` has an offset."""
+    """A topic of many partitions, with an offset of the group ``topic`` for each."""
     wide = visit.fresh_topic(WIDE)
     _commit(await_coordinator(visit.broker.port, topic), topic, wide, WIDE)
     return wide
 
 
 def compacted_topic(visit: Visit, _topic: str) -> str:
-    """A topic to which batches are looked into."""
+    """A topic whose batches the broker must inspect."""
     return visit.fresh_topic(10, config={"cleanup.policy": "compact"})
 
 
@@ -71,10 +72,11 @@ def rolling_topic(visit: Visit, _topic: str) -> str:
 
 
 def fat_group(visit: Visit, topic: str) -> str:
-    """A stable group of many members with long metadata. Its members have gone when it returns, and stay in it until
-    their sessions end, which is after the row.
+    """A stable group of many members with long metadata.
 
-    Members of the rows before may still use up all that the broker keeps for groups, so it is tried until they go.
+    Its members have disconnected when it returns, and stay in the group until their sessions expire, after
+    the row. Members of earlier rows may still use up the broker's memory for groups, so this is retried until
+    they are gone.
     """
     end = time.monotonic() + SET_UP_TIMEOUT_S
     for number in itertools.count():
@@ -114,7 +116,7 @@ def _commit(port: int, group: str, topic: str, partitions: int) -> None:
 
 
 def ask_until_done(port: int, api_key: ApiKey, version: int, fields: Mapping[str, Any]) -> None:
-    """Asks until no partition is answered with an error: a coordinator may still load."""
+    """Retries until no partition is answered with an error: a coordinator may still be loading."""
     end = time.monotonic() + SET_UP_TIMEOUT_S
     connection = Connection(port, ANSWER_ROOM)
     try:

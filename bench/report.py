@@ -32,18 +32,18 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that is told of a run. ``targets``: Landline first, then who it is compared with."""
+    """The content of a report. ``targets``: Landline first, then the others."""
 
     sections: Sequence[Section]
     targets: Sequence[str]
     facts: Mapping[str, str]
     failures: Sequence[Failure]
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """How long each workload took in all."""
+    """The total time of each workload."""
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """Of all sections."""
+        """The comparisons of all sections."""
         return [each for section in self.sections for each in section.comparisons]
 
     @property
@@ -53,7 +53,7 @@ class Report:
 
 
 def print_tables(console: Console, report: Report) -> None:
-    """Prints a table for each suite, and what failed."""
+    """Prints a table for each suite, and the failures."""
     for section in report.sections:
         console.print(_table(section, report))
     for failure in report.failures:
@@ -76,7 +76,7 @@ def markdown(report: Report, plot: str | None) -> str:
 
 
 def write_json(path: Path, report: Report, samples: Sequence[Sample]) -> None:
-    """Writes every sample, so that others can do their own sums."""
+    """Writes every sample, so that readers can do their own calculations."""
     summary = [
         {
             "suite": section.title,
@@ -104,7 +104,7 @@ def write_json(path: Path, report: Report, samples: Sequence[Sample]) -> None:
 
 
 def goal_text(goal: Goal, better: Better) -> str:
-    """What is asked for, in a few words."""
+    """The goal in a few words."""
     parts = []
     if goal.value is not None:
         parts.append(f"{'at most' if better is Better.LOWER else 'at least'} {goal.value:g}")

@@ -1,4 +1,4 @@
-"""Samples in, summaries and ratios out. Pure: knows no broker, no file and no terminal."""
+"""Computes summaries and ratios from samples. Pure: knows no broker, no file and no terminal."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 TIE_LOW, TIE_HIGH = 0.8, 1.25
-"""Neighbours on a small machine move figures by as much: a ratio between these is a tie."""
+"""Neighbours on a small machine change figures by this much: a ratio between these is a tie."""
 
 
 class Better(enum.Enum):
-    """Which way a figure should go."""
+    """The direction in which a figure is better."""
 
     LOWER = "lower"
     HIGHER = "higher"
 
 
 class Verdict(enum.Enum):
-    """How the first target stands to another."""
+    """The first target's result compared with another's."""
 
     AHEAD = "ahead"
     TIE = "tie"
@@ -27,7 +27,7 @@ class Verdict(enum.Enum):
 
 
 class GoalState(enum.Enum):
-    """What became of a goal. LEVEL: a tie where not to be behind was asked for."""
+    """The state of a goal. LEVEL: a tie if the goal is not to be behind."""
 
     MET = "met"
     LEVEL = "met (a tie)"
@@ -36,7 +36,9 @@ class GoalState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What Landline promises of a figure: a ``value`` in its unit, to be ``times`` better than Kafka 3.9.1, or both."""
+    """A promise of Landline for a figure: a ``value`` in its unit, to be ``times`` better than Kafka 3.9.1,
+    or both.
+    """
 
     value: float | None = None
     times: float | None = None
@@ -44,7 +46,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure that every target has. A ``detail`` stands in a table at the report's end."""
+    """One figure that every target has. A ``detail`` is shown in a table at the end of the report."""
 
     key: str
     title: str
@@ -66,7 +68,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A workload that one target did not get through in one round."""
+    """A workload that failed for one target in one round."""
 
     workload: str
     metrics: tuple[str, ...]
@@ -77,7 +79,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Least, middle and greatest of a figure over the rounds."""
+    """The lowest, median and highest value of a figure over the rounds."""
 
     least: float
     median: float
@@ -87,7 +89,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One metric of all targets. ``advantages`` say how many times better ours is than each other target's."""
+    """One metric of all targets. ``advantages``: how many times better ours is than each other target's."""
 
     metric: Metric
     spreads: dict[str, Spread]
@@ -119,7 +121,7 @@ def _comparison(metric: Metric, samples: Sequence[Sample], ours: str, theirs: Se
 
 
 def _advantages(metric: Metric, samples: Sequence[Sample], ours: str, theirs: str) -> list[float]:
-    """Ours against theirs, round by round."""
+    """The ratio of ours to theirs in each round."""
     by_round = {(sample.target, sample.round_number): sample.value for sample in samples}
     return [
         value / their_value if metric.better is Better.HIGHER else their_value / value
@@ -141,7 +143,7 @@ def _verdict(advantage: Spread | None) -> Verdict | None:
 
 
 def _goal(metric: Metric, ours: Spread | None, advantage: Spread | None) -> GoalState | None:
-    """Of a goal in two parts the worse; nothing while one of them cannot be told."""
+    """The worse of a goal's two parts; None while one of them is unknown."""
     goal = metric.goal
     if goal is None:
         return None

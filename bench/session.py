@@ -1,8 +1,9 @@
-"""The rounds: every target in turn, the order swapped each round; all samples of them, and all that failed.
+"""The rounds: every target in turn, in alternating order; collects all samples and failures.
 
-A visit of a target runs the chosen suites in their order. Suites that follow each other on the same stage share its
-brokers: started on an empty directory, warmed up unmeasured (a JVM needs it, so all get it). A workload that fails is
-noted with its reason, and costs the others nothing; a broker that died, or answers nobody any more, is replaced.
+A visit of a target runs the selected suites in order. Consecutive suites on the same stage share its brokers,
+which are started on an empty directory and warmed up without measuring (a JVM needs this, so all get it). A
+failed workload is recorded with its reason and does not affect the others. A broker that died, or no longer
+answers, is replaced.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ REASON_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """A run that neighbours disturbed, how often it was repeated, and whether the run that counts was quiet."""
+    """A run that neighbours disturbed: how often it was repeated, and whether the final run was quiet."""
 
     what: str
     repeats: int
@@ -55,7 +56,9 @@ class Noise:
 
 @dataclass(slots=True)
 class Session:
-    """Collects samples over all rounds. ``report`` is told of each step; a noisy run is redone ``repeats`` times."""
+    """The measurement: all samples over all rounds. ``report`` receives each step; a noisy run is repeated up
+    to ``repeats`` times.
+    """
 
     zookeeper: ZooKeeperServer
     work_dir: Path
@@ -98,7 +101,7 @@ class _OneVisit:
                 self._on_stage(stage, waiting)
 
     def _on_stage(self, stage: Stage, waiting: deque[Workload]) -> None:
-        """Runs what waits until nothing does, or until a broker is no good; a stage that cannot be set up fails all."""
+        """Runs workloads until none is left or a broker fails. If the stage cannot be set up, all fail."""
         try:
             with self._stage(stage):
                 while waiting and all(map(_is_well, self.visit.brokers)):
@@ -157,7 +160,9 @@ class _OneVisit:
         taken[workload.title] = taken.get(workload.title, 0.0) + time.perf_counter() - start
 
     def _quietest(self, workload: Workload) -> Mapping[str, float]:
-        """Runs it again while neighbours disturb it; chosen by their CPU alone, never by the result."""
+        """Repeats it while neighbours disturb it; the run is chosen by their CPU time alone, never by
+        the result.
+        """
         best, least = self._once(workload)
         repeats = 0
         while workload.repeats and least > NOISY_CORES and repeats < self.session.repeats:
@@ -190,7 +195,7 @@ class _OneVisit:
 
 
 def _is_well(broker: BrokerProcess) -> bool:
-    """Whether it runs, and tells whoever asks of its cluster, within the time that it may need to come to itself."""
+    """Whether the broker runs and answers with its cluster's brokers, within its time for recovery."""
     end = time.monotonic() + RECOVERY_S
     while broker.process.running and time.monotonic() < end:
         with suppress(OSError):

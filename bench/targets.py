@@ -1,4 +1,4 @@
-"""Who is compared, each as its operator would start it: default settings, default JVM flags."""
+"""The targets, each as its operator would start it: default settings, default JVM flags."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rig.landline_broker import LandlineBroker, LandlineStandalone
 from rig.ports import free_port
 from rig.zookeeper import ZooKeeperServer
 
-# The same for all. The tests' settings go back to the defaults; a group's first rebalance waits for nobody, and one
-# broker cannot hold three replicas of the internal topics.
+# The same for all: the tests' settings are reset to the defaults, a group's first rebalance does not wait,
+# and one broker cannot hold three replicas of the internal topics.
 CONFIG: Mapping[str, object] = {
     "auto.create.topics.enable": "false",
     "controlled.shutdown.retry.backoff.ms": 5000,
@@ -31,12 +31,12 @@ CONFIG: Mapping[str, object] = {
     "transaction.state.log.replication.factor": 1,
     "zookeeper.session.timeout.ms": 18000,
 }
-# Deleted topics must give their pages back before the next run.
+# Deleted topics must release their pages before the next run.
 QUICK_DELETES: Mapping[str, object] = {"log.segment.delete.delay.ms": 100}
 
 
 class Target(enum.Enum):
-    """Who is measured; the value is the name in the report."""
+    """A measured system; the value is its name in the report."""
 
     LANDLINE = "Landline"
     KAFKA = f"Apache Kafka {KAFKA_VERSION}"
@@ -44,12 +44,14 @@ class Target(enum.Enum):
 
     @property
     def needs_zookeeper(self) -> bool:
-        """Whether its clusters meet in ZooKeeper."""
+        """Whether its clusters use ZooKeeper."""
         return self is not Target.KRAFT
 
 
 class Factory:
-    """Makes one target's brokers: clusters on chroots (or quorums) of their own, below directories of the caller."""
+    """A factory of one target's brokers: clusters with their own chroots (or quorums), below directories of
+    the caller.
+    """
 
     def __init__(self, target: Target, zookeeper: ZooKeeperServer) -> None:
         self.target = target
@@ -82,13 +84,15 @@ class Factory:
         return made
 
     def simplest(self, directory: Path) -> BrokerProcess:
-        """Returns the least that serves on an empty directory: Landline needs no ZooKeeper."""
+        """Returns the simplest broker that serves on an empty directory: Landline needs no ZooKeeper."""
         if self.target is Target.LANDLINE:
             return LandlineStandalone(directory / "data", dict(CONFIG))
         return self.brokers(directory)[0]
 
     def forget_session(self, broker: BrokerProcess) -> None:
-        """Deletes the znodes of a killed broker's session, which would keep it from starting anew until it ended."""
+        """Deletes the znodes of a killed broker's session, which would prevent its restart until the
+        session expired.
+        """
         if broker not in self._chroots:
             return
         client = KazooClient(self._chroots[broker])

@@ -1,4 +1,4 @@
-"""One visit of one target: its brokers, its topics, and what a run took. All that workloads get."""
+"""One visit of one target: its brokers, its topics, and the cost of runs. The interface for workloads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ LEADERS_TIMEOUT_S = 60.0
 
 
 class Visit:
-    """What a workload works with. ``foreign_cores`` is the greatest of its measured runs since ``begin``."""
+    """The environment of a workload. ``foreign_cores`` is the highest of its measured runs
+    since ``begin``.
+    """
 
     def __init__(self, factory: Factory, directory: Path, scale: float, lines: Path) -> None:
         self.factory = factory
@@ -49,7 +51,7 @@ class Visit:
 
     @property
     def target(self) -> Target:
-        """Who is visited."""
+        """The visited target."""
         return self.factory.target
 
     @property
@@ -71,14 +73,14 @@ class Visit:
         return max(1.0, full * self.scale)
 
     def begin(self, brokers: Sequence[BrokerProcess]) -> None:
-        """A stage of these brokers begins: there are no topics yet."""
+        """Starts a stage with these brokers: there are no topics yet."""
         self.brokers = brokers
         self._topics, self._kept = [], {}
 
     def measure(
         self, work: Callable[[], T], brokers: Sequence[BrokerProcess] | None = None
     ) -> tuple[T, Usage]:
-        """Runs ``work``; returns its result and what it took, with the CPU of all brokers summed."""
+        """Runs ``work``; returns its result and its cost, with the CPU time of all brokers summed."""
         result, usage = machine.measure(work, lambda: _cpu_of(self.brokers if brokers is None else brokers))
         self.foreign_cores = max(self.foreign_cores, usage.foreign_cores)
         return result, usage
@@ -89,17 +91,17 @@ class Visit:
         """Creates a topic that is deleted when the workload ends."""
         topic = f"bench-{next(self._numbers)}"
         self._create(topic, partitions, replicas, config)
-        self._topics.append(topic)  # one that was refused need not be deleted
+        self._topics.append(topic)  # a rejected one need not be deleted
         return topic
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """Each partition's leader, by its port."""
+        """The port of each partition's leader."""
         return self._leaders[topic]
 
     def filled_topic(self, batch: Batch, mib: int, *, kept: str = "") -> str:
         """Creates a topic and fills it with copies of ``batch``, unmeasured.
 
-        ``kept``: workloads that name the same share one topic, which stays until the stage ends.
+        ``kept``: workloads with the same name share one topic, which stays until the stage ends.
         """
         if kept and self._kept.get(kept, 0) >= mib:
             return kept
@@ -128,8 +130,10 @@ class Visit:
     def new_brokers(
         self, count: int = 1, config: Mapping[str, object] | None = None, *, disk_mib: int = 0
     ) -> Iterator[list[BrokerProcess]]:
-        """Brokers of the workload's own, prepared and not started; killed in the end, their directory removed.
-        ``disk_mib``: on a new file system of theirs, where one can be mounted.
+        """The workload's own brokers, prepared and not started; at the end killed, and their
+        directory removed.
+
+        ``disk_mib``: on their own new file system, if one can be mounted.
         """
         with self.new_directory(disk_mib) as directory:
             brokers = self.factory.brokers(directory, count, config or {})
@@ -138,8 +142,10 @@ class Visit:
 
     @contextmanager
     def new_directory(self, disk_mib: int = 0) -> Iterator[Path]:
-        """An empty directory, removed in the end. With ``disk_mib`` the root of a new ext4 of that size: where many
-        files were deleted lately each new one costs more, so that who comes second would pay for who came first.
+        """An empty directory, removed at the end; with ``disk_mib`` the root of a new ext4 of that size.
+
+        Where many files were deleted recently, each new one costs more. The second target would pay for
+        the first.
         """
         directory = self._directory / f"own-{next(self._numbers)}"
         try:
@@ -156,7 +162,9 @@ class Visit:
         self._leaders[topic] = await_leaders(self.broker, topic, partitions)
 
     def _leftovers(self, topics: Sequence[str]) -> list[Path]:
-        """A deleted partition's directory is renamed to <topic>-<partition>.<id>-delete, and goes a moment later."""
+        """A deleted partition's directory is renamed to <topic>-<partition>.<id>-delete, and disappears a
+        moment later.
+        """
         return [
             path for broker in self.brokers for topic in topics for path in broker.log_dir.glob(f"{topic}-*")
         ]
@@ -182,7 +190,7 @@ def await_leaders(broker: BrokerProcess, topic: str, partitions: int) -> dict[in
 
 
 def pause(seconds: float) -> None:
-    """Lets a broker come to rest, or be idle for as long as its idleness is measured."""
+    """Waits until a broker has settled, or for as long as its idleness is measured."""
     time.sleep(seconds)
 
 

@@ -1,4 +1,4 @@
-"""What a suite is made of: workloads, the figures each gives, and the brokers that they want to find."""
+"""The parts of a suite: workloads, their figures, and the brokers that they require."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Values = Mapping[str, float]
 
 
 class Stage(enum.Enum):
-    """Which brokers stand there when a workload begins."""
+    """The brokers that exist when a workload begins."""
 
     OWN = "none: the workload starts its own"
     ONE = "one broker, warm"
@@ -25,7 +25,9 @@ class Stage(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One thing that is done to every target. ``repeats``: a run that neighbours disturbed is done again."""
+    """One operation that is done to every target. ``repeats``: a run that neighbours disturbed
+    is repeated.
+    """
 
     title: str
     metrics: tuple[Metric, ...]
@@ -36,7 +38,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Workloads of one concern, which one option of the command names."""
+    """A suite: workloads about one subject, selected by one option of the command."""
 
     name: str
     title: str
@@ -45,7 +47,7 @@ class Suite:
     note: str = ""
 
     def only(self, parts: Sequence[str]) -> Suite:
-        """Those workloads whose titles have one of ``parts`` in them; all where there is none."""
+        """The workloads whose titles contain one of ``parts``; all if there are no parts."""
         chosen = tuple(
             each for each in self.workloads if not parts or any(part in each.title for part in parts)
         )
@@ -65,7 +67,7 @@ def rate_metrics(
 
 
 def rate_values(key: str, moved_bytes: float, usage: Usage, mib_per_s: float | None = None) -> Values:
-    """The values of ``rate_metrics``; a tool's own ``mib_per_s`` leaves its start out."""
+    """The values of ``rate_metrics``; a tool's own ``mib_per_s`` excludes its start."""
     gib = moved_bytes / GIB
     return {
         f"{key}.rate": mib_per_s if mib_per_s is not None else gib * 1024 / usage.seconds,

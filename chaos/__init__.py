@@ -1,4 +1,6 @@
-"""Nothing acknowledged is lost: a load of real clients, the checker of what they saw, and faults meanwhile.
+"""Tests that no acknowledged record is lost: a load of real clients, faults, and a checker of what the
+clients saw.
 
-``history`` is what clients saw, ``checker`` finds what is wrong in it (also as a command), ``load`` makes the clients.
+``history`` records what clients saw, ``checker`` finds what is wrong in it (also as a command), and ``load``
+runs the clients.
 """

@@ -1,4 +1,4 @@
-"""``python -m chaos``: faults on a lab that is up; ``make chaos`` and ``make chaos-gaps`` bring one up for it."""
+"""``python -m chaos``: faults on a running lab; ``make chaos`` and ``make chaos-gaps`` create one for it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def figures_of(page: Path) -> Path:
-    """Where the figures behind a page are kept."""
+    """The file with the figures of a page: beside it, but in `chaos/results` for a published page."""
     return data_directory(page.parent, ROOT / "docs", ROOT / "chaos" / "results") / f"{page.stem}.json"
 
 
 class ProgressBar:
-    """Shows a walk as a bar and one line a round."""
+    """A progress bar of a walk, with one line per round."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress
@@ -126,7 +126,7 @@ def walk(
     "--report", "page", type=click.Path(dir_okay=False, path_type=Path), help="Page to put it into."
 )
 def compare(name: str, repetitions: int, faults: Sequence[str], out: Path, page: Path | None) -> None:
-    """Longest time without an acknowledgement, beside Apache Kafka under the same faults."""
+    """Longest time without an acknowledgement, compared with Apache Kafka under the same faults."""
     console = Console()
 
     def tell(sample: gaps.Sample) -> None:

@@ -1,4 +1,4 @@
-"""When acknowledgements came, kept small: bursts instead of moments, and the longest time between them. Pure."""
+"""Times of acknowledgements, stored as bursts instead of moments, and the longest gap between them. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from collections.abc import Iterable, Sequence
 
 Partition = tuple[str, int]
 Burst = tuple[Partition, float, float]
-"""A partition, and when the first and the last of a row of its acknowledgements came."""
+"""A partition, and the times of the first and the last acknowledgement of a burst."""
 
 RESOLUTION_S = 0.02
-"""Acknowledgements of one partition that are closer together are one burst: shorter gaps are not told."""
+"""Acknowledgements of a partition that are closer together are one burst: shorter gaps are not reported."""
 
 
 def bursts_of(moments: Iterable[tuple[Partition, float]]) -> list[Burst]:
-    """Bursts of acknowledgements that came in order of time, ordered by their starts in each partition."""
+    """The bursts of acknowledgements that are given in order of time; in each partition ordered by
+    their starts.
+    """
     times = AckTimes()
     times.add((partition, moment, moment) for partition, moment in moments)
     return times.bursts()
@@ -29,7 +31,9 @@ class AckTimes:
         self._ends: dict[Partition, list[float]] = defaultdict(list)
 
     def add(self, bursts: Iterable[Burst]) -> None:
-        """Appends what came later than all before, but for other clients' acknowledgements of about the same time."""
+        """Appends bursts that are later than all before, except for other clients' acknowledgements at about
+        the same time.
+        """
         for partition, start, end in bursts:
             starts, ends = self._starts[partition], self._ends[partition]
             if ends and start - ends[-1] <= RESOLUTION_S:
@@ -39,7 +43,7 @@ class AckTimes:
                 ends.append(end)
 
     def bursts(self) -> list[Burst]:
-        """All of them, partition by partition."""
+        """All bursts, partition by partition."""
         return [
             (partition, start, end)
             for partition, starts in self._starts.items()
@@ -47,19 +51,21 @@ class AckTimes:
         ]
 
     def longest_gap_s(self, since: float, until: float) -> float:
-        """Seconds within the window in which no partition acknowledged anything."""
+        """The longest time in the window, in seconds, in which no partition acknowledged anything."""
         spans = [span for partition in self._starts for span in self._spans(partition, since, until)]
         return _longest_gap(sorted(spans), since, until)
 
     def gaps_s(self, since: float, until: float) -> dict[Partition, float]:
-        """The same of each partition by itself: an outage of one stands out that the others' work would hide."""
+        """The longest gap of each partition, in seconds. It shows a partition's outage that the activity of
+        others would hide.
+        """
         return {
             partition: _longest_gap(self._spans(partition, since, until), since, until)
             for partition in sorted(self._starts)
         }
 
     def quiet_since(self, moment: float) -> list[Partition]:
-        """The partitions of which nothing was acknowledged after ``moment``."""
+        """The partitions that acknowledged nothing after ``moment``."""
         return [partition for partition, ends in sorted(self._ends.items()) if ends[-1] <= moment]
 
     def _spans(self, partition: Partition, since: float, until: float) -> list[tuple[float, float]]:

@@ -1,19 +1,19 @@
-"""The kinds of anomalies, after the list that jepsen.tests.kafka made common, and their text.
+"""The kinds of anomalies, after the list in jepsen.tests.kafka, and their text.
 
-LOST                  acknowledged, not in the final log; where that was not read: never read by anyone
-PHANTOM               read, never sent, or not as it was sent
-DUPLICATE             one id at two places, though its producer is idempotent
-REORDERED             within a partition, an idempotent producer's records do not stand in the order of sending, or
-                      any record stands before one that was acknowledged before it was sent
-INCONSISTENT_OFFSET   one offset with two values, or an acknowledged record elsewhere only
-NONMONOTONIC_ACK      an idempotent producer was told offsets of one partition that do not grow in the order of sending
+LOST                  acknowledged, but not in the final log; if that was not read: never read by anyone
+PHANTOM               read, but never sent, or not as it was sent
+DUPLICATE             one id at two places, although its producer is idempotent
+REORDERED             within a partition, an idempotent producer's records are not in sending order, or any
+                      record precedes one that was acknowledged before it was sent
+INCONSISTENT_OFFSET   one offset with two values, or an acknowledged record is only elsewhere
+NONMONOTONIC_ACK      an idempotent producer's acknowledged offsets in a partition are not in sending order
 NONMONOTONIC_POLL     a consumer went back within one assignment of the partition
-SKIPPED               a consumer, or its whole group, passed over an offset that holds a record
-UNREAD                a group, or a consumer of its own, never came to the end of the final log
-READ_ABOVE_HW         what was read later vanished or changed, or lay at or above the high watermark told afterwards
-ACKED_ABOVE_HW        acknowledged at or above the high watermark told afterwards
+SKIPPED               a consumer, or its whole group, skipped an offset that holds a record
+UNREAD                a group, or a consumer without a group, never reached the end of the final log
+READ_ABOVE_HW         a record that was read vanished or changed, or was not below a later high watermark
+ACKED_ABOVE_HW        acknowledged at or above a high watermark that was reported later
 NONMONOTONIC_END      the high watermark went back
-COMMIT_LOST           a partition was read from below an acknowledged commit, or its group's offset was below it at last
+COMMIT_LOST           a partition was read from below an acknowledged commit, or the group's final offset is
 NONMONOTONIC_COMMIT   a commit below an earlier one was accepted, without a rebalance to it
 DIVERGED              two replicas' files differ below the high watermark, or from the log as it was read
 """
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 
 class AnomalyKind(enum.Enum):
-    """What is wrong; the module docstring says when."""
+    """What is wrong; the module docstring defines each kind."""
 
     LOST = "lost"
     PHANTOM = "phantom"
@@ -48,9 +48,9 @@ class AnomalyKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One finding; ``detail`` tells its story with all its numbers and times (``@``: monotonic seconds).
+    """One finding; ``detail`` describes it with all its numbers and times (``@``: monotonic seconds).
 
-    ``record_id`` is empty where it is about an offset only. ``at_s`` is when it became visible.
+    ``record_id`` is empty if it is about an offset only. ``at_s`` is when it became visible.
     """
 
     kind: AnomalyKind
@@ -67,7 +67,7 @@ class Anomaly:
 
 
 def counts(anomalies: Iterable[Anomaly]) -> dict[AnomalyKind, int]:
-    """How many of each kind that occurs, in the kinds' order."""
+    """The number of findings of each kind that occurs, in the order of the kinds."""
     found = Counter(anomaly.kind for anomaly in anomalies)
     return {kind: found[kind] for kind in AnomalyKind if found[kind]}
 
@@ -80,5 +80,5 @@ def summary(anomalies: Iterable[Anomaly], limit: int = 20) -> str:
 
 
 def at(seconds: float) -> str:
-    """A moment as stories tell it."""
+    """A time, as written in findings."""
     return f"@{seconds:.3f}"

@@ -1,13 +1,14 @@
-"""The history checker: what producers and consumers saw in, the anomalies in it out. ``anomalies`` lists the kinds.
+"""The history checker: its input is what producers and consumers saw, its output the anomalies
+(see ``anomalies``).
 
-Also a command of its own, which exits with 1 when it found anything::
+Also a command, which exits with 1 when it found anything::
 
     python -m chaos.checker HISTORY.jsonl ... [--replicas DIR ...]
 
-Rules where a client may rightly see more: a record that failed may be in the log or not, wherever; a producer that
-is not idempotent may write a record twice and in another order than it sent them, but not before what it knew to be
-acknowledged; after an assignment a consumer may read again what its group had not committed; retention may have cut
-the log's start.
+Clients may legitimately see some irregularities. A record that failed may be in the log or not, anywhere. A
+producer that is not idempotent may write a record twice and in another order than it sent them, but not
+before a record that was acknowledged when it sent. After an assignment a consumer may read again what its
+group had not committed. Retention may have removed the start of the log.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def check(history: History) -> list[Anomaly]:
 
 
 def check_all(history: History, replica_dirs: Mapping[int, Path] | None) -> list[Anomaly]:
-    """The same, and the replicas' files compared. Raises OSError when these cannot be read."""
+    """As ``check``, and compares the replicas' files. Raises OSError when these cannot be read."""
     with collection_paused():
         facts = gather(history)
         return [*_check(history, facts), *(replicas.compare(facts, replica_dirs) if replica_dirs else ())]
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
 
 
 def show(history: History, found: Sequence[Anomaly], console: Console, limit: int = 50) -> None:
-    """Prints how many events there were, how many anomalies of each kind, and the first ``limit`` stories."""
+    """Prints the number of events, the number of anomalies of each kind, and the first ``limit`` findings."""
     table = Table(header_style="bold cyan", row_styles=("", "dim"))
     table.add_column("event")
     table.add_column("count", justify="right")

@@ -1,7 +1,7 @@
-"""What the load's client processes share: their plan, their reports to the test, their logs and their end.
+"""The common part of the load's client processes: their plan, reports to the test, logs and shutdown.
 
-A process runs its clients as threads, writes what they see to a history file of its own, and reports ten times a
-second. It ends when it is told to, or when the test is gone.
+A process runs its clients as threads, writes what they see to its own history file, and reports ten times a
+second. It ends on request, or when the test is gone.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from chaos.history_file import HistoryWriter
 REPORT_S = 0.1
 FLUSH_S = 1.0
 RETRY_S = 0.5
-"""Between an error of a client and the next client in its place."""
+"""Seconds between a client's error and the start of its replacement."""
 
 COMMON_CONFIG: Mapping[str, object] = {
-    # A dead or frozen broker must be noticed in seconds, whatever the defaults: faults follow each other quickly.
+    # A dead or frozen broker must be noticed in seconds, not by the defaults: faults follow each
+    # other quickly.
     "reconnect.backoff.max.ms": 500,
     "socket.connection.setup.timeout.ms": 3000,
     "socket.timeout.ms": 10_000,
@@ -37,7 +38,9 @@ COMMON_CONFIG: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """Who writes and reads how much. Topics are made by the load, each with so many ``partitions``."""
+    """The number of clients and their rate. The load creates the topics, each with this
+    many ``partitions``.
+    """
 
     topics: int = 2
     partitions: int = 3
@@ -53,7 +56,7 @@ class LoadPlan:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a client process is started with; crosses into it by pickling."""
+    """The arguments of a client process, which are passed to it by pickling."""
 
     bootstrap: str
     plan: LoadPlan
@@ -62,7 +65,7 @@ class Work:
     history_path: Path
     log_path: Path
     client_config: Mapping[str, object]
-    """librdkafka settings that go before the load's own."""
+    """librdkafka settings that override the load's own."""
 
     def partitions(self) -> list[Partition]:
         """All partitions of all topics."""
@@ -76,7 +79,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What happened in a process until ``through_s``; counts since its start, bursts since its last report."""
+    """What happened in a process until ``through_s``: counts since its start, bursts since its
+    last report.
+    """
 
     through_s: float
     acked: int = 0
@@ -89,17 +94,17 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """To producers: send nothing more and wait for what is under way. To consumers: leave."""
+    """A command. To producers: send nothing more and wait for what is in flight. To consumers: leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """To consumers: one member of the group leaves, another joins."""
+    """A command to consumers: one member of the group leaves, another joins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """To consumers: say when everybody has read up to these ends."""
+    """A command to consumers: report when all have read up to these ends."""
 
     ends: Mapping[Partition, int]
 
@@ -108,7 +113,7 @@ Command = Stop | Rebalance | Drain
 
 
 class Records:
-    """Where a process's clients put what they see. Its lock guards the counts; lists are swapped whole."""
+    """The record of what a process's clients see. Its lock guards the counts; lists are swapped whole."""
 
     def __init__(self, writer: HistoryWriter) -> None:
         self._writer = writer
@@ -134,13 +139,13 @@ class Records:
             self._failed += 1
 
     def polled(self, *events: Event) -> None:
-        """Records what one call handed out."""
+        """Records what one poll returned."""
         self._writer.add(*events)
         with self._lock:
             self._polled += len(events)
 
     def flush(self) -> None:
-        """Makes what was recorded outlive the process: to be done before others may act upon it."""
+        """Makes the recorded events survive the process. Must be done before others may act on them."""
         self._writer.flush()
 
     def report(self, *, done: bool = False, error: str = "") -> Report:
@@ -154,11 +159,13 @@ class Records:
 
 
 def keep_trying(name: str, records: Records, work: Callable[[], None], leaving: threading.Event) -> None:
-    """Runs a client until it ends by itself; one that raised is told of and replaced, unless it is to leave."""
+    """Runs a client until it ends by itself. One that raised is reported and replaced, unless it
+    is leaving.
+    """
     while True:
         try:
             work()
-        except Exception as error:  # Whatever a library raises in a fault, the load goes on.
+        except Exception as error:  # Whatever a library raises during a fault, the load continues.
             records.add(Trouble(name, repr(error)))
             logging.getLogger(__name__).warning("%s starts anew", name, exc_info=True)
             if leaving.wait(RETRY_S):
@@ -168,7 +175,7 @@ def keep_trying(name: str, records: Records, work: Callable[[], None], leaving: 
 
 
 class ProcessSide:
-    """The process's end of the pipe, and its clock of reports."""
+    """The process's end of the pipe; also sends its regular reports."""
 
     def __init__(self, connection: Connection, records: Records) -> None:
         self._connection = connection
@@ -177,7 +184,7 @@ class ProcessSide:
     def serve(
         self, obey: Callable[[Command], None], is_done: Callable[[], bool], ended: threading.Event
     ) -> None:
-        """Obeys and reports until ``ended`` is set."""
+        """Handles commands and reports until ``ended`` is set."""
         flushed_s = time.monotonic()
         while not ended.is_set():
             if self._connection.poll(REPORT_S):
@@ -189,7 +196,9 @@ class ProcessSide:
 
 
 def set_up_process(log_path: Path) -> None:
-    """Sends the libraries' complaints about dead brokers to a log; leaves a terminal's interrupt to the test."""
+    """Sends the libraries' complaints about dead brokers to a log, and ignores a terminal's interrupt: the
+    test handles it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)

@@ -1,8 +1,9 @@
-"""The cluster under test: brokers as systemd units on a lab's hosts, whom a fault may hit, and when all is well again.
+"""The cluster under test: brokers as systemd units on a lab's hosts. Tells when the cluster is whole after
+a fault.
 
-Commands reach a host by its console, beside the network, so that they work on a host whose cables are cut. Whose
-brokers they are is told by a ``Product``: the same suite breaks Landline and Apache Kafka. Use it inside the lab's
-network (``lab.inside()``).
+Commands reach a host over its console, not the network, so they work on a host whose cables are cut. A
+``Product`` describes the kind of broker: the same suite breaks Landline and Apache Kafka. Use it inside the
+lab's network (``lab.inside()``).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ZOOKEEPER_PORT = 2181
 ZOOKEEPER_UNIT = "zookeeper.service"
 COMMAND_TIMEOUT_S = 150.0
 POLL_S = 0.2
-_STATUS_S = 1.5  # /status may be as old as that
+_STATUS_S = 1.5  # /status may be as old as this
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -37,7 +38,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """How one kind of broker is deployed; broker N is on host hN. ``{id}`` stands for the broker's id."""
+    """A kind of broker and its deployment; broker N is on host hN. ``{id}`` stands for the broker's id."""
 
     name: str
     unit: str
@@ -46,7 +47,7 @@ class Product:
     data_dir: str
     """On the host, below /var/lib."""
     http_port: int = 0
-    """Where brokers tell what they lead (``/status``); 0: nowhere."""
+    """The port at which brokers report what they lead (``/status``); 0: none."""
 
 
 LANDLINE = Product("Landline", "landline-broker@{id}.service", 9092, "", "landline/broker-{id}", 8092)
@@ -67,24 +68,24 @@ class ClusterUnderTest:
         self.broker_ids: Sequence[int] = sorted(self._addresses)
         self.bootstrap = ",".join(f"{address}:{product.port}" for address in self._addresses.values())
 
-    # Doing things to brokers
+    # Actions on brokers
 
     def host(self, broker_id: int) -> str:
         """The name of the broker's host."""
         return f"h{broker_id}"
 
     def address(self, broker_id: int) -> str:
-        """Where the broker's host is reached."""
+        """The address of the broker's host."""
         return self._addresses[broker_id]
 
     def on_host(self, broker_id: int, *command: str, check: bool = True) -> str:
-        """Runs a command on the broker's host; its output."""
+        """Runs a command on the broker's host; returns its output."""
         host = self.host(broker_id)
         done = self.lab.run_on_console(host, list(command), check=check, timeout_s=COMMAND_TIMEOUT_S)
         return done.stdout.strip()
 
     def systemctl(self, broker_id: int, verb: str, *options: str, check: bool = True) -> str:
-        """``systemctl VERB`` on the broker's unit."""
+        """Runs ``systemctl VERB`` on the broker's unit."""
         unit = self.product.unit.format(id=broker_id)
         return self.on_host(broker_id, "systemctl", verb, *options, unit, check=check)
 
@@ -93,16 +94,16 @@ class ClusterUnderTest:
         self.systemctl(broker_id, "kill", f"--signal={name}", "--kill-whom=main", check=name == "KILL")
 
     def main_pid(self, broker_id: int) -> str:
-        """The main process's id on its host, "0" when there is none."""
+        """The main process's id on its host; "0" when there is none."""
         return self.systemctl(broker_id, "show", "--property=MainPID", "--value")
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Does the same for several at once. The threads are in this thread's network."""
+        """Does the work for all items in parallel. The threads are in this thread's network namespace."""
         todo = list(items)
         with ThreadPoolExecutor(max_workers=max(1, len(todo))) as pool:
             return list(pool.map(work, todo))
 
-    # Who is who
+    # Roles
 
     def zookeeper_servers(self) -> tuple[int, ...]:
         """The numbers of the hosts that have a ZooKeeper server."""
@@ -116,17 +117,17 @@ class ClusterUnderTest:
         return next((each for each, mode in self._zookeeper_modes().items() if mode == "Mode: leader"), 0)
 
     def _zookeeper_modes(self) -> Mapping[int, str]:
-        """What each host's server says of itself; "" where none answers."""
+        """The mode line of each host's server; "" where none answers."""
         answers = {each: _four_letter_word(self._addresses[each], "srvr") for each in self.broker_ids}
         return {
             each: next((line for line in answer.splitlines() if line.startswith("Mode: ")), "")
             for each, answer in answers.items()
         }
 
-    # Whether all is well
+    # Health
 
     def problems(self, topics: Iterable[str]) -> list[str]:
-        """What is not as it should be, in words; empty when every broker serves and every ISR is whole."""
+        """Descriptions of what is wrong; empty when every broker serves and every ISR is complete."""
         try:
             missing = set(self.broker_ids) - self.coordination.registered()
             if missing:
@@ -140,18 +141,24 @@ class ClusterUnderTest:
         return found or self._split_ensemble() or self._dissenters(controller) or self._undecided()
 
     def _split_ensemble(self) -> list[str]:
-        """Of an ensemble whose leader stood still two lead for a moment, and the old one ends sessions that live on."""
+        """Reports an ensemble without exactly one leader.
+
+        After a frozen leader resumes, two servers lead for a moment, and the old one ends sessions that are
+        still alive.
+        """
         modes = self._zookeeper_modes()
         well = [*["Mode: follower"] * (len(modes) - 1), "Mode: leader"]
         return [] if sorted(modes.values()) == well else [f"the ensemble is not one: {modes}"]
 
     def _undecided(self) -> list[str]:
-        """Partitions whose leader is about to have a replica taken out of the ISR: ZooKeeper does not say so yet."""
+        """Partitions whose leader is about to remove a replica from the ISR: ZooKeeper does not show
+        this yet.
+        """
         if not self.product.http_port:
             return []
         found = self._unsure()
         if not found:
-            last_for(_STATUS_S)  # what was told may be of before what was looked at first
+            last_for(_STATUS_S)  # the reports may be older than the state that was read first
             found = self._unsure()
         return found
 
@@ -171,7 +178,7 @@ class ClusterUnderTest:
         return found
 
     def _dissenters(self, controller: int) -> list[str]:
-        """Brokers that do not serve, or tell clients of another controller or of fewer brokers."""
+        """Brokers that do not serve, or that report another controller or fewer brokers to clients."""
         found = []
         for each in self.broker_ids:
             try:
@@ -185,9 +192,9 @@ class ClusterUnderTest:
         return found
 
     def await_whole(self, topics: Iterable[str], timeout_s: float) -> str:
-        """Waits until there are no ``problems``; raises ``NotHealedError`` with those that stay.
+        """Waits until there are no ``problems``; raises ``NotHealedError`` with the remaining ones.
 
-        Returns what was missing last.
+        Returns the last problem that was missing.
         """
         watched, last, before = list(topics), ["nothing was looked at"], [""]
 
@@ -213,11 +220,11 @@ class ClusterUnderTest:
         )
 
     def answers(self, broker_id: int) -> bool:
-        """Does it answer a client now?"""
+        """Whether it answers a client now."""
         return answers_api_versions(self._addresses[broker_id], self.product.port, timeout_s=1.0)
 
     def restore(self) -> None:
-        """Ends every fault there may be: for the beginning, and after an error in the middle of a round."""
+        """Ends all possible faults: at the start, and after an error in the middle of a round."""
         self.lab.faults.heal()
         states = {each.host.index: each.state for each in self.lab.status()}
         self.each(self._restore_host, [(each, states[each]) for each in self.broker_ids])
@@ -248,7 +255,7 @@ class ClusterUnderTest:
     # ZooKeeper's port as one broker sees it
 
     def close_zookeeper_port(self, broker_id: int) -> None:
-        """Drops what goes from this host's broker to any ZooKeeper server, that on its own host too."""
+        """Drops traffic from this host's broker to every ZooKeeper server, including that on its own host."""
         rules = (
             "add table inet chaos; flush table inet chaos; "
             "add chain inet chaos out { type filter hook output priority 0; }; "
@@ -257,8 +264,10 @@ class ClusterUnderTest:
         self.on_host(broker_id, "nft", rules)
 
     def hold_zookeepers_answers(self, broker_id: int) -> None:
-        """ZooKeeper hears this host's broker and does what it asks for; the answers come when they are let through, or
-        never, if the connection is given up before.
+        """Delays ZooKeeper's answers to this host's broker.
+
+        ZooKeeper receives the broker's requests and executes them. The answers arrive when they are let
+        through, or never, if the connection is closed before that.
         """
         rules = (
             "add table inet chaos; flush table inet chaos; "
@@ -271,22 +280,23 @@ class ClusterUnderTest:
         """Undoes ``close_zookeeper_port`` and ``hold_zookeepers_answers``."""
         self.on_host(broker_id, "nft", "add table inet chaos; delete table inet chaos", check=False)
 
-    # What is left behind
+    # Evidence
 
     @property
     def has_data_disks(self) -> bool:
-        """Can disks be filled and lose what was not synced?"""
+        """Whether disks can be filled and can lose what was not synced."""
         return self.lab.state.data_disk_mb > 0
 
     def log_dirs(self) -> Mapping[int, Path]:
-        """Each broker's log dir as the controller of the lab sees it."""
+        """Each broker's log dir, as the controller of the lab sees it."""
         return {each: self._data_path(each) for each in self.broker_ids}
 
     def replica_dirs(self, topics: Iterable[str], directory: Path) -> Mapping[int, Path]:
-        """By broker, a directory of links below ``directory`` to the replicas that the partitions of these topics, and
-        of the groups' offsets, have now.
+        """The current replicas of these topics' partitions and of the groups' offsets, as directories
+        by broker.
 
-        A replica that was moved away while its broker was down stays in its log dir, as with Kafka, and is nobody's.
+        Each directory, below ``directory``, has links to the broker's replicas. A replica that was moved away
+        while its broker was down stays in the log dir, as with Kafka, and is not included.
         """
         log_dirs, linked = self.log_dirs(), {each: directory / f"broker-{each}" for each in self.broker_ids}
         shutil.rmtree(directory, ignore_errors=True)
@@ -307,7 +317,7 @@ class ClusterUnderTest:
         return files.root(host) / "var/lib" / inside
 
     def journal(self, broker_id: int, since_s: float) -> str:
-        """A host's journal since a time (seconds since 1970), also of a host that is off."""
+        """A host's journal since a time (seconds since 1970), even if the host is off."""
         options = [f"--since=@{since_s:.0f}", "--output=short-iso-precise", "--no-pager"]
         argv = self.lab.journal_argv(self.host(broker_id), options)
         return subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False).stdout
@@ -320,7 +330,7 @@ def zookeeper_connect(lab: Lab, chroot: str = "") -> str:
 
 @contextlib.contextmanager
 def cluster_of(lab: Lab, product: Product = LANDLINE) -> Iterator[ClusterUnderTest]:
-    """The product's cluster in a lab that is up, with this thread, and what it starts, in the lab's network."""
+    """The product's cluster in a running lab. This thread and what it starts are in the lab's network."""
     with lab.inside(), Coordination(zookeeper_connect(lab, product.chroot)) as coordination:
         yield ClusterUnderTest(lab, product, coordination)
 
@@ -330,7 +340,7 @@ def _status(address: str, port: int) -> Any:
     try:
         with urllib.request.urlopen(f"http://{address}:{port}/status", timeout=2.0) as answer:
             return json.load(answer)
-    except http.client.HTTPException as error:  # it went down in the middle of its answer
+    except http.client.HTTPException as error:  # it went down while answering
         raise OSError(f"half an answer of {address}:{port}: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""What a group may rely on: it goes on at, or behind, the last offset whose commit was acknowledged. Pure."""
+"""Rules for groups: a group continues at, or before, the last offset whose commit was acknowledged. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from chaos.facts import Facts, Partition
 from chaos.history import Assigned, Committed, GroupOffset, History, Polled
 
 Of = tuple[str, Partition]
-"""A group, or a consumer, and a partition."""
+"""A group (or a consumer) and a partition."""
 
 
 def commits(history: History, facts: Facts) -> Iterator[Anomaly]:
-    """Commits that were lost or went back. In order of time: a member assigned after a commit must know of it."""
+    """Commits that were lost or went back, in order of time: a member assigned after a commit must
+    know it.
+    """
     state = _Commits(facts.groups)
     for event in history.events:
         if isinstance(event, Polled):
@@ -33,7 +35,7 @@ class _Commits:
     best: dict[Of, Committed] = field(default_factory=dict)
     """By group: the highest acknowledged commit."""
     owed: dict[Of, Committed] = field(default_factory=dict)
-    """By consumer: the group's commit when it was assigned, until its first poll."""
+    """By consumer: the group's commit at the time of its assignment, until its first poll."""
 
     def _of(self, event: Committed | Assigned) -> Of:
         return self.groups.get(event.consumer, event.consumer), (event.topic, event.partition)
@@ -47,7 +49,7 @@ class _Commits:
             return
         commit = self.owed.pop((event.consumer, (event.topic, event.partition)), None)
         if commit is not None and event.offset < commit.offset:
-            # The group goes on from here: what it commits next is no finding of its own.
+            # The group continues from here: its next commit is not another finding.
             self.best.pop(self._of(commit), None)
             detail = f"{event.consumer} started at offset {event.offset} {at(event.at_s)}, {_told(commit)}"
             kind = AnomalyKind.COMMIT_LOST

@@ -1,7 +1,8 @@
-"""The load's consumers: members of one group that commit what they read, and readers of all partitions by choice.
+"""The load's consumers: members of one group that commit what they read, and readers that choose
+all partitions.
 
-Members leave and join at the test's word. What was read is on file before its offset is committed, so that nobody
-goes on behind a record that no history knows of.
+Members leave and join at the test's request. Records are written to the history file before their offset is
+committed, so that nobody continues after a record that is in no history.
 """
 
 from __future__ import annotations
@@ -38,14 +39,17 @@ POLL_RECORDS = 500
 COMMIT_EVERY_S = 1.0
 LEAVE_S = 30.0
 CLOSE_S = 15.0
-"""librdkafka 2.16 may never end to close: a broker that left its metadata keeps a thread that waits for itself. Such a
-consumer is left alone, where an application's watchdog would end the process; it is one of those that DEAF_S tells of.
+"""Seconds to wait for a close. librdkafka 2.16 may never finish it: a broker that left its metadata keeps a thread that
+waits for itself. Such a consumer is abandoned, where an application's watchdog would end the process. DEAF_S
+describes others.
 """
 DEAF_S = 30.0
-"""Without a record of a partition under load for so long, a consumer is deaf. librdkafka 2.16 was seen so in two ways:
-it does not ask again for committed offsets when the coordinator that it asked was deposed (its issue 5586); and after
-brokers had left its metadata and come back, it had no connection to any of them, and made none. An application's
-watchdog would replace it, too; the report counts them."""
+"""A consumer without a record of a partition under load for this many seconds is deaf. librdkafka 2.16 was
+seen to do this in two ways. It does not ask again for committed offsets when the coordinator that it asked
+was deposed (its issue 5586). And after brokers had left its metadata and come back, it had no connection to
+any of them, and made none. An application's watchdog would replace such a consumer too; the report
+counts them.
+"""
 SETTINGS = {
     "auto.offset.reset": "earliest",
     "enable.auto.commit": False,
@@ -57,11 +61,11 @@ SETTINGS = {
 
 
 class DeafError(Exception):
-    """A consumer has partitions and gets nothing of one."""
+    """A consumer has partitions and gets nothing from one of them."""
 
 
 class Ears:
-    """When each partition of a consumer was heard last, or assigned."""
+    """The times at which each partition of a consumer last delivered a record, or was assigned."""
 
     def __init__(self, name: str, deaf_s: float = DEAF_S) -> None:
         self._name = name
@@ -69,7 +73,7 @@ class Ears:
         self._heard_s: dict[Partition, float] = {}
 
     def assigned(self, partitions: list[TopicPartition]) -> None:
-        """These are the consumer's from now on, and no others."""
+        """Sets the consumer's partitions from now on."""
         now = time.monotonic()
         self._heard_s = {(each.topic, each.partition): now for each in partitions}
 
@@ -85,29 +89,29 @@ class Ears:
 
 
 class Positions:
-    """How far each group, or reader of its own, has come. Its lock guards the offsets."""
+    """The position of each group, or of each reader without a group. Its lock guards the offsets."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._next: dict[tuple[str, Partition], int] = {}
 
     def read(self, reader: str, partition: Partition, offset: int) -> None:
-        """Notes a record that was handed out."""
+        """Notes a record that was read."""
         with self._lock:
             self._next[reader, partition] = max(offset + 1, self._next.get((reader, partition), 0))
 
     def next(self, reader: str, partition: Partition) -> int | None:
-        """The first offset not read; None when nothing was."""
+        """The first offset that was not read; None when nothing was read."""
         with self._lock:
             return self._next.get((reader, partition))
 
     def behind(self, reader: str, drain: Drain) -> bool:
-        """Whether the reader has not come to all the ends."""
+        """Whether the reader has not reached all the ends."""
         return any((self.next(reader, key) or 0) < end for key, end in drain.ends.items())
 
 
 def run_consumers(work: Work, connection: Connection) -> None:
-    """The process's work, until it was told to stop and everybody has left."""
+    """The process's main function; returns after a Stop, when all consumers have left."""
     set_up_process(work.log_path)
     ended = threading.Event()
     with HistoryWriter(work.history_path) as writer:
@@ -124,7 +128,7 @@ def run_consumers(work: Work, connection: Connection) -> None:
 
 
 class _Readers:
-    """All consumers of the process. The serving thread's."""
+    """All consumers of the process. Belongs to the thread that serves commands."""
 
     def __init__(self, work: Work, records: Records) -> None:
         self._work = work
@@ -139,7 +143,7 @@ class _Readers:
         self._names_of_readers = [*([work.group] if self._members else []), *own]
 
     def obey(self, command: Command) -> None:
-        """Does what the test said."""
+        """Executes a command of the test."""
         if isinstance(command, Rebalance) and self._members:
             self._members.popleft().leave()
             self._members.append(self._new_member())
@@ -154,7 +158,7 @@ class _Readers:
             self.stopped = True
 
     def drained(self) -> bool:
-        """Whether all have read up to the ends that were asked for."""
+        """Whether all have read up to the requested ends."""
         drain = self._drain
         return drain is not None and not any(
             self._positions.behind(name, drain) for name in self._names_of_readers
@@ -165,7 +169,7 @@ class _Readers:
 
 
 class Reader(abc.ABC):
-    """A consumer in a thread of its own, replaced by another of its name when it raises."""
+    """A consumer in its own thread. When it raises, another one with its name replaces it."""
 
     def __init__(self, name: str, work: Work, records: Records, positions: Positions) -> None:
         self._name = name
@@ -176,12 +180,12 @@ class Reader(abc.ABC):
         self._thread = threading.Thread(target=self._run, daemon=True, name=name)
 
     def start(self) -> Reader:
-        """Begins to read."""
+        """Starts reading."""
         self._thread.start()
         return self
 
     def leave(self) -> None:
-        """Asks it to end; it leaves its group as clients should."""
+        """Asks it to end; it leaves its group in an orderly way."""
         self._leaving.set()
 
     def join(self) -> None:
@@ -193,17 +197,17 @@ class Reader(abc.ABC):
 
     @abc.abstractmethod
     def _read(self) -> None:
-        """Reads with one library's consumer until it is to leave; may raise."""
+        """Reads with one library's consumer until it is asked to leave; may raise."""
 
     def _record(self, reader: str, messages: list[Message]) -> dict[Partition, int]:
-        """Records what was handed out; the next offsets by partition."""
+        """Records the polled messages; returns the next offsets by partition."""
         polled: list[Polled] = []
         following: dict[Partition, int] = {}
         now = time.monotonic()
         for message in messages:
             topic, partition, offset = message.topic(), message.partition(), message.offset()
             if message.error() is not None or topic is None or partition is None or offset is None:
-                continue  # A broker that is away, an end of a partition: the library goes on by itself.
+                continue  # A broker that is away, or the end of a partition: the library continues by itself.
             polled.append(Polled(self._name, partition, offset, id_of(message.value() or b""), topic, now))
             following[topic, partition] = offset + 1
         if polled:
@@ -262,7 +266,7 @@ class GroupMember(Reader):
         try:
             answers = library.commit(offsets=offsets, asynchronous=False) or []
         except KafkaException:
-            return  # A rebalance or a failover: nothing is known to be committed, the next commit has it.
+            return  # A rebalance or a failover: the next commit includes these offsets.
         uncommitted.clear()
         done = [each for each in answers if each.error is None]
         self._records.add(
@@ -271,7 +275,9 @@ class GroupMember(Reader):
 
 
 class AssignedReader(Reader):
-    """A consumer of all partitions without a group, from their beginning; started anew it goes on where it was."""
+    """A consumer of all partitions without a group, from their beginning; a replacement continues where
+    it was.
+    """
 
     def _read(self) -> None:
         name = f"{self._work.group}-{self._name}"
@@ -296,7 +302,7 @@ class AssignedReader(Reader):
 
 
 def _close(library: Consumer) -> None:
-    """Leaves the group, as clients should, if it comes to an end."""
+    """Leaves the group in an orderly way, unless closing hangs."""
     closing = threading.Thread(target=library.close, daemon=True)
     closing.start()
     closing.join(CLOSE_S)

@@ -1,7 +1,8 @@
-"""What ZooKeeper knows of a cluster, read from outside: who leads, who is in sync, who is registered, who controls.
+"""Reads a cluster's state in ZooKeeper from outside: leaders, ISRs, registered brokers, and the controller.
 
-The znodes are Kafka's, so this reads a cluster of Apache Kafka as well as one of Landline. It is the truth that the
-fault suite picks its victims by and waits for; what brokers tell clients meanwhile is the history checker's business.
+The znodes are Kafka's, so this works for a cluster of Apache Kafka as well as for one of Landline. The fault
+suite chooses its victims by this state and waits for it. What brokers report to clients is checked by the
+history checker.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ GROUP_TOPIC = "__consumer_offsets"
 
 
 class UnknownError(Exception):
-    """ZooKeeper does not answer now, or has not what was asked for."""
+    """ZooKeeper does not answer now, or does not have what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition as its topic's and its own znode have it; ``leader`` -1 is nobody."""
+    """One partition according to its topic's znode and its own; ``leader`` -1 means none."""
 
     topic: str
     number: int
@@ -38,7 +39,7 @@ class PartitionView:
 
     @property
     def in_sync(self) -> bool:
-        """Is it led, and every replica in its ISR?"""
+        """Whether it has a leader, and every replica is in its ISR."""
         return self.leader in self.isr and set(self.isr) >= set(self.replicas)
 
     def __str__(self) -> str:
@@ -46,7 +47,7 @@ class PartitionView:
 
 
 class Coordination:
-    """A ZooKeeper session of the suite's own. Every reading raises ``UnknownError`` while there is no quorum."""
+    """The suite's own ZooKeeper session. Every read raises ``UnknownError`` while there is no quorum."""
 
     def __init__(self, connect_string: str) -> None:
         retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5)
@@ -57,21 +58,21 @@ class Coordination:
         return int(self._json("/controller")["brokerid"])
 
     def forget_controller(self) -> None:
-        """Deletes the controller's znode, so that the brokers elect one anew."""
+        """Deletes the controller's znode, so that the brokers elect a new controller."""
         with contextlib.suppress(UnknownError):
             self._call(self._client.delete_async("/controller"), "/controller")
 
     def registered(self) -> frozenset[int]:
-        """Ids of the brokers that are registered."""
+        """The ids of the registered brokers."""
         children = self._call(self._client.get_children_async("/brokers/ids"), "/brokers/ids")
         return frozenset(int(name) for name in children)
 
     def registration_epochs(self) -> Mapping[int, int]:
-        """By broker id, the transaction that registered it: another number is another registration."""
+        """By broker id, the transaction that registered it: another number means another registration."""
         return {each: self._stat(f"/brokers/ids/{each}").czxid for each in self.registered()}
 
     def partitions(self, topics: Iterable[str]) -> list[PartitionView]:
-        """Every partition of these topics; one that has no state yet counts as led by nobody."""
+        """Every partition of these topics; one without a state yet counts as having no leader."""
         assigned = [(topic, self._json(f"/brokers/topics/{topic}")["partitions"]) for topic in topics]
         asked = [
             (topic, int(number), replicas, self._client.get_async(_state_path(topic, int(number))))
@@ -84,16 +85,16 @@ class Coordination:
         ]
 
     def coordinator(self, group: str) -> int:
-        """The leader of the partition that keeps the group's offsets."""
+        """The leader of the partition that stores the group's offsets."""
         partitions = self.partitions([GROUP_TOPIC])
         return partitions[_java_hash(group) % len(partitions)].leader
 
     def exists(self, path: str) -> bool:
-        """Is there such a znode?"""
+        """Whether the znode exists."""
         return self._call(self._client.exists_async(path), path) is not None
 
     def topics(self) -> frozenset[str]:
-        """Names of all topics, those that are being deleted too."""
+        """Names of all topics, including those that are being deleted."""
         return frozenset(self._call(self._client.get_children_async("/brokers/topics"), "/brokers/topics"))
 
     def _state(self, topic: str, number: int, answer: Any) -> Mapping[str, Any]:
@@ -123,7 +124,7 @@ class Coordination:
 
     def __enter__(self) -> Self:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "No chroot path exists")  # The first broker makes it.
+            warnings.filterwarnings("ignore", "No chroot path exists")  # The first broker creates it.
             self._client.start(timeout=60)
         return self
 
@@ -141,7 +142,7 @@ def _state_path(topic: str, number: int) -> str:
 
 
 def _java_hash(text: str) -> int:
-    """What Kafka takes of a group's id: the absolute value of ``String.hashCode``."""
+    """Kafka's hash of a group id: the absolute value of ``String.hashCode``."""
     value = 0
     for character in text:
         value = (31 * value + ord(character)) & 0xFFFFFFFF

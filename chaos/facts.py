@@ -1,6 +1,6 @@
-"""A history put in order once for all rules: by record, by place in a partition, by group.
+"""Indexes a history once for all rules: by record, by place in a partition, by group.
 
-Pure, one pass over the events; what the rules of ``log_rules``, ``read_rules`` and ``commit_rules`` share.
+Pure, one pass over the events; shared by the rules in ``log_rules``, ``read_rules`` and ``commit_rules``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from chaos.history import (
 )
 
 Partition = tuple[str, int]
-"""Topic and number."""
+"""Topic and partition number."""
 Place = tuple[str, int, int]
 """Topic, partition and offset."""
 
 
 @dataclass(slots=True)
 class Facts:
-    """What a history says, looked up by what the rules ask for."""
+    """A history, indexed for the lookups of the rules."""
 
     idempotent: frozenset[str]
     sent: dict[str, Sent] = field(default_factory=dict)
@@ -42,27 +42,29 @@ class Facts:
     watermarks: list[HighWatermark] = field(default_factory=list)
     group_offsets: list[GroupOffset] = field(default_factory=list)
     final: dict[Partition, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
-    """What the final log holds: record by offset."""
+    """The content of the final log: record by offset."""
     ranges: dict[Partition, StoredRange] = field(default_factory=dict)
-    """Which part of each partition's final log was read; empty when the history has no final log."""
+    """The part of each partition's final log that was read; empty when the history has no final log."""
     read: dict[Partition, dict[int, Polled]] = field(default_factory=lambda: defaultdict(dict))
     """The first poll of each offset."""
     conflicts: list[tuple[Polled, Polled]] = field(default_factory=list)
-    """The first poll of an offset, and one that saw another record there."""
+    """The first poll of an offset, and a poll that got another record there."""
     groups: dict[str, str] = field(default_factory=dict)
-    """By consumer. Who was never assigned by a group reads for itself: its own name."""
+    """By consumer. A consumer that no group assigned to is its own group, with its own name."""
     assignments: set[tuple[str, str, int]] = field(default_factory=set)
     """Consumer, topic and partition."""
     places: dict[str, list[Place]] = field(default_factory=dict)
-    """Where each record stands, ascending: in the final log where it was read, else wherever anybody polled it."""
+    """Each record's places, ascending: in the final log if that was read, else wherever a consumer
+    polled it.
+    """
 
     def is_gone(self, partition: Partition, offset: int) -> bool:
-        """Whether retention cut the offset off before the final log was read."""
+        """Whether retention removed the offset before the final log was read."""
         known = self.ranges.get(partition)
         return known is not None and offset < known.start
 
     def holds(self, partition: Partition, offset: int) -> str:
-        """For a story: what the final log has at the offset."""
+        """For a finding's text: what the final log has at the offset."""
         known = self.ranges[partition]
         there = self.final[partition].get(offset)
         holding = f"holds {there}" if there else "holds nothing"
@@ -70,7 +72,7 @@ class Facts:
 
 
 def gather(history: History) -> Facts:
-    """Puts a history in order."""
+    """Indexes a history."""
     facts = Facts(history.idempotent)
     for event in history.events:
         _note(facts, event)
@@ -100,7 +102,7 @@ def _note(facts: Facts, event: Event) -> None:
         case GroupOffset():
             facts.group_offsets.append(event)
         case _:
-            pass  # Revoked and Committed are for rules about order, Trouble is for people.
+            pass  # Revoked and Committed are for rules about order; Trouble is for people.
 
 
 def _note_poll(facts: Facts, polled: Polled) -> None:
@@ -129,7 +131,9 @@ def _places(facts: Facts) -> dict[str, list[Place]]:
 
 
 def assignment_runs(history: History) -> list[list[Polled]]:
-    """Each consumer's polls of one partition, cut where it was assigned anew or revoked; in order of their starts."""
+    """Each consumer's polls of one partition, split where it was reassigned or revoked; in order of
+    their starts.
+    """
     open_runs: dict[tuple[str, str, int], list[Polled]] = {}
     runs: list[list[Polled]] = []
     for event in history.events:

@@ -1,7 +1,7 @@
-"""The faults that brokers and their coordination are put through: each is a pair of actions, inject and heal.
+"""The faults of brokers and their coordination: each is a pair of actions, inject and heal.
 
-A fault is told its ``Victims``, which the round resolved from a role just before; it decides nothing itself. What
-systemd mends without help (a killed broker is started again) has nothing to heal.
+A fault gets its ``Victims``, which the round has just chosen by a role; it decides nothing itself. If systemd
+repairs a fault by itself (it restarts a killed broker), there is nothing to heal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RETURN_TIMEOUT_S = 120.0
 
 
 class Role(enum.StrEnum):
-    """Whom a fault hits; resolved when it is injected."""
+    """The role of a fault's victim; resolved when the fault is injected."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -36,7 +36,7 @@ class Role(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Victims:
-    """The brokers (or hosts of ZooKeeper servers) that are hit, and the other end where a fault has two."""
+    """The affected brokers (or hosts of ZooKeeper servers), and the other end if a fault has two."""
 
     ids: tuple[int, ...]
     peer: int
@@ -50,7 +50,7 @@ Action = Callable[[ClusterUnderTest, Victims], None]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One way to break something, and how it is mended."""
+    """A way to break something, and how to heal it."""
 
     name: str
     inject: Action
@@ -59,7 +59,7 @@ class Fault:
 
 
 def on_each(action: Callable[[ClusterUnderTest, int], object]) -> Action:
-    """An action on every victim at once."""
+    """An action on all victims in parallel."""
 
     def act(cluster: ClusterUnderTest, victims: Victims) -> None:
         cluster.each(lambda each: action(cluster, each), victims.ids)
@@ -68,7 +68,7 @@ def on_each(action: Callable[[ClusterUnderTest, int], object]) -> Action:
 
 
 def _nothing(_: ClusterUnderTest, __: Victims) -> None:
-    """Mended by systemd, or by the injection itself."""
+    """Healed by systemd, or by the injection itself."""
 
 
 def _kill(cluster: ClusterUnderTest, broker: int) -> None:
@@ -100,7 +100,9 @@ def _thaw_host(cluster: ClusterUnderTest, broker: int) -> None:
 
 
 def _power_loss(cluster: ClusterUnderTest, victims: Victims) -> None:
-    """One host also loses what its disk had not synced. All at once may not: no broker promises to keep that."""
+    """A single host also loses what its disk had not synced. Not all hosts at once: no broker promises to
+    survive that.
+    """
     lose_unsynced = cluster.has_data_disks and len(victims.ids) == 1
     for each in victims.ids:
         cluster.lab.faults.power_loss(cluster.host(each), lose_unsynced=lose_unsynced)
@@ -140,7 +142,7 @@ def _cut_peer(direction: Direction) -> Action:
 
 
 def _cut_all_peers(cluster: ClusterUnderTest, victims: Victims) -> None:
-    """Clients still reach the victim, the other brokers and their ZooKeeper servers do not."""
+    """Clients still reach the victim; the other brokers and their ZooKeeper servers do not."""
     for each in victims.ids:
         for other in set(cluster.broker_ids) - {each}:
             cluster.lab.faults.cut(cluster.host(each), cluster.host(other))
@@ -175,7 +177,7 @@ def _mend_zookeeper(cluster: ClusterUnderTest, broker: int) -> None:
 
 
 def _expire_session(cluster: ClusterUnderTest, broker: int) -> None:
-    """Keeps the broker from ZooKeeper until ZooKeeper has given its session up, and no longer."""
+    """Keeps the broker from ZooKeeper until ZooKeeper has expired its session, and no longer."""
     cluster.close_zookeeper_port(broker)
     try:
         wait_until(
@@ -208,7 +210,9 @@ def _read_only_disk(cluster: ClusterUnderTest, broker: int) -> None:
 
 
 def _repair_disk(cluster: ClusterUnderTest, victims: Victims) -> None:
-    """A file system that failed under open files is writable again only after a check, so at a boot."""
+    """A file system that failed under open files is writable again only after a check, so only after
+    a boot.
+    """
     for each in victims.ids:
         cluster.lab.faults.power_loss(cluster.host(each))
     cluster.lab.up()

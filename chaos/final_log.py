@@ -1,4 +1,4 @@
-"""What stands in the log and in the group's offsets when everybody is done, asked for as a client would."""
+"""Reads the log and the group's offsets after all clients are done, as a client would."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def read_ends(bootstrap: str, topics: Iterable[str], timeout_s: float) -> list[HighWatermark]:
-    """Each partition's end for consumers. Raises TimeoutError when one has no leader for so long."""
+    """Each partition's end for consumers. Raises TimeoutError when one has no leader for this long."""
     consumer = _consumer(bootstrap, "ends")
     try:
         return [end for topic in topics for _, end in _bounds(consumer, topic, timeout_s)]
@@ -29,7 +29,7 @@ def read_ends(bootstrap: str, topics: Iterable[str], timeout_s: float) -> list[H
 
 
 def read_final_log(bootstrap: str, topics: Iterable[str], timeout_s: float) -> list[Event]:
-    """Every record of the topics, partition by partition, and which part of each partition was read.
+    """Every record of the topics, partition by partition, and the part of each partition that was read.
 
     Raises TimeoutError when a partition cannot be read to its end.
     """
@@ -43,7 +43,7 @@ def read_final_log(bootstrap: str, topics: Iterable[str], timeout_s: float) -> l
 def read_group_offsets(
     bootstrap: str, group: str, topics: Iterable[str], timeout_s: float
 ) -> list[GroupOffset]:
-    """The group's committed offsets, which must have no member any more. Raises TimeoutError."""
+    """The committed offsets of the group, which must have no members any more. Raises TimeoutError."""
     consumer = _consumer(bootstrap, group)
     try:
         found: list[GroupOffset] = []
@@ -111,7 +111,7 @@ def _partitions(consumer: Consumer, topic: str, timeout_s: float) -> list[int]:
 
 
 def _retried(ask: Callable[[], T], timeout_s: float, what: str) -> T:
-    """Asks until there is an answer; an end offset of 0 is one."""
+    """Retries until there is an answer; an end offset of 0 is one."""
     return wait_until(lambda: (ask(),), timeout=timeout_s, interval=0.2, what=what)[0]
 
 

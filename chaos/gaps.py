@@ -1,13 +1,14 @@
-"""How long producers go without an acknowledgement: Landline and Apache Kafka, the same faults, hosts and load.
+"""How long producers go without an acknowledgement: Landline and Apache Kafka, with the same faults, hosts
+and load.
 
-Both run on the same hosts and ZooKeeper ensemble, one after the other in each repetition and in turns first, with the
-configuration that Landline's role sets, but for ``zookeeper.session.timeout.ms``: Kafka keeps its default of 18 s,
-which is there for a JVM's pauses, Landline has its role's. Each fault hits the broker that is controller and leads a
-partition, on a host without the ensemble's leader; the figure is that partition's longest time without an
-acknowledgement.
+Both run on the same hosts and ZooKeeper ensemble, one after the other in each repetition, with alternating
+order. Both have the configuration that Landline's role sets, except for ``zookeeper.session.timeout.ms``:
+Kafka keeps its default of 18 s, which allows for a JVM's pauses, and Landline has its role's value. Each
+fault hits the broker that is controller and leads a partition, on a host without the ensemble's leader. The
+figure is that partition's longest time without an acknowledgement.
 
-The clients of both wait no longer than 3 s for an answer: a frozen host keeps its connections, and with librdkafka's
-time-outs of 30 and 60 s it would be them that is measured.
+The clients of both wait at most 3 s for an answer. A frozen host keeps its connections, so with librdkafka's
+timeouts of 30 and 60 s these would be measured instead.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from rig.wait import wait_until
 FAULTS_COMPARED = ("SIGKILL", "SIGTERM", "freeze", "power loss")
 GOALS_S = {"SIGKILL": 3.0, "SIGTERM": 0.5}
 GOALS_OF_KAFKA = {"freeze": 0.5, "power loss": 0.5}
-"""Shares of the other's median."""
+"""Shares of Apache Kafka's median."""
 PRODUCTS = (LANDLINE, KAFKA)
 WHOLE_TIMEOUT_S = 180.0
 RETURN_TIMEOUT_S = 120.0
 FINISH_TIMEOUT_S = 120.0
 WARM_ACKS = 1500
-"""Acknowledged before the fault: a JVM that has just started is slow at everything."""
+"""Acknowledgements before the fault: a JVM that has just started is slow at everything."""
 STEADY_S = 3.0
 CLIENT_CONFIG = {
     "socket.timeout.ms": 3000,
@@ -59,7 +60,7 @@ PLAN = LoadPlan(
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One fault of one product."""
+    """The measurement of one fault of one product."""
 
     product: str
     fault: str
@@ -70,7 +71,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """All samples of one fault: by product least, median and greatest gap, seconds."""
+    """All samples of one fault: the lowest, median and highest gap by product, in seconds."""
 
     fault: str
     spreads: dict[str, tuple[float, float, float]]
@@ -80,7 +81,7 @@ class Row:
 def compare(
     lab: Lab, repetitions: int, directory: Path, tell: Callable[[Sample], None], faults: Sequence[str]
 ) -> list[Sample]:
-    """Measures everything; the lab's hosts have Landline deployed and Kafka's jars bound."""
+    """Measures everything; the lab's hosts must have Landline deployed and Kafka's jars bound."""
     install(lab)
     samples = []
     for repetition in range(1, repetitions + 1):
@@ -96,7 +97,7 @@ def compare(
 
 @contextmanager
 def _alone(cluster: ClusterUnderTest) -> Iterator[None]:
-    """The product's brokers run, and come back when their host does; the other product's do not."""
+    """The product's brokers run, and restart with their host; the other product's do not."""
     _switch(cluster, cluster.product)
     cluster.await_whole([], WHOLE_TIMEOUT_S)
     try:
@@ -107,7 +108,7 @@ def _alone(cluster: ClusterUnderTest) -> Iterator[None]:
 
 
 def _switch(cluster: ClusterUnderTest, wanted: Product) -> None:
-    """Stops all brokers that are not of the wanted product, then starts those that are."""
+    """Stops all brokers of other products, then starts those of the wanted one."""
     for product in sorted(PRODUCTS, key=lambda each: each is wanted):
         verb = "enable" if product is wanted else "disable"
 
@@ -118,7 +119,9 @@ def _switch(cluster: ClusterUnderTest, wanted: Product) -> None:
 
 
 def _measure(cluster: ClusterUnderTest, fault: str, repetition: int, directory: Path) -> Sample:
-    """A load of its own for each fault: a new topic's leaders are spread over all brokers, the controller too."""
+    """Uses a new load for each fault: a new topic's leaders are spread over all brokers, including
+    the controller.
+    """
     run = f"gaps-{uuid.uuid4().hex[:6]}"
     logs = directory / run
     with Load(cluster.bootstrap, PLAN, logs, run=run, client_config=CLIENT_CONFIG) as load:
@@ -138,12 +141,15 @@ def _measure(cluster: ClusterUnderTest, fault: str, repetition: int, directory: 
 
 
 def _part_zookeepers_leader_from_the_controller(cluster: ClusterUnderTest) -> None:
-    """A host that is lost with the ensemble's leader costs another ten seconds, whoever's broker is on it: the ensemble
-    elects, and every session begins anew. It would be luck whom that hits.
+    """Makes sure that ZooKeeper's leader is not on the controller's host.
+
+    The loss of a host with the ensemble's leader costs ten more seconds, whichever broker is on it: the
+    ensemble elects a leader, and every session timeout starts again. Which product this hits would be chance.
     """
     controller = cluster.coordination.controller()
     if cluster.zookeeper_leader() == controller:
-        # It stays away until another leads: the one with the greatest number would be elected again at once.
+        # It stays away until another one leads: the server with the highest number would be elected again
+        # at once.
         cluster.on_host(controller, "systemctl", "stop", ZOOKEEPER_UNIT)
         wait_until(
             lambda: cluster.zookeeper_leader() != controller,
@@ -159,7 +165,9 @@ def _part_zookeepers_leader_from_the_controller(cluster: ClusterUnderTest) -> No
 
 
 def _gap_s(cluster: ClusterUnderTest, load: Load, fault: str) -> float:
-    """Breaks the controller and mends it when its partition is written to again; that partition's longest gap."""
+    """Breaks the controller, and heals it when its partition accepts writes again; returns that partition's
+    longest gap.
+    """
     controller = cluster.coordination.controller()
     led = [view for view in cluster.coordination.partitions(load.topics) if view.leader == controller]
     if not led:
@@ -180,13 +188,13 @@ def _gap_s(cluster: ClusterUnderTest, load: Load, fault: str) -> float:
 
 
 def _is_steady(load: Load, partition: Partition) -> bool:
-    """Have acknowledgements of the partition come without a pause for a while?"""
+    """Whether the partition has been acknowledged without a pause for a while."""
     now = time.monotonic()
     return load.gaps_s(now - STEADY_S, now)[partition] < STEADY_S / 3
 
 
 def goal_s(row: Row) -> float | None:
-    """What Landline's median must stay below; None where nothing was set, or the other was not measured."""
+    """The upper limit for Landline's median; None if no goal was set, or Apache Kafka was not measured."""
     if row.fault in GOALS_S:
         return GOALS_S[row.fault]
     other = row.spreads.get(KAFKA.name)

@@ -1,11 +1,12 @@
-"""What clients of some topics saw, as a list of events in the order in which they were recorded.
+"""What the clients of some topics saw, as a list of events in the order in which they were recorded.
 
-Clients' drivers and the chaos load write it, ``checker`` judges it, ``history_file`` keeps it. A record is known by
-its id, which its value begins with: ``<producer>-<sequence number>``. Nothing here knows a client library.
+Clients' drivers and the chaos load write it, ``checker`` judges it, ``history_file`` stores it. A record is
+identified by its id, which its value begins with: ``<producer>-<sequence number>``. Nothing here depends on a
+client library.
 
-Every event names its client, which stands for a process, and carries ``at_s``: when it was known to that client, in
-seconds of the monotonic clock, which all processes of one machine share. ``topic`` is empty where a history has one
-topic only.
+Every event names its client, which stands for a process, and has ``at_s``: when the client learned of it, in
+seconds of the monotonic clock, which all processes of a machine share. ``topic`` is empty if a history has
+only one topic.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 ONE_GROUP = "group"
-"""The group of a history that has one only."""
+"""The group of a history that has only one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A producer handed the record to its library."""
+    """A producer passed the record to its library."""
 
     producer: str
     record_id: str
@@ -32,7 +33,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """The broker acknowledged the record. ``offset`` is None where the client does not tell it."""
+    """The broker acknowledged the record. ``offset`` is None if the client does not report it."""
 
     producer: str
     record_id: str
@@ -44,7 +45,7 @@ class Acked:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The library gave the record up; it may be in the log or not."""
+    """The library gave up on the record; it may be in the log or not."""
 
     producer: str
     record_id: str
@@ -55,10 +56,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A consumer was given the partition.
+    """A consumer was assigned the partition.
 
-    A member of ``group`` goes on from the group's committed offset; without a group (an empty name) the consumer
-    chose the partition and its place itself.
+    A member of ``group`` continues at the group's committed offset. Without a group (an empty name) the
+    consumer itself chose the partition and its position.
     """
 
     consumer: str
@@ -70,7 +71,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The partition was taken from a consumer, or it gave it up."""
+    """The partition was revoked from a consumer, or the consumer gave it up."""
 
     consumer: str
     partition: int
@@ -80,7 +81,7 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """A consumer was handed a record."""
+    """A consumer received a record."""
 
     consumer: str
     partition: int
@@ -92,9 +93,9 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The coordinator acknowledged that the consumer's group will go on at ``offset``.
+    """The coordinator acknowledged that the consumer's group will continue at ``offset``.
 
-    ``began_s`` is when the client asked for it, None where that was not recorded.
+    ``began_s`` is when the client sent the request; None if that was not recorded.
     """
 
     consumer: str
@@ -107,9 +108,9 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class HighWatermark:
-    """The leader told, asked at ``began_s``, that the partition ends at ``offset`` for consumers.
+    """The leader, asked at ``began_s``, reported that the partition ends at ``offset`` for consumers.
 
-    Only to be recorded while no deposed leader may answer: while every replica is in sync.
+    Must be recorded only while no deposed leader may answer: while every replica is in sync.
     """
 
     partition: int
@@ -121,7 +122,7 @@ class HighWatermark:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """The coordinator told the group's committed offset when all members were gone; -1 when there is none."""
+    """The coordinator's committed offset of the group after all members had left; -1 when there is none."""
 
     group: str
     partition: int
@@ -132,7 +133,7 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The partition's final log, read when everybody was done, holds the record at ``offset``."""
+    """The partition's final log, read after all clients were done, has the record at ``offset``."""
 
     partition: int
     offset: int
@@ -143,7 +144,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class StoredRange:
-    """The partition's final log was read from ``start`` up to its ``end``: what is not Stored is not there."""
+    """The partition's final log was read from ``start`` up to its ``end``: a record that is not Stored is
+    not there.
+    """
 
     partition: int
     start: int
@@ -154,7 +157,9 @@ class StoredRange:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A client raised or gave up where it should have gone on; no anomaly of the log, but to be told."""
+    """A client raised or gave up where it should have continued; not an anomaly of the log, but it
+    is reported.
+    """
 
     client: str
     what: str
@@ -180,7 +185,7 @@ Event = (
 
 @dataclass(slots=True)
 class History:
-    """Events of some topics and the groups that read them.
+    """The events of some topics and of the groups that read them.
 
     ``idempotent`` names the producers whose records may be in the log only once.
     """
@@ -194,7 +199,7 @@ class History:
 
 
 def merged(histories: Iterable[History]) -> History:
-    """One history of several clients' own, its events in order of time."""
+    """One history merged from several clients' histories, in order of time."""
     parts = list(histories)
     events = [event for part in parts for event in part.events]
     events.sort(key=lambda event: event.at_s)
@@ -202,12 +207,12 @@ def merged(histories: Iterable[History]) -> History:
 
 
 def record_id(producer: str, sequence: int) -> str:
-    """Returns the id, and so the value, of a producer's record number ``sequence``."""
+    """The id, and so the value, of a producer's record number ``sequence``."""
     return f"{producer}-{sequence:07d}"
 
 
 class Recorder:
-    """Collects a history from a client's threads. Its lock guards the list, the counts and the sets of ids."""
+    """A history that a client's threads collect. Its lock guards the list, the counts and the sets of ids."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -230,18 +235,18 @@ class Recorder:
                     self._unread.discard(event.record_id)
 
     def missing(self) -> int:
-        """How many acknowledged records nobody has read yet."""
+        """The number of acknowledged records that nobody has read yet."""
         return len(self._unread)
 
     def acked_count(self) -> int:
-        """How many acknowledgements came."""
+        """The number of acknowledgements."""
         return self._acked
 
     def polled_count(self) -> int:
-        """How many different records were read."""
+        """The number of different records that were read."""
         return len(self._polled)
 
     def history(self, idempotent: Iterable[str] = ()) -> History:
-        """Returns what was collected so far."""
+        """Returns the events collected so far."""
         with self._lock:
             return History(list(self._events), frozenset(idempotent))

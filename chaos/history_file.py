@@ -1,6 +1,6 @@
-"""Histories as files: JSON lines, one event a line as an array, behind a first line that names the columns.
+"""Histories as files of JSON lines: a first line that names the columns, then one event per line as an array.
 
-Several files, one of each process that saw something, make one history: they are merged by time.
+Several files, one from each process, make one history: they are merged by time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from chaos.history import Event, History, merged
 FORMAT = "landline-history"
 VERSION = 1
 IDEMPOTENT, PLAIN = "idempotent", "plain"
-"""What a producer promises, by its name in the first line; a transactional one will be a third kind."""
+"""The kind of each producer, by its name in the first line; a transactional one will be a third kind."""
 
 _COLUMNS: Mapping[type, tuple[str, ...]] = {
     kind: tuple(field.name for field in fields(kind)) for kind in get_args(Event)
@@ -31,17 +31,18 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class HistoryFormatError(ValueError):
-    """The file is no history; the message names the line."""
+    """The file is not a history; the message names the line."""
 
 
 class HistoryWriter:
-    """Appends events to a file from any thread. What was ``flush``ed is the operating system's, and survives us.
+    """A history file that any thread can append to. What was ``flush``ed is in the operating system and
+    survives the process.
 
     Its lock guards the file and the lines not yet written.
     """
 
     def __init__(self, path: Path, producers: Mapping[str, str] | None = None) -> None:
-        """``producers`` tells of each producer whether it is IDEMPOTENT or PLAIN."""
+        """``producers`` says of each producer whether it is IDEMPOTENT or PLAIN."""
         self._lock = threading.Lock()
         self._lines: list[str] = []
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,14 +64,14 @@ class HistoryWriter:
             self._lines += lines
 
     def flush(self) -> None:
-        """Hands everything added so far to the operating system."""
+        """Passes everything added so far to the operating system."""
         with self._lock:
             lines, self._lines = self._lines, []
             self._file.writelines(lines)
             self._file.flush()
 
     def close(self) -> None:
-        """Flushes, and takes nothing more."""
+        """Flushes and closes the file."""
         self.flush()
         self._file.close()
 
@@ -88,7 +89,7 @@ def write_history(path: Path, history: History) -> None:
 
 
 def read_history(*paths: Path) -> History:
-    """The history of one file as it stands there, or of several, merged by time. Raises HistoryFormatError."""
+    """The history in one file in its order, or in several, merged by time. Raises HistoryFormatError."""
     with collection_paused():
         parts = [_read(path) for path in paths]
         return parts[0] if len(parts) == 1 else merged(parts)
@@ -96,7 +97,9 @@ def read_history(*paths: Path) -> History:
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """No garbage collection within: a million new events hold no cycle, and looking for one takes longer than they."""
+    """Disables garbage collection: a million new events have no cycle, and looking for one takes longer than
+    reading them.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

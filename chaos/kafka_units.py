@@ -1,7 +1,8 @@
-"""Apache Kafka 3.9.1 as systemd units on a lab's hosts, to be broken beside Landline; its jars are bound to /opt/kafka.
+"""Apache Kafka 3.9.1 as systemd units on a lab's hosts, to be broken like Landline; its jars are bound
+to /opt/kafka.
 
-The configuration is what the broker role gives Landline, the JVM's flags are those of Kafka's own start script, and
-systemd restarts it as it does Landline.
+The configuration is what the broker role gives Landline, the JVM's flags are those of Kafka's own start
+script, and systemd restarts it as it restarts Landline.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Commits that an older request of the same client undid: sent again elsewhere meanwhile, it arrived late after all.
+"""Finds commits that an older request of the same client undid, because that request arrived late.
 
-A client whose coordinator does not answer sends its commit to the next one. The first request may still wait in a
-socket's buffer, and when a cut link is mended it reaches a broker that coordinates the group again: the older offset is
-then committed after the newer one. Kafka's protocol has no order among commits, so the group reads some records again.
-The log of the group's offsets tells this from a commit that was lost: it holds the newer one, then the older.
+A client whose coordinator does not answer sends its commit to the next one. The first request may still wait
+in a socket's buffer. When a cut link is healed, the request reaches a broker that coordinates the group
+again, and the older offset is committed after the newer one. Kafka's protocol does not order commits, so the
+group reads some records again. The log of the group's offsets shows the difference to a lost commit: it has
+the newer commit, then the older one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from chaos.history import Assigned, Committed, GroupOffset, History, Polled
 def undone_by_late_commits(
     found: Iterable[Anomaly], history: History, replica_dirs: Mapping[int, Path]
 ) -> set[Anomaly]:
-    """Returns the lost commits after which the log of the groups' offsets holds a commit of where the group went on.
+    """Returns the lost commits for which the groups' offsets log has a later commit of where the
+    group continued.
 
     Raises OSError when a replica's file cannot be read.
     """
@@ -59,7 +61,7 @@ def _went_on_at(anomaly: Anomaly, history: History) -> int | None:
 
 
 def _stored_commits(groups: set[str], replica_dirs: Mapping[int, Path]) -> dict[Partition, list[int]]:
-    """What the groups committed, in the order of the log; from any broker that has it, for replicas agree."""
+    """The groups' commits in the order of the log, from any broker that has it, because replicas agree."""
     for root in replica_dirs.values():
         stored: dict[Partition, list[int]] = defaultdict(list)
         for segment in sorted(root.glob(f"{GROUP_TOPIC}-*/*.log")):

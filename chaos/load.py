@@ -1,7 +1,8 @@
-"""A load of real clients on topics of its own, for a test that makes faults meanwhile, and the history of it all.
+"""A load of real clients on its own topics, for a test that injects faults meanwhile, and the history of it.
 
-The clients run in two processes, producers and consumers, and survive any fault. What they see goes to JSON lines in
-``log_dir``, a file a process, for ``checker`` and for a look afterwards; to the test itself go counts and times only.
+The clients run in two processes, producers and consumers, and survive any fault. They write what they see as
+JSON lines into ``log_dir``, one file per process, for ``checker`` and for later inspection. The test itself
+gets only counts and times.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class LoadFailedError(RuntimeError):
 
 
 class Load:
-    """Clients that write and read from ``__enter__`` to ``finish``; a context manager, which leaves no process.
+    """A load: clients that write and read from ``__enter__`` to ``finish``; a context manager, which leaves
+    no process.
 
     Topics are ``<run>-<number>``, the group is ``<run>-group``. They stay when the load is gone.
     """
@@ -57,7 +59,7 @@ class Load:
         topic_config: Mapping[str, str] | None = None,
         client_config: Mapping[str, object] | None = None,
     ) -> None:
-        """``topic_config`` and ``client_config`` (librdkafka's names) go before the load's own settings."""
+        """``topic_config`` and ``client_config`` (librdkafka's names) override the load's own settings."""
         self._bootstrap = bootstrap
         self._plan = plan
         self._log_dir = log_dir
@@ -83,7 +85,7 @@ class Load:
 
     @property
     def history_paths(self) -> list[Path]:
-        """The files that make the history, for the checker's command."""
+        """The files that make up the history, for the checker's command."""
         return [self._log_dir / f"{self._run}-{part}.jsonl" for part in ("producers", "consumers", "audit")]
 
     def __enter__(self) -> Self:
@@ -111,29 +113,29 @@ class Load:
         )
 
     def acked(self) -> int:
-        """How many acknowledgements came, a moment ago."""
+        """The number of acknowledgements at the last report."""
         return self._producers.report.acked
 
     def failed(self) -> int:
-        """How many records the producers gave up."""
+        """The number of records that the producers gave up on."""
         return self._producers.report.failed
 
     def polled(self) -> int:
-        """How many records all consumers were handed."""
+        """The number of records that all consumers received."""
         return self._consumers.report.polled
 
     def longest_gap_s(self, since: float, until: float) -> float:
-        """The longest time without any acknowledgement between two moments of ``time.monotonic``."""
+        """The longest time without any acknowledgement between two times of ``time.monotonic``."""
         self._producers.await_report(until)
         return self._producers.locked(lambda: self._times.longest_gap_s(since, until))
 
     def gaps_s(self, since: float, until: float) -> dict[Partition, float]:
-        """The same of each partition by itself, by topic and number."""
+        """The longest gap of each partition, by topic and number."""
         self._producers.await_report(until)
         return self._producers.locked(lambda: self._times.gaps_s(since, until))
 
     def await_progress(self, acks: int, timeout_s: float) -> None:
-        """Waits for so many more acknowledgements; raises TimeoutError."""
+        """Waits for this many more acknowledgements; raises TimeoutError."""
         goal = self.acked() + acks
         self._producers.check()
         what = f"{acks} more acknowledgements than {goal - acks}"
@@ -150,21 +152,23 @@ class Load:
         )
 
     def rebalance(self) -> None:
-        """A member of the group leaves, another joins."""
+        """Makes a member of the group leave and another one join."""
         self._consumers.tell(Rebalance())
 
     def observe_high_watermarks(self, timeout_s: float = 60.0) -> None:
-        """Records each partition's end: what was acknowledged or read before must lie below.
+        """Records each partition's end: what was acknowledged or read before must be below it.
 
-        To be called only while all replicas are in sync, when no deposed leader can answer.
+        Call this only while all replicas are in sync, when no deposed leader can answer.
         """
         self._audit.add(*read_ends(self._bootstrap, self.topics, timeout_s))
 
     def finish(self, timeout_s: float) -> History:
-        """Stops the producers, lets the consumers come to the end, reads the log as it is then; the whole history.
+        """Stops the producers, lets the consumers reach the end, and reads the final log; returns the
+        whole history.
 
-        Every partition must have a leader again. A consumer that does not come to the end in time is the
-        checker's to tell; a partition that cannot be read raises TimeoutError. A second call returns the same.
+        Every partition must have a leader again. A consumer that does not reach the end in time is
+        reported by the checker. A partition that cannot be read raises TimeoutError. A second call returns
+        the same history.
         """
         if self._history is None:
             self._history = self._finish(time.monotonic() + timeout_s)
@@ -197,7 +201,7 @@ def verdict(history: History, replica_dirs: Mapping[int, Path] | None) -> list[A
 
 
 def findings(history: History, replica_dirs: Mapping[int, Path]) -> list[Anomaly]:
-    """The verdict without what clients did themselves: see ``resent`` and ``late_commits``."""
+    """The verdict without anomalies that clients caused themselves: see ``resent`` and ``late_commits``."""
     found = verdict(history, replica_dirs)
     own = resent_by_client(found, history, ReplicaLogs(replica_dirs)) | undone_by_late_commits(
         found, history, replica_dirs
@@ -206,7 +210,8 @@ def findings(history: History, replica_dirs: Mapping[int, Path]) -> list[Anomaly
 
 
 class _Process:
-    """The test's side of a client process: its last report, kept by a thread that also adds the times to ``times``.
+    """The test's side of a client process: its last report. A thread keeps it, and adds the times
+    to ``times``.
 
     Its condition's lock guards the report and the times.
     """
@@ -244,7 +249,7 @@ class _Process:
             raise LoadFailedError(f"a client process ended with {self._process.exitcode}: {self._log_path}")
 
     def tell(self, command: Command) -> None:
-        """Sends a command; what was reported before says nothing about it."""
+        """Sends a command. Resets ``done``, because an earlier report says nothing about this command."""
         self.check()
         with self._changed:
             self.report = Report(
@@ -253,18 +258,18 @@ class _Process:
         self._connection.send(command)
 
     def await_report(self, moment_s: float) -> None:
-        """Waits until what happened before the moment was reported; raises TimeoutError, LoadFailedError."""
+        """Waits until everything before this time was reported; raises TimeoutError, LoadFailedError."""
         if not self._wait(lambda: self.report.through_s >= moment_s, REPORT_TIMEOUT_S):
             raise TimeoutError(
                 f"a client process reported nothing for {REPORT_TIMEOUT_S} s: {self._log_path}"
             )
 
     def await_done(self, timeout_s: float) -> bool:
-        """Whether the process says in time that it has done what it was told."""
+        """Whether the process reports in time that it has completed its command."""
         return self._wait(lambda: self.report.done, timeout_s)
 
     def locked(self, look: Callable[[], T]) -> T:
-        """Looks at the times while none is added."""
+        """Reads the times while none is added."""
         with self._changed:
             return look()
 
@@ -276,13 +281,13 @@ class _Process:
             return found and condition()
 
     def stop(self, timeout_s: float) -> None:
-        """Tells the process to stop, waits, and ends it anyway."""
+        """Tells the process to stop, waits, and then kills it in any case."""
         self.tell(Stop())
         self.await_done(timeout_s)
         self.kill()
 
     def kill(self) -> None:
-        """Ends the process if it still runs."""
+        """Kills the process if it still runs."""
         self._process.join(0.5 if self.report.done else 0)
         self._process.kill()
         self._process.join(20)

@@ -1,4 +1,6 @@
-"""What the log must hold: each acknowledged record, in order, idempotent ones once, where producers were told. Pure."""
+"""Rules for the log: each acknowledged record is in it, in order, at the acknowledged offset; idempotent ones
+once. Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ from chaos.history import Acked, History, Sent
 
 
 def lost(facts: Facts) -> Iterator[Anomaly]:
-    """Acknowledged records that the log does not hold."""
+    """Acknowledged records that the log does not have."""
     for ack in facts.acked.values():
         key = (ack.topic, ack.partition)
         if ack.record_id in facts.places or (ack.offset is not None and facts.is_gone(key, ack.offset)):
             continue
         if ack.offset is None and key in facts.ranges and facts.ranges[key].start > 0:
-            continue  # Retention may have taken it.
+            continue  # Retention may have removed it.
         told = f"acknowledged to {ack.producer} at offset {ack.offset} {at(ack.at_s)}"
         yield _about(AnomalyKind.LOST, ack, f"{told}, {_where_to(facts, ack)}")
 
@@ -48,7 +50,7 @@ def phantoms(facts: Facts) -> Iterator[Anomaly]:
 
 
 def duplicates(facts: Facts) -> Iterator[Anomaly]:
-    """Records of idempotent producers at several places."""
+    """Records of idempotent producers at more than one place."""
     for sent in facts.sent.values():
         found = facts.places.get(sent.record_id, [])
         if sent.producer in facts.idempotent and len(found) > 1:
@@ -58,15 +60,19 @@ def duplicates(facts: Facts) -> Iterator[Anomaly]:
 
 
 def reordered(history: History, facts: Facts) -> Iterator[Anomaly]:
-    """Records before one that an idempotent producer sent earlier, or that anybody knew of when it was sent."""
+    """Records before one that the same idempotent producer sent earlier, or that was acknowledged before they
+    were sent.
+    """
     by_sending = list(_before_sent_earlier(facts))
     yield from by_sending
     yield from _before_acknowledged(history, facts, {anomaly.record_id for anomaly in by_sending})
 
 
 def _before_sent_earlier(facts: Facts) -> Iterator[Anomaly]:
-    """Plain producers promise no such order: librdkafka retries a batch behind later ones when the leader changes. A
-    failed record may come late, from a socket's buffer.
+    """Only idempotent producers guarantee this order: librdkafka retries a plain batch after later ones when
+    the leader changes.
+
+    A failed record may arrive late, from a socket's buffer.
     """
     last: dict[tuple[str, Partition], tuple[int, str]] = {}
     for sent in facts.sent.values():
@@ -83,7 +89,7 @@ def _before_sent_earlier(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _before_acknowledged(history: History, facts: Facts, named: Collection[str]) -> Iterator[Anomaly]:
-    """A log only grows at its end: what is sent when another record was acknowledged stands behind that."""
+    """A log only grows at its end: a record sent after another was acknowledged must come after it."""
     highest: dict[Partition, Acked] = {}
     for event in history.events:
         if isinstance(event, Acked):
@@ -105,7 +111,9 @@ def _before_acknowledged(history: History, facts: Facts, named: Collection[str])
 
 
 def _first_places(places: list[Place]) -> Iterator[Place]:
-    """The lowest offset in each partition; ``places`` is sorted. A retried plain record counts where it was first."""
+    """The lowest offset in each partition; ``places`` is sorted. A plain record that was retried counts at
+    its first place.
+    """
     seen: set[Partition] = set()
     for topic, partition, offset in places:
         if (topic, partition) not in seen:
@@ -114,8 +122,9 @@ def _first_places(places: list[Place]) -> Iterator[Place]:
 
 
 def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
-    """Offsets with two values; acknowledged offsets that hold something else. Where there is a final log, polls
-    that disagree with it are the matter of ``read_rules.above_high_watermark``.
+    """Offsets with two values, and acknowledged offsets that hold another record.
+
+    If there is a final log, ``read_rules.above_high_watermark`` handles the polls that disagree with it.
     """
     for first, other in facts.conflicts:
         if (other.topic, other.partition) not in facts.ranges:
@@ -135,7 +144,8 @@ def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
 def nonmonotonic_acks(facts: Facts, named: Collection[str]) -> Iterator[Anomaly]:
     """Offsets acknowledged to an idempotent producer that do not grow in the order of sending.
 
-    Not of records that are ``named`` already for their place; a plain producer may be told of a second copy's place.
+    Excludes records that are already ``named`` for their place. A plain producer may get the offset of a
+    second copy.
     """
     last: dict[tuple[str, str, int], Acked] = {}
     for record in facts.sent:

@@ -1,6 +1,7 @@
-"""A disk that takes only so many bytes a second from this process and its children: a queue that stays full.
+"""A disk that accepts only a limited number of bytes per second from this process and its children.
 
-By cgroup v1's block controller: what is synced counts for who syncs it. The kernel's own writing back does not.
+Keeps the disk's queue full. It uses cgroup v1's block controller: synced writes count for the process that
+syncs, the kernel's own writeback does not count.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ CONTROLLER = Path("/sys/fs/cgroup/blkio")
 
 @contextmanager
 def narrow_disk(directory: Path, bytes_per_s: int) -> Iterator[None]:
-    """While it lasts, this process and those it starts write no more to ``directory``'s disk than that."""
+    """Meanwhile this process and its children write at most ``bytes_per_s`` to ``directory``'s disk."""
     limit = CONTROLLER / "blkio.throttle.write_bps_device"
     if not CONTROLLER.is_dir() or os.geteuid() != 0:
         raise click.ClickException(f"a limit of the disk needs root and {limit.parent} (cgroup v1)")
@@ -34,7 +35,7 @@ def narrow_disk(directory: Path, bytes_per_s: int) -> Iterator[None]:
 
 
 def _disk_of(directory: Path) -> str:
-    """``major:minor`` of the whole disk; a limit on a partition of it is refused by the kernel."""
+    """``major:minor`` of the whole disk; the kernel refuses a limit on a partition."""
     device = directory.stat().st_dev
     place = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
     if not place.is_dir():

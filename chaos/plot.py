@@ -1,4 +1,4 @@
-"""Draws the comparison of gaps; matplotlib is imported when it is drawn."""
+"""Draws the comparison of gaps; matplotlib is imported only when needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ BAR = 0.38
 
 
 def draw(path: Path, rows: Sequence[Row]) -> None:
-    """Writes a PNG: by fault a bar a product to the median, a line from least to greatest, the goal as a mark."""
+    """Writes a PNG. Each fault has a bar per product up to the median, a line from lowest to highest, and the
+    goal as a mark.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")

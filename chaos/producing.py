@@ -1,7 +1,8 @@
-"""The load's producers: librdkafka, paced, each writing to all partitions; plain ones and idempotent ones.
+"""The load's producers: librdkafka at a fixed rate, each writing to all partitions; plain and
+idempotent ones.
 
-They send a record once: whatever retrying there is, is the library's. A partition that does not answer is passed
-over when enough is under way, so that its outage does not silence the others.
+They send a record once: only the library retries. If a partition does not answer and enough records are in
+flight, it is skipped, so that its outage does not stop the others.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from chaos.values import value_of
 
 TICK_S = 0.02
 UNANSWERED_MAX = 200
-"""Records under way to one partition from one producer."""
+"""Maximum of records in flight from one producer to one partition."""
 BACKLOG_S = 0.5
-"""What was due longer ago is not made up for: after an outage the rate goes on as before."""
+"""Seconds of backlog that are made up for; after a longer outage the rate continues as before."""
 DELIVERY_TIMEOUT_S = 120
 FLUSH_S = 10.0
 SETTINGS: Mapping[str, object] = {
@@ -51,13 +52,13 @@ SETTINGS_BY_KIND: Mapping[str, Mapping[str, object]] = {
 
 
 def kinds_of(work: Work) -> dict[str, str]:
-    """The producers' names, and what each promises."""
+    """The names and kinds of the producers."""
     plain = {f"plain{number}": PLAIN for number in range(work.plan.producers_plain)}
     return plain | {f"idem{number}": IDEMPOTENT for number in range(work.plan.producers_idempotent)}
 
 
 def run_producers(work: Work, connection: Connection) -> None:
-    """The process's work, until it was told to stop and nothing is under way any more."""
+    """The process's main function; returns after a Stop, when nothing is in flight any more."""
     set_up_process(work.log_path)
     kinds = kinds_of(work)
     stopping, ended = threading.Event(), threading.Event()
@@ -82,7 +83,7 @@ def run_producers(work: Work, connection: Connection) -> None:
 
 
 class PacedProducer:
-    """One producer; everything here belongs to its thread, the library's callbacks among it."""
+    """One producer. Everything here belongs to its thread, including the library's callbacks."""
 
     def __init__(self, name: str, kind: str, work: Work, records: Records, stopping: threading.Event) -> None:
         self._name = name
@@ -98,7 +99,7 @@ class PacedProducer:
         self._under_way: Counter[Partition] = Counter()
 
     def run(self) -> None:
-        """Sends until told to stop, then waits until each record was answered or given up."""
+        """Sends until told to stop, then waits until each record was acknowledged or failed."""
         keep_trying(self._name, self._records, self._run_library, self._stopping)
 
     def _run_library(self) -> None:
@@ -107,7 +108,7 @@ class PacedProducer:
         try:
             self._send_at_rate(library)
         except BaseException:
-            library.purge()  # It gave up for good: what is under way is answered as failed, and may be in the log.
+            library.purge()  # It gave up: records in flight count as failed, and may be in the log.
             library.flush(FLUSH_S)
             raise
         while left := library.flush(FLUSH_S):
@@ -129,7 +130,7 @@ class PacedProducer:
             library.poll(0)
 
     def _next_partition(self) -> Partition | None:
-        """The next in turn that has room."""
+        """The next partition in turn that has room."""
         for _ in self._partitions:
             self._turn = (self._turn + 1) % len(self._partitions)
             partition = self._partitions[self._turn]

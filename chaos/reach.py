@@ -1,4 +1,6 @@
-"""How far the faults reached into the brokers, by their own log: a walk that truncated no log would show little."""
+"""Counts what the faults caused in the brokers, from their logs: a walk that truncated no log would
+prove little.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ EVENTS: Mapping[str, str] = {
     "zookeeper_session_expired": "sessions expired",
     "log_dirs_failed": "log directories failed",
 }
-"""The brokers' log events that are counted, and what to call them."""
+"""The log events that are counted, and their names in the report."""
 
 _EVENT = re.compile(rf"^\S+ \S+ landline\S* \S+ (?:info|warning|error) ({'|'.join(EVENTS)}) ", re.MULTILINE)
 

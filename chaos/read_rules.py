@@ -1,4 +1,6 @@
-"""What consumers may see: every record once in order, nothing above the high watermark, and all of it at last. Pure."""
+"""Rules for consumers: they see every record once in order, none above the high watermark, and finally
+all. Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ from chaos.history import Acked, HighWatermark, Polled
 
 T = TypeVar("T", Polled, Acked, HighWatermark)
 Passed = tuple[str, Partition]
-"""A group, or a consumer of its own, and the partition of which it passed something over."""
+"""A group (or a consumer without one), and the partition in which it skipped a record."""
 
 
 def known_offsets(facts: Facts) -> dict[Partition, list[int]]:
-    """Offsets that are known to hold a record, ascending: the final log's, else what was read or acknowledged."""
+    """Offsets that are known to have a record, ascending: from the final log, else from polls
+    and acknowledgements.
+    """
     known: dict[Partition, set[int]] = defaultdict(set)
     for key, polls in facts.read.items():
         if key not in facts.ranges:
@@ -36,7 +40,7 @@ def poll_order(runs: Iterable[Sequence[Polled]], known: Mapping[Partition, list[
     for run in runs:
         offsets = known.get((run[0].topic, run[0].partition), [])
         for before, after in pairwise(run):
-            # The common step, to the next offset, needs no look-up.
+            # The usual step, to the next offset, needs no lookup.
             if after.offset != before.offset + 1:
                 yield from _step(before, after, offsets)
 
@@ -57,7 +61,7 @@ def _step(before: Polled, after: Polled, known: list[int]) -> Iterator[Anomaly]:
 def never_read(
     facts: Facts, known: Mapping[Partition, list[int]], skipped: Iterable[Anomaly]
 ) -> Iterator[Anomaly]:
-    """Records of the final log that no member of a group read, though they read to its end."""
+    """Records of the final log that no member of a group read, although the group read to its end."""
     passed = {
         (anomaly.topic, anomaly.partition) for anomaly in skipped if anomaly.kind is AnomalyKind.SKIPPED
     }
@@ -73,7 +77,9 @@ def never_read(
 
 
 def _expected(facts: Facts) -> Iterator[tuple[str, Partition]]:
-    """Every group with every partition of its topics that has a final log; a consumer of its own with what it chose."""
+    """Every group with every partition of its topics that has a final log; a consumer without a group with
+    its partitions.
+    """
     chosen: set[tuple[str, Partition]] = set()
     for consumer, topic, partition in facts.assignments:
         group = facts.groups[consumer]
@@ -100,7 +106,7 @@ def _missing(
 
 
 def above_high_watermark(facts: Facts) -> Iterator[Anomaly]:
-    """Polls of what the final log does not have, and what lay above a high watermark that was told later."""
+    """Polls that the final log does not have, and records above a high watermark that was reported later."""
     seen: set[tuple[Partition, int, str]] = set()
     for polled in facts.polls:
         key = (polled.topic, polled.partition)
@@ -123,7 +129,9 @@ def above_high_watermark(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _is_lost(facts: Facts, record: str) -> bool:
-    """Whether it was acknowledged and is nowhere: that is told already, whoever read it."""
+    """Whether it was acknowledged and is nowhere: LOST is reported for it already, whichever consumer
+    read it.
+    """
     return record in facts.acked and record not in facts.places
 
 
@@ -147,7 +155,7 @@ def _by_partition(events: Iterable[T]) -> dict[Partition, list[T]]:
 def _first_above(
     kind: AnomalyKind, events: Sequence[Polled] | Sequence[Acked], marks: Sequence[HighWatermark]
 ) -> Iterator[Anomaly]:
-    """The event known before a high watermark was asked for that lies highest above it; one for each mark."""
+    """For each mark, the event known before it was requested that is highest above it."""
     in_time: list[Polled | Acked] = sorted(events, key=lambda event: event.at_s)
     position = 0
     highest: Polled | Acked | None = None

@@ -1,7 +1,8 @@
-"""Replicas' segment files compared byte for byte, by offset, and with the final log as it was read.
+"""Compares replicas' segment files byte for byte, by offset, and with the final log as it was read.
 
-Only what lies below the high watermark must agree. Segments may end at different offsets and retention may have cut
-different starts, so batches are compared, not files. Reads whole partitions into memory, one after another.
+Only what is below the high watermark must agree. Segments may end at different offsets, and retention may
+have removed different starts, so batches are compared, not files. Reads whole partitions into memory, one
+after another.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from chaos.values import id_of
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch of one replica: its header, and its bytes with it."""
+    """One batch of one replica: its header, and its bytes including the header."""
 
     header: BatchHeader
     data: memoryview
@@ -32,7 +33,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A partition on one broker: ``start`` is its first segment's base offset, batches are in the files' order."""
+    """A partition on one broker: ``start`` is its first segment's base offset; batches are in the
+    files' order.
+    """
 
     broker: int
     start: int
@@ -42,8 +45,8 @@ class Replica:
 def compare(facts: Facts, replica_dirs: Mapping[int, Path]) -> Iterator[Anomaly]:
     """Returns the first difference of every partition of the history's topics.
 
-    ``replica_dirs`` are the brokers' log directories by broker id; one that holds several may be named by these'
-    parent. Raises OSError when a file cannot be read.
+    ``replica_dirs`` are the brokers' log directories by broker id; if a broker has several, their parent.
+    Raises OSError when a file cannot be read.
     """
     topics = {topic for topic, _ in facts.ranges} or {sent.topic for sent in facts.sent.values()}
     directories = _partition_dirs(replica_dirs, topics)
@@ -70,7 +73,7 @@ def _partition_dirs(replica_dirs: Mapping[int, Path], topics: set[str]) -> dict[
 
 
 def _checkpointed(partition_dir: Path) -> int:
-    """The high watermark that the broker wrote down last; it may have moved since."""
+    """The high watermark in the broker's checkpoint; the actual one may be newer."""
     topic, _, number = partition_dir.name.rpartition("-")
     offsets = OffsetCheckpoint(partition_dir.parent, HIGH_WATERMARK_CHECKPOINT).read()
     return offsets.get(TopicPartition(topic, int(number)), 0)
@@ -89,7 +92,7 @@ def _load(broker: int, path: Path) -> Replica:
 
 
 def _compare(key: Partition, replicas: Sequence[Replica], end: int) -> Anomaly | None:
-    """The first batch below ``end`` that is not the same everywhere."""
+    """The first batch below ``end`` that is not the same in all replicas."""
     if not replicas:
         return Anomaly(
             AnomalyKind.DIVERGED, "", key[1], f"no replica has files, the log ends at {end}", key[0]
@@ -118,7 +121,7 @@ def _compare(key: Partition, replicas: Sequence[Replica], end: int) -> Anomaly |
 
 
 def _by_content(replicas: Sequence[Replica], row: Sequence[Batch | None]) -> dict[str, str]:
-    """Which brokers hold what; the text of two batches that look alike differs by their checksums."""
+    """Which brokers hold what; checksums distinguish two batches that have the same description."""
     holders: dict[bytes | None, list[int]] = defaultdict(list)
     described: dict[bytes | None, str] = {}
     for replica, batch in zip(replicas, row, strict=True):
@@ -145,7 +148,7 @@ def _describe(batch: Batch) -> str:
 def _against_final(
     key: Partition, replicas: Sequence[Replica], known: StoredRange, final: Mapping[int, str]
 ) -> Anomaly | None:
-    """The first offset at which the files hold another record than was read; all replicas are the same here."""
+    """The first offset at which the files have another record than was read; here all replicas are equal."""
     start = max(known.start, *(replica.start for replica in replicas))
     held: dict[int, str] = {}
     for batch in min(replicas, key=lambda replica: replica.start).batches:

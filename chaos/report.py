@@ -1,7 +1,8 @@
-"""Shows what a walk or a comparison found: coloured tables for the terminal, Markdown and JSON for the documentation.
+"""Shows the result of a walk or a comparison: coloured tables for the terminal, Markdown and JSON for
+the documentation.
 
-The documentation's page is written by hand but for what stands between a pair of marks, which is put there anew; the
-figures that it shows are kept, all of them, in the JSON file beside it.
+The documentation's page is written by hand, except for the text between a pair of marks, which is replaced.
+All figures that it shows are kept in the JSON file beside it.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _MOST_FINDINGS = 20
 
 @dataclass(frozen=True, slots=True)
 class FaultRow:
-    """All rounds of one fault, whoever was hit."""
+    """All rounds of one fault, for all victims."""
 
     fault: str
     rounds: int
     median_s: float
     longest_gap_s: float
     longest_gap_of: str
-    """The role whose round had the longest gap."""
+    """The role in the round with the longest gap."""
 
 
 def fault_rows(rounds: Iterable[Round]) -> list[FaultRow]:
@@ -56,7 +57,7 @@ def _fault_row(fault: str, rounds: Sequence[Round]) -> FaultRow:
 
 
 def facts(result: WalkResult) -> dict[str, str]:
-    """The closing table's upper half."""
+    """The general facts of the closing table."""
     totals = result.totals
     median = statistics.median(each.seconds for each in result.rounds) if result.rounds else 0.0
     return {
@@ -101,7 +102,7 @@ def _fault_table(result: WalkResult) -> Table:
 
 
 def walk_markdown(result: WalkResult) -> str:
-    """The section of the documentation."""
+    """The section for the documentation."""
     lines = [f"- {name}: {value}" for name, value in facts(result).items()]
     lines += ["", "| fault | rounds | median round, s | longest gap, s | of |", "|---|---|---|---|---|"]
     lines += [
@@ -115,7 +116,7 @@ def walk_markdown(result: WalkResult) -> str:
 
 
 def walk_json(result: WalkResult) -> dict[str, Any]:
-    """Every round, so that others can do their own sums."""
+    """Every round, so that readers can do their own calculations."""
     return {
         "facts": facts(result),
         "findings": result.findings,
@@ -151,7 +152,7 @@ def gaps_table(rows: Sequence[Row]) -> Table:
 
 
 def gaps_markdown(rows: Sequence[Row], repetitions: int, machine: Mapping[str, str]) -> str:
-    """The section of the documentation."""
+    """The section for the documentation."""
     names = [product.name for product in PRODUCTS]
     lines = [f"- {key}: {value}" for key, value in machine.items()]
     lines += [f"- repetitions: {repetitions}; anomalies: {sum(row.anomalies for row in rows)}", ""]
@@ -185,7 +186,7 @@ def _goal(row: Row, *, colour: bool = False) -> str:
 
 
 def publish(page: Path, data: Path, section: str, markdown: str, figures: Mapping[str, Any]) -> None:
-    """Puts a section's text into the page, between its marks, and its figures into the JSON ``data``."""
+    """Puts a section's text into the page, between its marks, and its figures into the JSON file ``data``."""
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
     text = page.read_text() if page.exists() else ""
     if begin not in text:

@@ -1,9 +1,11 @@
-"""Duplicates that an idempotent producer made itself: the same records sent again in a new producer epoch.
+"""Finds duplicates that an idempotent producer caused itself: the same records sent again in a new
+producer epoch.
 
-librdkafka begins a new epoch when a request fails behind another that was refused, and sends all that was not yet
-acknowledged again, to every partition, though some of it may stand in the log. No broker can tell these from new
-records: sequences begin anew with the epoch. The batches of the replicas' files carry producer id and epoch, so such a
-duplicate is told from one that the broker let through.
+librdkafka begins a new epoch when a request fails after another one was rejected. It then sends everything
+that was not yet acknowledged again, to every partition, although some of it may be in the log. No broker can
+distinguish these from new records, because sequence numbers start again with the epoch. The batches in the
+replicas' files have the producer id and epoch, which distinguish such a duplicate from one that the broker
+should have rejected.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ Incarnation = tuple[int, int]
 
 
 class Incarnations(Protocol):
-    """Knows who wrote which batch of a log."""
+    """A lookup of the producer of each batch of a log."""
 
     def incarnation(self, topic: str, partition: int, offset: int) -> Incarnation | None:
-        """Who wrote the batch that holds the offset."""
+        """The producer of the batch that has the offset."""
 
 
 def resent_by_client(found: Iterable[Anomaly], history: History, logs: Incarnations) -> set[Anomaly]:
-    """Returns the duplicates whose copies stand in batches of different producer epochs, each in one of its own.
+    """Returns the duplicates whose copies are all in batches of different producer epochs.
 
     Raises OSError when a log cannot be read.
     """
@@ -47,7 +49,7 @@ def _are_different(logs: Incarnations, places: Sequence[Place]) -> bool:
 
 
 class ReplicaLogs:
-    """Batch headers by partition, each read when it is first asked for, from any replica: they agree."""
+    """The batch headers by partition, read on first use from any replica, because replicas agree."""
 
     def __init__(self, replica_dirs: Mapping[int, Path]) -> None:
         self._replica_dirs = replica_dirs

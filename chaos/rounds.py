@@ -1,4 +1,6 @@
-"""One round: whom the step hits now, break, hold, mend, wait until all is well. The history is judged elsewhere."""
+"""One round: choose the victims, break, hold, heal, wait until all is well. The history is
+judged elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,15 @@ from rig.wait import last_for
 
 PROGRESS_ACKS = 150
 ROUNDS_A_WATERMARK = 5
-"""So often all high watermarks are asked for: nothing read before may lie above them."""
+"""Rounds between two reads of all high watermarks: nothing read before may be above them."""
 NOBODY = Victims((), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What became of one step. ``gap_s`` is the longest time without any acknowledgement until all was well.
+    """The result of one step. ``gap_s`` is the longest time without any acknowledgement until all was well.
 
-    ``waited_for`` is what was missing last before all was well; ``allowed`` tells of anomalies that the topic's
+    ``waited_for`` is the last problem before all was well; ``allowed`` describes anomalies that the topic's
     configuration allows.
     """
 
@@ -39,7 +41,7 @@ class Round:
 
 
 class Observer(Protocol):
-    """Whoever shows the walk to somebody."""
+    """A display of a walk's progress."""
 
     def began(self, step: Step, victims: Victims) -> None:
         """A fault is about to be injected."""
@@ -52,7 +54,9 @@ class Observer(Protocol):
 
 
 def run_round(cluster: ClusterUnderTest, load: Load, step: Step, observer: Observer) -> Round:
-    """Breaks one thing, mends it, waits until all is well; whatever does not come about is the round's finding."""
+    """Breaks one thing, heals it, and waits until all is well; anything that does not happen in time is
+    the finding.
+    """
     scenario, victims = step.scenario, NOBODY
     begin, finding, waited_for = time.monotonic(), "", ""
     try:
@@ -65,8 +69,8 @@ def run_round(cluster: ClusterUnderTest, load: Load, step: Step, observer: Obser
             _break_and_mend(cluster, load, step, victims)
         waited_for = cluster.await_whole(load.topics, scenario.heals_within_s)
         load.await_progress(PROGRESS_ACKS, scenario.heals_within_s)
-        # A leader that was cut off from its followers has yet to notice that they are back, and its word that they are
-        # gone may be on its way still: the next fault would be a second one at once.
+        # A leader that was cut off from its followers may not have noticed yet that they are back, and its
+        # request to remove them from the ISR may still be on its way. The next fault must not come before.
         load.await_progress_everywhere(scenario.heals_within_s)
         cluster.await_whole(load.topics, scenario.heals_within_s)
         if step.number % ROUNDS_A_WATERMARK == 0:
@@ -87,7 +91,7 @@ def _break_and_mend(cluster: ClusterUnderTest, load: Load, step: Step, victims: 
 
 
 def _gap_s(load: Load, begin: float, end: float) -> float:
-    """The longest gap; the whole round when the load died with it."""
+    """The longest gap; the whole round if the load died."""
     try:
         return load.longest_gap_s(begin, end)
     except (LoadFailedError, TimeoutError):
@@ -95,7 +99,7 @@ def _gap_s(load: Load, begin: float, end: float) -> float:
 
 
 def resolve(cluster: ClusterUnderTest, load: Load, role: Role, pick: int) -> Victims:
-    """Who has the role now; ``pick`` chooses among equals."""
+    """The current holder of the role; ``pick`` chooses among several."""
     coordination, everybody = cluster.coordination, tuple(cluster.broker_ids)
     match role:
         case Role.LEADER | Role.FOLLOWER:

@@ -1,8 +1,9 @@
-"""The table of the suite: which fault hits whom, how long it lasts, and by when all must be well again.
+"""The table of the suite: which fault hits which role, how long it lasts, and by when all must be well again.
 
-Data, not code: ``faults`` knows how, ``walk`` chooses and runs. A scenario's name is its fault and its role. In all of
-them nothing acknowledged may be lost, doubled or reordered, and replicas must agree to the byte; where that cannot be
-asked (unclean elections) the scenario says so: it is a script with topics of its own, in ``scripts``.
+Data, not code: ``faults`` implements the faults, ``walk`` chooses and runs them. A scenario's name is its
+fault and its role. In all scenarios no acknowledged record may be lost, duplicated or reordered, and replicas
+must agree to the byte. Scenarios that cannot guarantee this (unclean elections) are scripts with their own
+topics, in ``scripts``.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _ONE = (Role.LEADER, Role.FOLLOWER, Role.CONTROLLER, Role.COORDINATOR)
 class Scenario:
     """One fault of one role.
 
-    ``hold_s`` is from when to when it is healed, at random. ``heals_within_s`` counts from the healing to the moment
-    when every ISR is whole and records are acknowledged: later is a finding. ``every`` n-th deal has it: what is slow
-    is dealt less often.
+    ``hold_s`` is the range from which the fault's duration is chosen at random. ``heals_within_s`` counts
+    from the healing until every ISR is complete and records are acknowledged; a longer time is a finding.
+    Only every ``every`` n-th deal includes it: slow scenarios are dealt less often.
     """
 
     fault: str
@@ -37,7 +38,7 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """Fault and role, where the fault does not name whom it hits already."""
+        """Fault and role; the fault alone if it already names its victim."""
         if self.fault in SCRIPTS or self.role in {Role.ZOOKEEPER_LEADER, Role.ENSEMBLE}:
             return self.fault
         return f"{self.fault} of {self.role}"
@@ -45,13 +46,15 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One round of a walk as the seed has it: all that is not the cluster's state is decided here."""
+    """One round of a walk as the seed determines it. Only the cluster's state is not decided here."""
 
     number: int
     scenario: Scenario
     hold_s: float
     pick: int
-    """Which partition's leader or follower, which follower, which peer: taken modulo the choices there are."""
+    """Which partition's leader or follower, which follower, which peer: taken modulo the number
+    of choices.
+    """
     rebalance: bool
 
     def __str__(self) -> str:
@@ -77,7 +80,8 @@ SCENARIOS: Sequence[Scenario] = (
     *_rows("cut from a broker", (Role.LEADER, Role.CONTROLLER), (2.0, 6.0)),
     *_rows("cut from a broker, inwards", (Role.LEADER, Role.FOLLOWER), (2.0, 6.0)),
     *_rows("cut from a broker, outwards", (Role.LEADER, Role.CONTROLLER), (2.0, 6.0)),
-    # A deposed leader goes on taking records that nobody replicates, and must give them up when it is back.
+    # A deposed leader continues to accept records that nobody replicates, and must discard them when it
+    # is back.
     *_rows("cut from all brokers", (Role.LEADER, Role.CONTROLLER), (4.0, 8.0)),
     *_rows("isolated", _ONE, (1.0, 6.0)),
     *_rows("isolated, inwards", (Role.LEADER, Role.CONTROLLER), (1.0, 6.0)),
@@ -101,11 +105,11 @@ SCENARIOS: Sequence[Scenario] = (
     *_rows("five hard bounces", (Role.LEADER, Role.CONTROLLER), every=3),
     *_rows("last of an ISR loses power", (Role.LEADER,), every=2),
 )
-"""What a walk is dealt from."""
+"""The scenarios that a walk is dealt from."""
 
 LONG_SCENARIOS: Sequence[Scenario] = (
-    # A minute costs no more than a second. That brokers need 10 s of it is test_zookeeper_minute_without_quorum's; here
-    # the servers' start counts too, and clients that have backed off.
+    # A minute costs no more than a second. test_zookeeper_minute_without_quorum checks that brokers need 10 s
+    # of it; here the servers' start counts too, and clients that have backed off.
     Scenario("ZooKeeper ensemble gone", Role.ENSEMBLE, (60.0, 60.0)),
     Scenario("ZooKeeper quorum gone", Role.ENSEMBLE, (60.0, 60.0)),
     Scenario("ZooKeeper leader frozen", Role.ZOOKEEPER_LEADER, (30.0, 30.0)),
@@ -115,15 +119,17 @@ LONG_SCENARIOS: Sequence[Scenario] = (
     Scenario("isolated", Role.LEADER, (30.0, 30.0)),
     Scenario("low bandwidth", Role.FOLLOWER, (30.0, 30.0), heals_within_s=90.0),
 )
-"""Faults as long as an operator would see them; dealt too with ``--long``."""
+"""Faults as long as an operator would see them; included with ``--long``."""
 
 
 def steps(
     seed: int, rounds: int, *, data_disks: bool, long: bool = False, only: Sequence[str] = ()
 ) -> list[Step]:
-    """The walk of a seed: the whole table is dealt in random order, again and again, until there are enough rounds.
+    """The walk of a seed: the whole table is dealt in random order, repeatedly, until there are
+    enough rounds.
 
-    ``only`` leaves the scenarios whose name contains one of the texts; raises ``ValueError`` when there is none.
+    ``only`` keeps the scenarios whose name contains one of the texts; raises ``ValueError`` when there
+    is none.
     """
     chance = random.Random(seed)
     table = [*SCENARIOS, *LONG_SCENARIOS] if long else SCENARIOS

@@ -1,7 +1,9 @@
-"""Scenarios of several steps, each with a load of its own: unclean elections, the loss of the last of an ISR, a
-reassignment without its controller.
+"""Scenarios of several steps, each with its own load.
 
-A script acts and returns when all should be well again; a step that does not come about in time raises, which is the
+They cover unclean elections, the loss of the last member of an ISR, and a reassignment without
+its controller.
+
+A script returns when all should be well again. A step that does not happen in time raises, which is the
 round's finding.
 """
 
@@ -23,16 +25,20 @@ STEP_TIMEOUT_S = 60.0
 ACKS = 100
 NO_LEADER_S = 3.0
 MAY_BE_LOST = frozenset(AnomalyKind) - {AnomalyKind.DIVERGED, AnomalyKind.PHANTOM, AnomalyKind.DUPLICATE}
-"""What clients may see where an operator allowed unclean elections: the log goes back, but all replicas go with it."""
+"""What clients may see if an operator allowed unclean elections: the log goes back, but in all
+replicas alike.
+"""
 
 
 class ScriptFailedError(AssertionError):
-    """The cluster did what it must not; the message says what."""
+    """The cluster did what it must not do; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A scenario in code, and the topics it wants. ``forgiven`` are anomalies that the topics' configuration allows."""
+    """A scenario in code, and its topics. ``forgiven`` are anomalies that the topics'
+    configuration allows.
+    """
 
     act: Callable[[ClusterUnderTest, Load], None]
     plan: LoadPlan
@@ -42,7 +48,9 @@ class Script:
 
 
 def _unclean_election(cluster: ClusterUnderTest, load: Load) -> None:
-    """The last of the ISR loses its power; a replica that lacks records is there. It must lead, then be followed."""
+    """The last member of the ISR loses its power, while a replica that lacks records is available. That
+    replica must lead.
+    """
     leader, others = _let_one_go_ahead(cluster, load)
     cluster.lab.faults.power_loss(cluster.host(leader))
     cluster.each(lambda each: cluster.systemctl(each, "start"), others)
@@ -52,7 +60,7 @@ def _unclean_election(cluster: ClusterUnderTest, load: Load) -> None:
 
 
 def _no_unclean_election(cluster: ClusterUnderTest, load: Load) -> None:
-    """The same, but nobody may lead until the last of the ISR is back."""
+    """As ``_unclean_election``, but no replica may lead until the last member of the ISR is back."""
     leader, others = _let_one_go_ahead(cluster, load)
     cluster.lab.faults.power_loss(cluster.host(leader))
     cluster.each(lambda each: cluster.systemctl(each, "start"), others)
@@ -68,7 +76,7 @@ def _no_unclean_election(cluster: ClusterUnderTest, load: Load) -> None:
 
 
 def _let_one_go_ahead(cluster: ClusterUnderTest, load: Load) -> tuple[int, tuple[int, ...]]:
-    """Stops all replicas but the leader, which goes on alone; leader and the others."""
+    """Stops all replicas except the leader, which continues alone; returns the leader and the others."""
     before = _only(cluster, load)
     others = tuple(each for each in before.replicas if each != before.leader)
     cluster.each(lambda each: cluster.systemctl(each, "stop"), others)
@@ -78,8 +86,10 @@ def _let_one_go_ahead(cluster: ClusterUnderTest, load: Load) -> tuple[int, tuple
 
 
 def _last_of_isr(cluster: ClusterUnderTest, load: Load) -> None:
-    """Two faults: all others leave an ISR while they stand still, then its last member loses its power. What was
-    acknowledged they have; they are to lead while it is off, and it to follow when it is back.
+    """Two faults: all others leave the ISR while they are frozen, then its last member loses its power.
+
+    The others have all acknowledged records. They must lead while it is off, and it must follow when it
+    is back.
     """
     before = _only(cluster, load)
     others = tuple(each for each in before.replicas if each != before.leader)
@@ -93,7 +103,7 @@ def _last_of_isr(cluster: ClusterUnderTest, load: Load) -> None:
 
 
 def _reassignment(cluster: ClusterUnderTest, load: Load) -> None:
-    """All partitions move, and the controller is killed as soon as it has taken the order."""
+    """All partitions move, and the controller is killed as soon as it has accepted the request."""
     everybody = set(cluster.broker_ids)
     before = cluster.coordination.partitions(load.topics)
     wanted = {
@@ -141,7 +151,7 @@ def _await(
     what: str,
     timeout_s: float = STEP_TIMEOUT_S,
 ) -> None:
-    """Waits until the load's one partition is so."""
+    """Waits until the load's only partition fulfils the condition."""
     wait_until(
         lambda: condition(_only(cluster, load)),
         timeout=timeout_s,

@@ -1,8 +1,10 @@
-"""How short a ZooKeeper session may be: ``python -m chaos.sessions`` on an otherwise idle machine.
+"""Measures how short a ZooKeeper session timeout may be: ``python -m chaos.sessions`` on an otherwise
+idle machine.
 
-An ensemble of three that syncs what it writes, and one broker for each time-out asked about, all on this machine.
-Producers send as fast as they can, consumers read along, and writers that sync keep the disk's queue full, which is the
-ensemble's disk too. Who loses a session under that has a time-out that is too short for such a host.
+Runs an ensemble of three servers that sync their writes, and one broker for each timeout in question, all on
+this machine. Producers send as fast as they can, consumers read along, and writers that sync keep the queue
+of the disk full, which the ensemble also uses. If a broker loses its session under this load, its timeout is
+too short for such a host.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One broker: its time-out, the longest silence, how often it lost its connection and its session."""
+    """One broker: its timeout, the longest silence, and how often it lost its connection and its session."""
 
     timeout_ms: int
     silence_ms: int
@@ -47,7 +49,7 @@ class Row:
 
 
 class EnsembleServer(ZooKeeperServer):
-    """A member of an ensemble on loopback, with the role's settings; it syncs what it writes."""
+    """A member of an ensemble on loopback, with the role's settings; it syncs its writes."""
 
     def __init__(self, data_dir: Path, number: int, members: Sequence[tuple[int, int]]) -> None:
         super().__init__(data_dir)
@@ -74,7 +76,7 @@ class EnsembleServer(ZooKeeperServer):
 
 @contextmanager
 def ensemble(directory: Path, count: int = 3) -> Iterator[str]:
-    """Its connect string."""
+    """Runs an ensemble and yields its connect string."""
     members = [(free_port(), free_port()) for _ in range(count)]
     servers = [EnsembleServer(directory / f"zookeeper-{n}", n, members) for n in range(1, count + 1)]
     try:
@@ -89,7 +91,7 @@ def ensemble(directory: Path, count: int = 3) -> Iterator[str]:
 
 
 def produce(bootstrap: str) -> None:
-    """Sends for ever, as fast as it is taken."""
+    """Sends endlessly, as fast as possible."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all", "log_level": 0})
     value = random.Random(1).randbytes(1000)
     while True:
@@ -100,7 +102,7 @@ def produce(bootstrap: str) -> None:
 
 
 def consume(bootstrap: str, group: str) -> None:
-    """Reads for ever."""
+    """Reads endlessly."""
     config = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -117,7 +119,9 @@ def consume(bootstrap: str, group: str) -> None:
 
 
 def fill_disk_queue(directory: str, number: int, waited_s: Synchronized[float]) -> None:
-    """Writes and syncs for ever, in a file that does not grow; ``waited_s`` tells how long for the disk."""
+    """Writes and syncs endlessly, to a file that does not grow; ``waited_s`` is how long it waited for
+    the disk.
+    """
     fd = os.open(Path(directory) / f"writer-{number}", os.O_RDWR | os.O_CREAT, 0o600)
     data = os.urandom(2 * MIB)
     position = 0
@@ -132,7 +136,7 @@ def fill_disk_queue(directory: str, number: int, waited_s: Synchronized[float]) 
 def measure(
     seconds: float, timeouts_ms: Sequence[int], directory: Path, writers: int
 ) -> tuple[list[Row], float]:
-    """Runs everything for so long; also how many of the writers waited for the disk at a time."""
+    """Runs everything for this long; also returns how many of the writers waited for the disk on average."""
     with ExitStack() as stack:
         zk_connect = stack.enter_context(ensemble(directory))
         brokers = []
@@ -200,7 +204,7 @@ def _metric(broker: LandlineBroker, name: str) -> int:
 @click.option("--writers", default=4, show_default=True, help="Processes that write and sync without end.")
 @click.option("--disk-limit", default=0.0, help="MB/s that all of it may write together; 0: no limit.")
 def main(seconds: float, timeouts: str, writers: int, disk_limit: float) -> None:
-    """Prints a table of Markdown."""
+    """Prints a Markdown table."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sessions-")))
         if disk_limit:

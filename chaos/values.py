@@ -1,4 +1,4 @@
-"""A record's value: its id, and a filler that follows from the id, so that a reader sees any changed byte."""
+"""A record's value: its id, and a filler derived from the id, so that a reader detects any changed byte."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BAR = b"|"
 
 
 def value_of(record_id: str, size: int) -> bytes:
-    """The value of ``size`` bytes, or of the id alone where that is longer."""
+    """The value of ``size`` bytes, or the id alone if that is longer."""
     head = record_id.encode()
     room = size - len(head) - len(BAR)
     if room <= 0:
@@ -17,7 +17,7 @@ def value_of(record_id: str, size: int) -> bytes:
 
 
 def id_of(value: bytes) -> str:
-    """The id of a value as it was sent. Of one that was changed on its way: no id that anybody ever sent."""
+    """The id in a value. If the value was changed on its way, returns an id that nobody ever sent."""
     head, bar, _ = value.partition(BAR)
     record_id = head.decode(errors="replace")
     if bar and value != value_of(record_id, len(value)):

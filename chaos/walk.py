@@ -1,8 +1,8 @@
 """Runs the rounds of a walk on a cluster under load, and judges the history.
 
-A walk is cut into segments: each has a load of its own on topics of its own, whose history is judged, with the
-replicas' files, when its rounds are over. The first segment with a finding ends the walk, with all that is needed to
-understand it kept in the walk's directory.
+A walk is divided into segments. Each has its own load on its own topics. When its rounds are over, the
+history is judged, with the replicas' files. The first segment with a finding ends the walk; all evidence is
+kept in the walk's directory.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from rig.topics import delete_topics
 SEGMENT_ROUNDS = 20
 FINISH_TIMEOUT_S = 150.0
 TELLING = {"debug": "eos,broker,metadata,topic"}
-"""librdkafka then logs when an idempotent producer begins a new epoch, and why: what it sent may stand twice after; and
-which brokers it knows and is connected to, for when a consumer goes deaf.
+"""Makes librdkafka log when and why an idempotent producer begins a new epoch, after which its records may be
+in the log twice; and which brokers it knows and is connected to, in case a consumer goes deaf.
 """
 PLAN = LoadPlan(
     topics=2,
@@ -49,20 +49,20 @@ PLAN = LoadPlan(
 
 @dataclass(slots=True)
 class Totals:
-    """Over all segments."""
+    """The totals of all segments."""
 
     sent: int = 0
     acked: int = 0
     polled: int = 0
     failed: int = 0
     troubles: list[str] = field(default_factory=list)
-    """What clients raised; they were replaced."""
+    """Errors that clients raised; the clients were replaced."""
     allowed: int = 0
     """Anomalies that the topics' configuration allows: after unclean elections."""
     resent: int = 0
     """Records that an idempotent producer sent again in a new epoch of its own."""
     reached: Counter[str] = field(default_factory=Counter)
-    """What the faults made the brokers do, by their logs."""
+    """What the faults caused in the brokers, according to their logs."""
     late_commits: int = 0
     """Commits that an older request of the same client undid."""
     segments: int = 0
@@ -70,7 +70,7 @@ class Totals:
 
 @dataclass(slots=True)
 class WalkResult:
-    """All rounds, and what was found; no finding is what a walk is to show."""
+    """All rounds, and the findings; a good walk has none."""
 
     seed: int
     rounds: list[Round] = field(default_factory=list)
@@ -80,7 +80,7 @@ class WalkResult:
 
 
 def segments(steps: Sequence[Step], limit: int) -> Iterator[Sequence[Step]]:
-    """Cuts a walk into runs of at most ``limit`` steps; a script is a segment of its own."""
+    """Divides a walk into runs of at most ``limit`` steps; a script is a segment of its own."""
     run: list[Step] = []
     for step in steps:
         alone = step.scenario.fault in SCRIPTS
@@ -96,7 +96,7 @@ def segments(steps: Sequence[Step], limit: int) -> Iterator[Sequence[Step]]:
 
 
 class Walk:
-    """One walk over its steps. Its directory gets the load's logs and, at a finding, the evidence."""
+    """One walk over its steps. Its directory gets the load's logs and, after a finding, the evidence."""
 
     def __init__(
         self,
@@ -118,7 +118,9 @@ class Walk:
         self._segment_rounds = segment_rounds
 
     def run(self) -> WalkResult:
-        """Runs all segments, or those up to the first with a finding; leaves no fault behind, also when interrupted."""
+        """Runs all segments, or those up to the first with a finding; leaves no fault behind, even
+        if interrupted.
+        """
         try:
             return self._run()
         finally:
@@ -157,7 +159,7 @@ class Walk:
         for broker in self._cluster.broker_ids:
             result.totals.reached += reached(self._cluster.journal(broker, since_s))
         troubles = result.totals.troubles[troubles_before:]
-        if result.findings or troubles:  # why a client had to be replaced, its log tells
+        if result.findings or troubles:  # the log of a client that had to be replaced says why
             self._keep_evidence(directory, rounds, since_s, result.findings + troubles)
         else:
             shutil.rmtree(directory)
@@ -165,7 +167,7 @@ class Walk:
             delete_topics(self._cluster.bootstrap, load.topics)
 
     def _load(self, run: str, first: Step, directory: Path) -> Load:
-        """A script has topics of its own; all other steps share the walk's plan."""
+        """A script has its own topics; all other steps share the walk's plan."""
         bootstrap, script = self._cluster.bootstrap, SCRIPTS.get(first.scenario.fault)
         if script is None:
             return Load(bootstrap, self._plan, directory, run=run, client_config=TELLING)
@@ -186,9 +188,11 @@ class Walk:
     def _judge(
         self, load: Load, first: Step, directory: Path, rounds: list[Round], result: WalkResult
     ) -> None:
-        """Ends the load and looks at everything it saw; what a script's topics allow is told with its round."""
+        """Ends the load and checks everything it saw; anomalies that a script's topics allow are noted with
+        its round.
+        """
         if result.findings:
-            # What follows is evidence: it needs a cluster that can be read.
+            # The rest collects evidence, for which the cluster must be readable.
             self._cluster.restore()
         history = load.finish(FINISH_TIMEOUT_S)
         self._count(history, result.totals)
@@ -229,7 +233,9 @@ class Walk:
     def _keep_evidence(
         self, directory: Path, rounds: Sequence[Round], since_s: float, findings: Sequence[str]
     ) -> None:
-        """Journals, replicas' files and the steps with their victims, beside the history and the load's logs."""
+        """Keeps journals, replicas' files and the steps with their victims, beside the history and the
+        load's logs.
+        """
         story = [
             f"{done.step}; victims {done.victims}, {done.seconds:.1f} s, gap {done.gap_s:.1f} s, "
             f"waited for: {done.waited_for} {done.allowed} {done.finding}"
@@ -238,5 +244,5 @@ class Walk:
         (directory / "steps.txt").write_text("\n".join([*story, "", *findings]) + "\n")
         for broker, log_dir in self._cluster.log_dirs().items():
             (directory / f"journal-h{broker}.log").write_text(self._cluster.journal(broker, since_s))
-            with contextlib.suppress(shutil.Error):  # A checkpoint's temporary file goes while it is copied.
+            with contextlib.suppress(shutil.Error):  # a checkpoint's temporary file may vanish meanwhile
                 shutil.copytree(log_dir, directory / f"replica-{broker}")

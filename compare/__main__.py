@@ -22,7 +22,7 @@ from compare.table import medians_table, seconds
 from lab import Lab, LabError
 from lab.naming import MAX_HOSTS
 
-# Into a file the table is as wide as it needs to be.
+# In a file the table is as wide as it needs to be.
 NARROWEST = 130
 console = Console(highlight=False, width=None if sys.stdout.isatty() else NARROWEST)
 
@@ -56,7 +56,7 @@ def run(
     remark: str,
     output: Path,
 ) -> None:
-    """Measure. Without a choice all scenarios, systems and models are measured."""
+    """Run the comparison; by default with all scenarios, systems and models."""
     planned = plan(
         hosts,
         rounds,
@@ -65,7 +65,7 @@ def run(
         [Model(m) for m in models] or list(Model),
         cold_start_hosts=host_counts(hosts) if growth else (),
     )
-    # Asked to end, it leaves the cluster as deployed, as after ^C.
+    # On SIGTERM the cluster is left as deployed, as after ^C.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     comparison_id = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     output.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def run(
 def measure(
     lab: Lab, hosts: int, planned: list[Planned], comparison_id: str, output: Path, *, remark: str
 ) -> list[str]:
-    """Does the runs with a bar for who watches; returns those that the lab spoilt. Raises LabError."""
+    """Does the runs, with a progress bar; returns the runs that the lab failed. Raises LabError."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("preparing", total=len(planned))
@@ -107,7 +107,7 @@ def measure(
 
 
 def line_of(planned: Planned, record: RunRecord | None, comparison_id: str) -> str:
-    """A run in one line."""
+    """One line that describes a run."""
     if record is None:
         return f"{planned}: not measured"
     run = record.summary(comparison_id)

@@ -1,4 +1,6 @@
-"""A lab made ready for runs: which units are enabled, what is started, what is asked, and the way back afterwards."""
+"""Prepares a lab for runs: which units are enabled, what is started, what is watched; and restores
+it afterwards.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ from lab.waiting import wait_until
 from sparkctl.inventory import Host
 from sparkctl.master import fetch_view
 
-# What else starts by itself on these hosts and would take a share of their processors.
+# The other service that starts by itself on these hosts and would use CPU time.
 ASIDE = "landline-journal-shipper.service"
 RESTORE_TIMEOUT_S = 120.0
 
 
 @dataclass(slots=True)
 class Bench:
-    """One lab's. Use it inside the lab's network."""
+    """One lab's bench. Use it inside the lab's network."""
 
     hosts: Hosts
     programs: dict[str, Program] = field(default_factory=dict)
@@ -34,7 +36,7 @@ class Bench:
 
     @classmethod
     def of(cls, lab: Lab, count: int) -> Bench:
-        """Raises UsageError for a lab that is too small or not deployed with one broker a host."""
+        """Raises UsageError if the lab is too small, or not deployed with one broker per host."""
         bench = cls(Hosts(lab))
         if count > len(bench.hosts.names):
             raise UsageError(f"lab {lab.name!r} has {len(bench.hosts.names)} hosts, not {count}")
@@ -43,17 +45,17 @@ class Bench:
         return bench
 
     def members(self, planned: Planned, run_id: str) -> list[Member]:
-        """What this run starts."""
+        """The members that this run starts."""
         return self._members(planned.system, planned.model, planned.hosts, run_id)
 
     def everything(self) -> list[Member]:
-        """All that any run may have started, those that serve first."""
+        """All members that any run may have started; those that serve come first."""
         count = len(self.hosts.names)
         found = [m for s in System for m in self._members(s, Model.INDEPENDENT, count, "")]
         return sorted(found, key=lambda member: not member.serves)
 
     def watch(self, planned: Planned, members: Sequence[Member]) -> Watch:
-        """Asks whether the run's members serve."""
+        """A watch that checks whether the run's members serve."""
         serving = [member for member in members if member.serves]
         if planned.system is System.LANDLINE:
             return Watch(
@@ -64,7 +66,7 @@ class Bench:
         return Watch([Question(tuple(names.values()), look, MASTER_POLL_S)])
 
     def arrange(self, system: System, model: Model) -> None:
-        """Enables what the model has start at boot, and nothing else. Raises LabError."""
+        """Enables the units that the model starts at boot, and no others. Raises LabError."""
         enabled = {member.unit for member in self._members(system, model, len(self.hosts.names), "")}
         if model.is_push:
             enabled = set()
@@ -72,25 +74,29 @@ class Bench:
             self._enable(enabled)
 
     def stop_everything(self) -> list[str]:
-        """Names what had to be killed. Raises LabError."""
+        """Stops everything; returns the names of members that had to be killed. Raises LabError."""
         everything = self.everything()
         stubborn = self.hosts.stop([member for member in everything if member.serves])
         return stubborn + self.hosts.stop([member for member in everything if not member.serves])
 
     def clear(self) -> list[str]:
-        """Mends every fault and stops everything; names what had to be killed. Raises LabError."""
+        """Repairs every fault and stops everything; returns the names of members that had to be killed.
+        Raises LabError.
+        """
         mishap.mend(self.hosts)
         stubborn = self.stop_everything()
         self.hosts.forget_pids()
         return stubborn
 
     def set_aside(self, aside: bool) -> None:
-        """Stops what else runs on the hosts, or lets it run again, where it is installed."""
+        """Stops the other service on the hosts, or lets it run again, where it is installed."""
         verb = "disable" if aside else "enable"
         self.hosts.everywhere(lambda host: self.hosts.systemctl(host, verb, "--now", ASIDE, check=False))
 
     def restore(self) -> None:
-        """The deployed state: ZooKeeper and the brokers run and start at boot, Spark does not. Raises LabError."""
+        """Restores the deployed state: ZooKeeper and brokers run and start at boot, Spark does not.
+        Raises LabError.
+        """
         self.clear()
         self.hosts.forget_lifecycle()
         members = self._members(System.LANDLINE, Model.INDEPENDENT, len(self.hosts.names), "")
@@ -103,7 +109,7 @@ class Bench:
         self.set_aside(False)
 
     def _enable(self, enabled: set[str]) -> None:
-        """On each host those of its units that are named, and not the others."""
+        """Enables these units on each host, and disables its other ones."""
         units = {host: {m.unit for m in self.everything() if m.host == host} for host in self.hosts.names}
 
         def settle(host: str) -> None:
@@ -142,7 +148,7 @@ class Bench:
 
 
 def _alive(url: str, names: dict[str, str]) -> Look:
-    """The workers that the master calls ALIVE."""
+    """The workers that the master reports as ALIVE."""
     fetch = functools.partial(fetch_view, url, PROBE_TIMEOUT_S)
 
     def look() -> set[str]:

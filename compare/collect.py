@@ -1,4 +1,4 @@
-"""Gathers, after a run, what brokers, ZooKeeper and Spark left on their hosts, as events."""
+"""After a run, collects the events that brokers, ZooKeeper and Spark left on their hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPARK_LOGS = "var/log/spark"
 
 
 def collect(hosts: Hosts, members: Sequence[Member], record: RunRecord, run_id: str) -> list[Event]:
-    """The daemons' events of one run; the hosts are on. Raises LabError, OSError."""
+    """The daemons' events of one run; all hosts must be on. Raises LabError, OSError."""
     found: list[Event] = []
     for member in members:
         if member.role == "broker":
@@ -30,14 +30,14 @@ def collect(hosts: Hosts, members: Sequence[Member], record: RunRecord, run_id: 
 
 
 def broker_events(path: Path, run_id: str) -> list[Event]:
-    """A broker's own, of this run; none without the file. Raises OSError."""
+    """A broker's own events of this run; none without the file. Raises OSError."""
     if not path.exists():
         return []
     known = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             event = json.loads(line)
-        except ValueError:  # cut by a loss of power
+        except ValueError:  # cut off by a power loss
             continue
         if isinstance(event, dict) and event.get("run_id") == run_id:
             known.append(event)
@@ -79,7 +79,7 @@ def _spark_lines(log: ProcessLog) -> ProcessLog:
 
 
 def _spark_files(directory: Path, name: str) -> list[ProcessLog]:
-    """A file is a process: ``spark-daemon.sh`` moves the former one's away."""
+    """Each file is one process: ``spark-daemon.sh`` moves the previous process's file away."""
     files = directory.glob(f"*-{name}-1-*.out*")
     return [
         ProcessLog(tuple(spark_log.lines(file.read_text(encoding="utf-8", errors="replace").splitlines())))

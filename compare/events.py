@@ -1,4 +1,4 @@
-"""Makes lifecycle events (docs/lifecycle.md) of what the comparison itself saw, or read."""
+"""Builds lifecycle events (docs/lifecycle.md) from what the comparison itself observed or read."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ Event = dict[str, Any]
 
 
 def now_us() -> int:
-    """Microseconds since 1970."""
+    """The current time in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
 def monotonic_us(wall_us: int) -> int:
-    """The same moment on CLOCK_MONOTONIC; all hosts of a lab share the controller's kernel, hence its clocks."""
+    """The same time on CLOCK_MONOTONIC; all hosts of a lab share the controller's kernel, and so
+    its clocks.
+    """
     return wall_us - (time.time_ns() - time.monotonic_ns()) // 1000
 
 
 def own_boot_id() -> str:
-    """The controller's."""
+    """The controller's boot id."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 @dataclass(slots=True)
 class Story:
-    """The events of one launch or one process's start, in the order in which they are added."""
+    """The events of one launch or of one process's start, in the order in which they are added."""
 
     run_id: str
     start_id: str
@@ -53,7 +55,9 @@ class Story:
         connections: int = -1,
         **more: Any,
     ) -> None:
-        """One step; with a ``detail`` it failed. ``sent``: bytes, both ways; -1, as for connections: not measured."""
+        """Adds one step; a step with a ``detail`` failed. ``sent``: bytes, both ways; -1, as for connections:
+        not measured.
+        """
         seq = len(self.events) + 1
         end_us = max(start_us, end_us)
         self.events.append(
@@ -84,14 +88,14 @@ class Story:
 
 
 class EventsFile:
-    """The raw record: one JSON object a line, each event once."""
+    """The raw record: one JSON object per line, each event once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._seen = {event["id"] for event in self.read()}
 
     def append(self, events: Iterable[Event]) -> int:
-        """Adds those that are not there yet; returns how many. Raises OSError."""
+        """Adds the events that are not there yet; returns their number. Raises OSError."""
         fresh = list({event["id"]: event for event in events if event["id"] not in self._seen}.values())
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(event, separators=(",", ":")) + "\n" for event in fresh)
@@ -99,7 +103,7 @@ class EventsFile:
         return len(fresh)
 
     def read(self) -> list[Event]:
-        """All of them; none when there is no file."""
+        """All events; none when there is no file."""
         if not self.path.exists():
             return []
         return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]

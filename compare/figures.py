@@ -1,6 +1,7 @@
-"""What comparison.json says, typed: each group's figures with their spread, the steps, the fitted lines.
+"""The content of comparison.json, typed: each group's figures with their spread, the steps, the fitted lines.
 
-Times are milliseconds. A figure that nobody measured is absent; one that never came about has ``n`` 0 and no median.
+Times are in milliseconds. A figure that was not measured is absent; one that never occurred has ``n`` 0 and
+no median.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 from compare.recorded import Unreadable, read_json
 
 SCHEMA_VERSION = 1
-"""comparison.json's own: events have another."""
+"""The schema of comparison.json; events have their own."""
 _Kind = TypeVar("_Kind")
 
 
@@ -32,7 +33,7 @@ class Figure:
 
     @property
     def rounds(self) -> int:
-        """Rounds in which it was looked for."""
+        """The number of rounds in which it was measured."""
         return self.n + self.never
 
     @property
@@ -55,14 +56,16 @@ class Group:
     actions: Mapping[str, int]
 
     def median(self, figure: str) -> float | None:
-        """The figure's median, if it was measured and ever came about."""
+        """The figure's median, if it was measured and ever occurred."""
         found = self.figures.get(figure)
         return found.median if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class StepShare:
-    """How long one step of cold starts took, and its share of all steps of its role and model; None: of the whole."""
+    """The time of one step of cold starts, and its share of all steps of its role and model; None: of
+    the whole.
+    """
 
     role: str
     model: str
@@ -92,7 +95,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All of comparison.json."""
+    """The content of comparison.json."""
 
     comparison_id: str
     runs: int
@@ -102,7 +105,7 @@ class Comparison:
     inputs: Mapping[str, int | None]
 
     def find(self, system: str, model: str, scenario: str, hosts: int | None = None) -> Group | None:
-        """The group, that with most hosts when ``hosts`` is not said."""
+        """The matching group; without ``hosts``, the one with the most hosts."""
         found = [
             group
             for group in self.groups
@@ -113,7 +116,7 @@ class Comparison:
 
     @property
     def systems(self) -> list[str]:
-        """Landline first."""
+        """The names of the systems, Landline first."""
         return sorted({group.system for group in self.groups}, key=lambda name: (name != "landline", name))
 
 
@@ -127,7 +130,7 @@ def read_comparison(path: Path) -> Comparison:
 
 
 def comparison_of(content: Mapping[str, Any]) -> Comparison:
-    """The comparison in a JSON object. Raises KeyError, TypeError or ValueError."""
+    """Parses a JSON object. Raises KeyError, TypeError or ValueError."""
     if content["schema"] != SCHEMA_VERSION:
         raise ValueError(f"schema {content['schema']}; this reads schema {SCHEMA_VERSION} only")
     return Comparison(
@@ -151,6 +154,6 @@ def _figure(content: Mapping[str, Any]) -> Figure:
 
 
 def _known(kind: type[_Kind], content: Mapping[str, Any]) -> _Kind:
-    """``kind`` from its own fields of ``content``: a later writer may add others."""
+    """Builds ``kind`` from its own fields in ``content``: a later writer may add others."""
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: content[name] for name in names})

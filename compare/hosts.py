@@ -1,4 +1,6 @@
-"""The hosts of a lab as the comparison handles them: beside the network, with no ssh that a launcher is charged for."""
+"""The hosts of a lab for the comparison, reached over their consoles, so that no ssh counts as a
+launcher's cost.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ SPARK_PIDS = "var/lib/spark/run"
 
 
 class Hosts:
-    """The lab's first hosts."""
+    """The hosts of one lab."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -31,18 +33,18 @@ class Hosts:
         return self.lab.leader(host) is not None
 
     def on(self) -> list[str]:
-        """Those that have power."""
+        """The hosts that have power."""
         return [host for host in self.names if self.is_on(host)]
 
     def root(self, host: str) -> Path:
-        """Its file system as its own processes see it; raises LabError when it is off."""
+        """The host's file system as its own processes see it; raises LabError when it is off."""
         leader = self.lab.leader(host)
         if leader is None:
             raise LabError(f"{host} is off")
         return Path(f"/proc/{leader}/root")
 
     def boot_id(self, host: str) -> str:
-        """Of its present life; empty when it is off."""
+        """The host's current boot id; empty when it is off."""
         try:
             shown = self.lab.run_on_console(host, ["cat", "/proc/sys/kernel/random/boot_id"], check=False)
         except LabError:
@@ -50,12 +52,12 @@ class Hosts:
         return shown.stdout.strip()
 
     def systemctl(self, host: str, *arguments: str, check: bool = True) -> str:
-        """What it said. Raises LabError."""
+        """Runs systemctl and returns its output. Raises LabError."""
         done = self.lab.run_on_console(host, ["systemctl", *arguments], check=check, timeout_s=90)
         return done.stdout
 
     def processes(self, member: Member) -> list[int]:
-        """The member's processes, by the marks on their command line."""
+        """The member's processes, identified by the marks in their command lines."""
         return [pid for pid in self.lab.processes(member.host) if _has_marks(pid, member.marks)]
 
     def signal(self, member: Member, number: signal.Signals) -> None:
@@ -64,17 +66,17 @@ class Hosts:
                 os.kill(pid, number)
 
     def cpu_us(self) -> int:
-        """Of all hosts together, so far."""
+        """CPU time of all hosts together so far, in microseconds."""
         return sum(self.lab.cpu_us(host) for host in self.names)
 
     def everywhere(self, do: Callable[[str], T], hosts: Iterable[str] | None = None) -> list[T]:
-        """On all hosts at once; raises the first error when all have ended."""
+        """Runs ``do`` on all hosts in parallel; raises the first error after all have ended."""
         wanted = list(self.names if hosts is None else hosts)
         with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
             return list(pool.map(do, wanted))
 
     def write_lifecycle(self, run_id: str, model: str) -> None:
-        """Tells every broker of the hosts to which run its next start belongs."""
+        """Tells every broker of the hosts which run its next start belongs to."""
         text = "".join(f"{line}\n" for line in told_to_brokers(run_id, model))
         for host in self.on():
             (self.root(host) / LIFECYCLE_ENV.lstrip("/")).write_text(text, encoding="ascii")
@@ -84,13 +86,15 @@ class Hosts:
             (self.root(host) / LIFECYCLE_ENV.lstrip("/")).unlink(missing_ok=True)
 
     def forget_pids(self) -> None:
-        """Removes the pid files of Spark's daemons that were not stopped by its script, as that would have."""
+        """Removes the pid files of Spark's daemons that its script did not stop; the script would have
+        removed them.
+        """
         for host in self.on():
             for file in (self.root(host) / SPARK_PIDS).glob("*.pid"):
                 file.unlink(missing_ok=True)
 
     def stop(self, members: Sequence[Member]) -> list[str]:
-        """Stops them however they were started; names those that had to be killed."""
+        """Stops the members however they were started; returns the names of those that had to be killed."""
         here = [member for member in members if self.is_on(member.host)]
 
         def stop_host(host: str) -> None:
@@ -110,7 +114,7 @@ class Hosts:
         return [member.name for member in stubborn]
 
     def _of_unit(self, member: Member) -> bool:
-        """Whether systemd has its process in the unit's cgroup."""
+        """Whether its process is in the unit's cgroup."""
         return any(f"/{member.unit}" in _read(Path(f"/proc/{pid}/cgroup")) for pid in self.processes(member))
 
     def _busy(self, member: Member) -> bool:

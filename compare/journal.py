@@ -1,4 +1,4 @@
-"""Reads processes and their beginnings out of a journal's entries (``journalctl -o json``). Pure."""
+"""Extracts processes and their start times from journal entries (``journalctl -o json``). Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 from compare.steps import Line, ProcessLog
 
 Entry = Mapping[str, Any]
-# systemd's own number of the message that it begins to start a unit.
+# systemd's message id for "begins to start a unit".
 UNIT_STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"
 
 
 def matches(unit: str, identifier: str = "") -> list[str]:
-    """Journalctl's arguments for a unit's lines, systemd's about it, and those of an identifier."""
+    """The journalctl arguments that select a unit's lines, systemd's lines about it, and those of
+    an identifier.
+    """
     wanted = [f"_SYSTEMD_UNIT={unit}", f"UNIT={unit}"]
     if identifier:
         wanted.append(f"SYSLOG_IDENTIFIER={identifier}")
@@ -23,7 +25,7 @@ def matches(unit: str, identifier: str = "") -> list[str]:
 
 
 def entries(text: str) -> list[Entry]:
-    """One entry a line; a line that is none is left out."""
+    """Parses one entry per line; skips invalid lines."""
     found: list[Entry] = []
     for line in text.splitlines():
         try:
@@ -36,12 +38,12 @@ def entries(text: str) -> list[Entry]:
 
 
 def starts_us(known: Iterable[Entry], unit: str) -> list[int]:
-    """When systemd began to start the unit, each time."""
+    """The times at which systemd began to start the unit."""
     return [_at_us(e) for e in known if e.get("UNIT") == unit and e.get("MESSAGE_ID") == UNIT_STARTING]
 
 
 def processes(known: Iterable[Entry]) -> list[ProcessLog]:
-    """What each process but systemd itself wrote, by boot and process id, in the order of their first lines."""
+    """The lines of each process except systemd, by boot and process id, in the order of their first lines."""
     groups: dict[tuple[str, str], list[Line]] = {}
     for entry in known:
         if entry.get("_PID") != "1" and "UNIT" not in entry:

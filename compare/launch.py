@@ -1,6 +1,7 @@
 """Starts members by one of the models.
 
-The independent one sends nothing: each host's own systemd is told, at once on all of them.
+The independent model sends nothing to the hosts over the network: each host's own systemd starts its units,
+on all hosts at once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PUSH_USER = "spark"
 
 
 class Launcher(Protocol):
-    """One model's way to start members."""
+    """The interface of a model's launcher, which starts members."""
 
     @property
     def busy(self) -> bool: ...
@@ -64,7 +65,7 @@ class Independent:
 
 
 class Push:
-    """A person at the master runs a script that reaches each host by ssh."""
+    """A person at the master runs a script that connects to each host by ssh."""
 
     def __init__(self, hosts: Hosts, *, parallel: bool) -> None:
         self._hosts = hosts
@@ -96,7 +97,7 @@ class Push:
 
 
 class _Running:
-    """One push: its process, and a thread that keeps its lines."""
+    """One push: its process, and a thread that collects its lines."""
 
     def __init__(self, members: Sequence[Member], argv: Sequence[str]) -> None:
         self._members = members
@@ -118,14 +119,14 @@ class _Running:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        # Half a line is a master's last word: it says nothing.
+        # An incomplete line is cut off by the master's death and is ignored.
         self._lines.extend(line.rstrip("\n") for line in self._process.stdout if line.endswith("\n"))
         self._process.wait()
         self.ended_us = now_us()
 
 
 def launcher(model: Model, hosts: Hosts) -> Launcher:
-    """The model's."""
+    """The launcher of a model."""
     if model is Model.INDEPENDENT:
         return Independent(hosts)
     return Push(hosts, parallel=model is Model.PUSH_PARALLEL)

@@ -1,4 +1,4 @@
-"""Says of a comparison on what and with what it was measured: ``manifest.json``."""
+"""The circumstances of a comparison, its machine and software versions: ``manifest.json``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def begun(comparison_id: str, plan: Sequence[Planned], hosts: Hosts, remark: str) -> dict[str, Any]:
-    """The manifest as the comparison begins; ``remark``: what else a reader should know."""
+    """The manifest at the start of the comparison; ``remark``: what else a reader should know."""
     return {
         "comparison_id": comparison_id,
         "hosts": max(planned.hosts for planned in plan),
@@ -49,20 +49,20 @@ def begun(comparison_id: str, plan: Sequence[Planned], hosts: Hosts, remark: str
 
 
 def write(path: Path, manifest: dict[str, Any]) -> None:
-    """Replaces the file. Raises OSError."""
+    """Replaces the file atomically. Raises OSError."""
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     temporary.replace(path)
 
 
 def ended(manifest: dict[str, Any], failed_runs: Sequence[str]) -> dict[str, Any]:
-    """The manifest as the comparison ends."""
+    """The manifest at the end of the comparison."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {**manifest, "ended": now, "failed_runs": list(failed_runs)}
 
 
 def revision() -> str:
-    """The work tree's commit, with a plus when it has changes; empty outside of git."""
+    """The work tree's commit, with a plus if it has changes; empty outside of git."""
     head = run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], check=False)
     changes = run(["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"], check=False)
     return head.stdout.strip() + ("+" if changes.stdout.strip() else "") if head.returncode == 0 else ""
@@ -88,6 +88,6 @@ def _versions(hosts: Hosts) -> dict[str, str]:
 
 
 def processor() -> str:
-    """The machine's, by name."""
+    """The name of the machine's processor."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

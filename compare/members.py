@@ -1,8 +1,9 @@
-"""What is started: each daemon of a system with its unit, its push command and how its process is known. Pure.
+"""The members to start: each daemon of a system with its unit, its push command and its process's
+marks. Pure.
 
-The push commands are what Kafka's and Spark's own scripts do: a daemon in the background, a log file, nobody who
-watches. A broker and a ZooKeeper server are pushed with the program line and environment of their unit, so that the
-model is compared and not the program.
+The push commands do what Kafka's and Spark's own scripts do: they start a daemon in the background with a log
+file, and do not watch it. A broker and a ZooKeeper server are pushed with the program line and environment of
+their unit, so that only the model differs and not the program.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One daemon. ``marks`` are arguments that its process has, and no other of its host.
+    """One daemon. ``marks`` are arguments that only its process has among those of its host.
 
-    ``target`` is where the master's ssh goes; None: its own host, without ssh. ``serves``: the run waits for it; what
-    others need first, ZooKeeper and Spark's master, does not.
+    ``target`` is the destination of the master's ssh; None: the master's own host, without ssh. ``serves``:
+    the run waits for it. ZooKeeper and Spark's master, which others need first, do not serve in this sense.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a unit runs: its program line, its environment, and the files with more of that."""
+    """A unit's program: its program line, its environment, and the files with more environment variables."""
 
     argv: str
     environment: str
@@ -57,12 +58,12 @@ class Program:
 
 
 def broker_unit(number: int) -> str:
-    """The unit of a host's one broker."""
+    """The unit of a host's only broker."""
     return f"landline-broker@{number}.service"
 
 
 def program(shown: str) -> Program:
-    """From ``systemctl show --property=ExecStart,Environment,EnvironmentFiles``. Raises ValueError."""
+    """Parses ``systemctl show --property=ExecStart,Environment,EnvironmentFiles``. Raises ValueError."""
     properties: dict[str, list[str]] = {}
     for line in shown.splitlines():
         key, _, value = line.partition("=")
@@ -81,7 +82,9 @@ def landline_members(
     run_id: str,
     model: Model,
 ) -> list[Member]:
-    """ZooKeeper's servers, then a broker on each host; ``programs`` by ``zookeeper-h1``, ``broker-h1`` and so on."""
+    """ZooKeeper's servers, then a broker on each host; keys of ``programs`` are ``zookeeper-h1``,
+    ``broker-h1`` and so on.
+    """
     members = []
     for number, host in enumerate(zookeepers, 1):
         command = _zookeeper_push(programs[f"zookeeper-{host.name}"])
@@ -107,7 +110,7 @@ def landline_members(
 
 
 def spark_members(hosts: Sequence[Host]) -> list[Member]:
-    """The master, then a worker on each host, the master's among them."""
+    """The master, then a worker on each host, including the master's."""
     cluster = spark_cluster(hosts)
     command = commands.start_command(cluster, Role.MASTER, cluster.master)
     master = Member(
@@ -118,17 +121,19 @@ def spark_members(hosts: Sequence[Host]) -> list[Member]:
 
 
 def spark_cluster(hosts: Sequence[Host]) -> SparkCluster:
-    """The hosts as a Spark cluster, the first its master, with the role's own ports and places."""
+    """The hosts as a Spark cluster with the first as its master, and the role's default ports
+    and directories.
+    """
     return SparkCluster(hosts[0], tuple(hosts))
 
 
 def told_to_brokers(run_id: str, model: str) -> list[str]:
-    """The environment of a broker's start: to which run it belongs, and who starts it."""
+    """The environment of a broker's start: the run that it belongs to, and who starts it."""
     return [f"LANDLINE_RUN_ID={run_id}", f"LANDLINE_STARTED_BY={model}"]
 
 
 def ready_url(member: Member) -> str:
-    """Where a broker says whether it serves."""
+    """The URL that reports whether a broker serves."""
     return f"http://{member.address}:{BROKER_HTTP_PORT}/readyz"
 
 
@@ -145,11 +150,13 @@ def _login(role: str, host: Host) -> str:
 
 
 def _broker_push(unit: Program, number: int, run_id: str, model: Model) -> str:
-    """As ``kafka-server-start.sh -daemon``: in the background, away from the terminal, with a log file."""
+    """Like ``kafka-server-start.sh -daemon``: in the background, detached from the terminal, with a
+    log file.
+    """
     files = " ".join(f". {shlex.quote(file)};" for file in unit.files if file != LIFECYCLE_ENV)
     told = shlex.join(told_to_brokers(run_id, model))
     log = f"/var/log/landline/broker-{number}/push.log"
-    # The log directory is the unit's, made by its first start.
+    # The log directory is the unit's, created by its first start.
     return (
         f"umask 0027; set -a; {files} set +a; "
         f"export {unit.environment} {told}; nohup setsid {unit.argv} >{log} 2>&1 </dev/null &"
@@ -157,7 +164,7 @@ def _broker_push(unit: Program, number: int, run_id: str, model: Model) -> str:
 
 
 def _zookeeper_push(unit: Program) -> str:
-    """As ``zkServer.sh start``; its lines go to the journal, for only there they get a time."""
+    """Like ``zkServer.sh start``; its output goes to the journal, because only there it gets timestamps."""
     return (
         f"umask 0027; nohup setsid systemd-cat --identifier={PUSHED_ZOOKEEPER} {unit.argv} "
         ">/dev/null 2>&1 </dev/null &"

@@ -1,4 +1,4 @@
-"""Does a scenario's fault to its host, and undoes it. Each call returns when it is done."""
+"""Injects a scenario's fault on a host, and undoes it. Each call returns when it is done."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SSH_UNIT = "ssh.service"
 
 
 def inflict(hosts: Hosts, fault: Fault, victim: str, members: Sequence[Member]) -> None:
-    """Raises LabError. Of ``members`` the serving one of the victim is what a crash hits."""
+    """Injects the fault. A crash hits the victim's serving member among ``members``. Raises LabError."""
     faults = hosts.lab.faults
     match fault:
         case Fault.SLOW:
@@ -35,17 +35,17 @@ def inflict(hosts: Hosts, fault: Fault, victim: str, members: Sequence[Member]) 
 
 
 def power_back(hosts: Hosts, victim: str) -> None:
-    """The host boots. Raises LabError."""
+    """Boots the host. Raises LabError."""
     hosts.lab.faults.boot(victim)
 
 
 def let_ssh_in(hosts: Hosts, victim: str) -> None:
-    """Raises LabError."""
+    """Allows ssh again. Raises LabError."""
     hosts.systemctl(victim, "start", SSH_UNIT)
 
 
 def mend(hosts: Hosts) -> None:
-    """Everything back as before any fault: power, processors, cables, ssh. Raises LabError."""
+    """Restores the state before any fault: power, processors, cables, ssh. Raises LabError."""
     faults = hosts.lab.faults
     for host in hosts.names:
         faults.throttle(host, 0)
@@ -54,5 +54,5 @@ def mend(hosts: Hosts) -> None:
         if not hosts.is_on(host):
             faults.boot(host)
         let_ssh_in(hosts, host)
-    for host in hosts.names:  # the shared connection that a later push goes through
+    for host in hosts.names:  # the shared connection that a later push uses
         hosts.lab.run(host, "true")

@@ -1,4 +1,4 @@
-"""The person who is called when something that should run does not. Pure: when to act, and on what."""
+"""Models the person who is called when something that should run does not: when to act, and on what. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from compare.settings import PERSON_TRIES
 
 @dataclass(slots=True)
 class Person:
-    """Sees that a member's host is on and its process is not there, and acts when that has lasted ``patience_us`` and
-    no launch is under way.
+    """A person who acts when a member's host is on but its process is missing.
 
-    A process that is there and does not serve yet is left alone, and so is a host without power: neither is mended by
-    starting it again. ``waited_us`` is how long it only waited, all times together: what a person who comes at once
-    would have spared. It may count up to two looks too much, never too little.
+    The person acts after this has lasted ``patience_us`` and when no launch is in progress. A process that
+    exists but does not serve yet is left alone, and so is a host without power, because starting it again
+    helps neither. ``waited_us`` is the total time of mere waiting, which a person who comes at once would
+    have saved. It may be too high by up to two looks, but never too low.
     """
 
     patience_us: int
@@ -31,8 +31,9 @@ class Person:
     def look(
         self, now_us: int, should_run: Iterable[tuple[Member, bool, bool]], *, able: bool = True
     ) -> None:
-        """Takes in each member, whether its host is on, and whether its process is there; ``able``: whether anything
-        could be started now.
+        """Records for each member whether its host is on, and whether its process exists.
+
+        ``able``: whether anything could be started now.
         """
         before_us = now_us if self._last_look_us is None else self._last_look_us
         for member, on, present in should_run:
@@ -49,13 +50,13 @@ class Person:
         self._last_look_us = now_us
 
     def wants_to_act(self, now_us: int, *, launching: bool, launch_ended_us: int) -> bool:
-        """Whether patience is over, and it can do something."""
+        """Whether the patience is over and the person can do something."""
         if launching or self.tries >= PERSON_TRIES or not self.absent_since or self._able_since is None:
             return False
         return now_us - max(min(self.absent_since.values()), launch_ended_us) >= self.patience_us
 
     def acts(self, action: str, now_us: int = 0, launch_ended_us: int = 0) -> None:
-        """Keeps what was done; with a time, how long that was waited for."""
+        """Records an action; with a time, adds the time that was waited for it."""
         if now_us and self._gone_since:
             waiting_since = max(min(self._gone_since.values()), self._able_since or 0, launch_ended_us)
             self.waited_us += max(0, now_us - waiting_since)
@@ -66,7 +67,7 @@ class Person:
 
 
 def started(members: Iterable[Member], *, push: bool, again: bool) -> str:
-    """The action in words, the same for the same deed whatever the run."""
+    """A description of the action, the same in all runs."""
     hosts = " ".join(sorted({member.host for member in members}))
     if not push:
         return f"started the units of {hosts}"

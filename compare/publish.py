@@ -1,4 +1,4 @@
-"""Publishes what the comparison saw or read itself to ``landline.lifecycle``, beside the brokers' own events."""
+"""Publishes the comparison's own events to ``landline.lifecycle``, beside the brokers' events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ class NotPublishedError(Exception):
 
 
 def publish(bootstrap: str, events: Iterable[Event]) -> int:
-    """Sends all but the brokers' own; returns how many when all are acknowledged. Raises NotPublishedError."""
+    """Sends all events except the brokers' own; returns their number when all are acknowledged.
+    Raises NotPublishedError.
+    """
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,7 +1,8 @@
-"""The master's push: the script that it runs, and what its lines say of each connection and command. Pure.
+"""The master's push: the script that it runs, and the parsing of its output for each connection and
+command. Pure.
 
-First what others need (ZooKeeper, Spark's master), then those that serve: as ``start-all.sh`` starts the master and
-then the workers.
+First the members that others need (ZooKeeper, Spark's master), then those that serve: as ``start-all.sh``
+starts the master and then the workers.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ _HERE = f"""here() {{
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """One launch of one member; microseconds since 1970, None: it did not come to that. ``bytes``: of its connection,
-    both ways, as ssh counts them; -1: ssh said nothing of it.
+    """One launch of one member. Times in microseconds since 1970; None: it did not get that far.
+
+    ``bytes``: of its connection, both ways, as counted by ssh; -1: not reported by ssh.
     """
 
     member: Member
@@ -44,7 +46,7 @@ class Pushed:
 
 
 def script(members: Sequence[Member], *, parallel: bool) -> str:
-    """What the master's shell runs, in bash."""
+    """The bash script that runs on the master."""
     parts = ["LC_ALL=C", _HERE]
     for stage in ([m for m in members if not m.serves], [m for m in members if m.serves]):
         parts += [f"here {shlex.quote(m.name)} {shlex.quote(m.command)}" for m in stage if m.target is None]
@@ -55,12 +57,14 @@ def script(members: Sequence[Member], *, parallel: bool) -> str:
 
 
 def read(members: Iterable[Member], lines: Sequence[str]) -> list[Pushed]:
-    """Each launch that was begun, from the script's lines; half a line at the end, of a master that died, is none."""
+    """Each launch that began, from the script's lines. An incomplete last line, of a master that died,
+    is ignored.
+    """
     return [found for member in members if (found := _read_one(member, lines)) is not None]
 
 
 def counted(launches: Iterable[Pushed]) -> tuple[int, int]:
-    """How many commands were sent and how many connections begun."""
+    """The number of commands sent and of connections begun."""
     known = list(launches)
     return (
         sum(pushed.opened_us is not None for pushed in known),

@@ -1,4 +1,6 @@
-"""What one run showed, and its events: the launcher's steps and the run as a whole. Pure but for the clock's offset."""
+"""What one run showed, and its events: the launcher's steps and the whole run. Pure, except for the
+clock's offset.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _CUT_SHORT = "ssh had not ended when the master was gone, or all served"
 
 @dataclass(slots=True)
 class RunRecord:
-    """All times in microseconds since 1970; None: never. ``cpu_us`` is until all served."""
+    """All times in microseconds since 1970; None: never. ``cpu_us`` counts until all served."""
 
     planned: Planned
     serving: list[Member]
@@ -40,18 +42,20 @@ class RunRecord:
     boots: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
 
     def note_boot(self, host: str, at_us: int, boot_id: str) -> None:
-        """From then on the host has lived that life; an empty one says nothing."""
+        """Records that the host has this boot id from now on; ignores an empty one."""
         if boot_id:
             self.boots.setdefault(host, []).append((at_us, boot_id))
 
     def note_help(self, at_us: int, members: Iterable[Member]) -> None:
-        """A person starts these."""
+        """Records that a person starts these members."""
         self.helped_us = at_us if self.helped_us is None else self.helped_us
         self.helped |= {member.name for member in members}
 
     def unaided_us(self) -> int | None:
-        """From the fault to the recovery, had the person come at once: at least so long. Never sooner than those served
-        who needed nobody, as far as they served before the person came.
+        """The time from the fault to the recovery if the person had come at once: a lower bound,
+        in microseconds.
+
+        It is never below the time of members that needed nobody and served before the person came.
         """
         recovered_us = None if self.fault_us is None else _between(self.fault_us, self.recovered_us)
         if recovered_us is None or self.helped_us is None or self.fault_us is None:
@@ -65,7 +69,7 @@ class RunRecord:
         return max([recovered_us - self.waited_us, 0, *theirs])
 
     def boot_id(self, host: str, at_us: int) -> str:
-        """The host's life at a time: the last that had begun, or else the first that is known."""
+        """The host's boot id at a time: the last one that had begun, or else the first one known."""
         lives = self.boots.get(host, [])
         begun = [boot_id for since, boot_id in lives if since <= at_us]
         return begun[-1] if begun else next((boot_id for _, boot_id in lives), "")
@@ -93,7 +97,7 @@ class RunRecord:
         }
 
     def events(self, run_id: str, comparison_id: str) -> list[Event]:
-        """The launcher's, the run's own last."""
+        """The launcher's events; the event of the whole run comes last."""
         events = [event for story in self._launch_stories(run_id) for event in story.events]
         planned = self.planned
         run = Story(
@@ -128,7 +132,7 @@ class RunRecord:
         return Story(run_id, start_id, host, "launcher", name, str(self.planned.model), boot_id)
 
     def _watched(self, run_id: str, member: Member) -> Story:
-        """Of a host that starts by itself nothing is sent: only that it serves is seen."""
+        """For a host that starts by itself nothing is sent; the only event is that it serves."""
         story = self._story(run_id, member.name, member.host, 1)
         ready_us = self.sightings.next_after(member.name, self.began_us)
         self._add_ready(story, member, self.began_us, ready_us, sent=0)

@@ -1,7 +1,7 @@
-"""Reads what a comparison recorded: its events, figure by figure what became of them, and the circumstances.
+"""Reads the records of a comparison: its events, and its manifest.
 
-``events.jsonl`` is described in docs/lifecycle.md. Times are microseconds of the wall clock, which all hosts of a lab
-share.
+docs/lifecycle.md describes ``events.jsonl``. Times are microseconds of the wall clock, which all hosts of a
+lab share.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ SCHEMA_VERSION = 1
 EVENTS_FILE, COMPARISON_FILE, MANIFEST_FILE = "events.jsonl", "comparison.json", "manifest.json"
 STORMS_FILE = "storms.json"
 PACKED = ".xz"
-"""Events may be packed: ``events.jsonl.xz``."""
+"""Events may be compressed: ``events.jsonl.xz``."""
 MODELS = ("independent", "push-parallel", "push-sequential")
 MEMBER_ROLES = ("broker", "spark-worker")
-"""Who serves; the others (ZooKeeper, Spark's master) are what members need."""
+"""The roles that serve; the others (ZooKeeper, Spark's master) are needed by members."""
 
 
 class Unreadable(Exception):
-    """An input is missing, or is not what it should be; the message names the file and, of a line, its number."""
+    """An input is missing or invalid; the message names the file and, for a line, its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One event: a step of one process, or of its launch, that is over."""
+    """One event: a completed step of one process, or of its launch."""
 
     host: str
     role: str
@@ -44,12 +44,14 @@ class Step:
 
     @property
     def ms(self) -> float:
-        """How long it took."""
+        """The step's duration in milliseconds."""
         return (self.end_us - self.start_us) / 1000
 
     @property
     def process(self) -> str:
-        """Whom the step belongs to, by one name for its own steps and its launcher's: ``broker-2``."""
+        """The process that the step belongs to, such as ``broker-2``; the same for its own steps and
+        its launcher's.
+        """
         if self.role == "launcher":
             return self.instance
         return self.role if self.role == "spark-master" else f"{self.role}-{self.instance}"
@@ -62,7 +64,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One start of one system, by one model, in one scenario, with all its steps by their beginning."""
+    """One start of one system, by one model, in one scenario, with all its steps in order of their start."""
 
     run_id: str
     system: str
@@ -79,19 +81,21 @@ class Run:
 
     @property
     def group(self) -> tuple[str, str, str, int]:
-        """What rounds have in common: system, model, scenario, hosts."""
+        """The key that rounds have in common: system, model, scenario, hosts."""
         return self.system, self.model, self.scenario, self.hosts
 
 
 def read_runs(path: Path) -> list[Run]:
-    """All runs of an events.jsonl, or of that with ``.xz`` where it is not there, sorted. Copies of an event count
-    once. Raises ``Unreadable``.
+    """All runs of an events.jsonl, or of its ``.xz`` file if it is missing, sorted. Copies of an event
+    count once.
+
+    Raises ``Unreadable``.
     """
     return runs_of(_events(path))
 
 
 def runs_of(events: Iterable[Mapping[str, Any]]) -> list[Run]:
-    """The runs in events of schema 1, in any order. Events of no run are left out."""
+    """The runs in events of schema 1, in any order. Skips events of no run."""
     steps: dict[str, list[Step]] = defaultdict(list)
     whole: dict[str, Mapping[str, Any]] = {}
     for event in {str(event["id"]): event for event in events}.values():
@@ -104,7 +108,7 @@ def runs_of(events: Iterable[Mapping[str, Any]]) -> list[Run]:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest, or nothing at all when there is none: a report can do without. Raises ``Unreadable``."""
+    """The manifest; empty when there is none, because a report works without it. Raises ``Unreadable``."""
     if not path.exists():
         return {}
     manifest = read_json(path)
@@ -114,7 +118,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """The file's one JSON value. Raises ``Unreadable``."""
+    """The JSON value in the file. Raises ``Unreadable``."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

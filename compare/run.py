@@ -1,4 +1,4 @@
-"""One run: start, fault, person, until all serve or the time is over. What it saw is a :class:`RunRecord`."""
+"""One run: start, fault, person, until all serve or the time is over. Its result is a :class:`RunRecord`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from compare.watch import Sightings, Watch
 
 
 class OneRun:
-    """Owner of a run's state; used by one thread. Everything is stopped before it, and may run after it."""
+    """The state of a run; used by one thread. Before it everything is stopped, after it everything
+    may run.
+    """
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class OneRun:
         return self._watch.seen
 
     def go(self) -> RunRecord:
-        """Raises LabError when the lab does not do what it should."""
+        """Raises LabError when the lab fails."""
         record = self._record
         if self._rule and self._rule.when is When.BEFORE:
             mishap.inflict(self._hosts, self._rule.fault, self._victim, self._members)
@@ -93,7 +95,7 @@ class OneRun:
         return [member.name for member in members if member.serves]
 
     def _is_over(self) -> bool:
-        """All serve, and nothing of the scenario is still to come."""
+        """Whether all serve, and nothing of the scenario is still to come."""
         record, rule = self._record, self._rule
         if self._work is not None and not self._work.done():
             return False
@@ -117,7 +119,7 @@ class OneRun:
             self._call_the_person()
 
     def _see(self) -> None:
-        """Takes in who serves now."""
+        """Records who serves now."""
         record, rule = self._record, self._rule
         since = self.seen.all_since(self._serving(self._started))
         lifted = rule is None or rule.fault is not Fault.NO_POWER or self._power_back_us is not None
@@ -169,7 +171,9 @@ class OneRun:
         self._power_back_us = now_us()
 
     def _add_host(self) -> None:
-        """The host's own start; of a push somebody has to enter it in the master's list and to run it."""
+        """The host starts by itself; for a push, a person has to enter it in the master's list and run
+        the push.
+        """
         self._started = list(self._members)
         self._launcher.start(self._held)
         if self._planned.model.is_push:
@@ -205,7 +209,7 @@ class OneRun:
 
 
 class _Work:
-    """Something that takes its time, beside the watching."""
+    """An action that takes time, in a thread beside the watch."""
 
     def __init__(self, do: Callable[[], None]) -> None:
         self._do = do
@@ -217,7 +221,7 @@ class _Work:
         return not self._thread.is_alive()
 
     def wait(self) -> None:
-        """Raises what it raised."""
+        """Waits, and raises the action's error."""
         self._thread.join()
         if self._error is not None:
             raise self._error

@@ -1,4 +1,4 @@
-"""What is compared: systems, models, scenarios, and in which order the runs come. Pure."""
+"""The systems, models and scenarios to compare, and the order of the runs. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from enum import Enum, StrEnum
 
 
 class System(StrEnum):
-    """What is started."""
+    """The system that is started."""
 
     LANDLINE = "landline"
     SPARK = "spark"
 
 
 class Model(StrEnum):
-    """Who starts it."""
+    """The way in which it is started."""
 
     INDEPENDENT = "independent"
     PUSH_SEQUENTIAL = "push-sequential"
@@ -28,7 +28,7 @@ class Model(StrEnum):
 
 
 class Scenario(StrEnum):
-    """What happens meanwhile."""
+    """The event during the run."""
 
     COLD_START = "cold-start"
     SLOW_HOST = "slow-host"
@@ -43,7 +43,7 @@ class Scenario(StrEnum):
 
 
 class Fault(Enum):
-    """What is done to a host. One without power gets it back after ``OUTAGE_S``."""
+    """The fault on a host. A host without power gets it back after ``OUTAGE_S``."""
 
     SLOW = "slow"
     NO_POWER = "no power"
@@ -54,7 +54,7 @@ class Fault(Enum):
 
 
 class When(Enum):
-    """Before the run begins, ``DURING_S`` after that, or when all members serve."""
+    """The time of a fault: before the run begins, ``DURING_S`` after that, or when all members serve."""
 
     BEFORE = "before"
     DURING = "during"
@@ -63,14 +63,14 @@ class When(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A scenario's fault. It hits the master's host, or else the last one."""
+    """A scenario's fault. It hits the master's host, or else the last host."""
 
     fault: Fault
     when: When
     on_master: bool = False
 
     def victim(self, hosts: Sequence[str]) -> str:
-        """The host that is hit."""
+        """The host that the fault hits."""
         return hosts[0] if self.on_master else hosts[-1]
 
 
@@ -90,7 +90,7 @@ RULES: dict[Scenario, Rule | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One run; ``number`` counts a comparison's from 1."""
+    """One run; ``number`` counts the runs of a comparison from 1."""
 
     number: int
     scenario: Scenario
@@ -104,13 +104,15 @@ class Planned:
 
 
 def host_counts(hosts: int) -> list[int]:
-    """With how many hosts the cold start is measured, so that growth can be seen: one, half of them, all."""
+    """The numbers of hosts for the cold start, so that growth can be seen: one, half of them, all."""
     return sorted({1, (hosts + 1) // 2, hosts})
 
 
 def pairs_of(scenario: Scenario, pairs: Sequence[tuple[System, Model]]) -> list[tuple[System, Model]]:
-    """Those that a scenario is measured with. With a fault a push in turn tells nothing that the push in parallel and
-    the cold starts do not: it is left out where that is measured.
+    """The systems and models that a scenario is measured with.
+
+    With a fault, a sequential push shows nothing that the parallel push and the cold starts do not show, so
+    it is left out if the parallel push is measured.
     """
     if scenario is Scenario.COLD_START or all(model is not Model.PUSH_PARALLEL for _, model in pairs):
         return list(pairs)
@@ -126,9 +128,9 @@ def plan(
     *,
     cold_start_hosts: Sequence[int] = (),
 ) -> list[Planned]:
-    """All runs in their order: round by round, in it scenario by scenario, in that each system and model in turn.
+    """All runs in order: by round, then by scenario, then by system and model.
 
-    Which system and model is first moves on by one with every round and scenario: none profits from its place.
+    The first system and model changes with every round and scenario, so that none profits from its position.
     """
     pairs = [(system, model) for model in models for system in systems]
     cases = [

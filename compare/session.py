@@ -1,4 +1,4 @@
-"""A comparison: every planned run from everything stopped to everything stopped, and its events kept."""
+"""A comparison: does every planned run, with everything stopped before and after, and saves its events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from compare.scenarios import Planned
 from compare.settings import BROKER_PORT, EVENTS_FILE, MANIFEST_FILE
 from lab import LabError
 
-# So many runs that the lab, not the systems, spoilt, one after another: then the lab is broken.
+# After this many runs in a row that the lab failed, the lab counts as broken.
 MOST_FAILED_IN_A_ROW = 3
 
 Tell = Callable[[str], None]
@@ -25,7 +25,9 @@ Done = Callable[[Planned, RunRecord | None], None]
 
 
 class Comparison:
-    """``tell`` gets a line for the operator, ``done`` every run (None: the lab failed)."""
+    """A whole comparison. ``tell`` gets a line for the operator, ``done`` every run (None: the
+    lab failed).
+    """
 
     def __init__(
         self, bench: Bench, comparison_id: str, directory: Path, tell: Tell, done: Done, *, remark: str = ""
@@ -41,7 +43,9 @@ class Comparison:
         self._failed_in_a_row = 0
 
     def go(self, plan: Sequence[Planned]) -> None:
-        """All runs; whatever happens, the cluster is as deployed afterwards. Raises LabError, NotPublishedError."""
+        """Does all runs; afterwards the cluster is as deployed in any case. Raises
+        LabError, NotPublishedError.
+        """
         manifest = manifests.begun(self._id, plan, self._bench.hosts, self._remark)
         manifests.write(self._manifest_path, manifest)
         try:

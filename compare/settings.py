@@ -1,39 +1,39 @@
-"""Every constant of a comparison that decides what is measured: times, and how much a slow host has.
+"""All constants of a comparison that determine what is measured: times, and the resources of a slow host.
 
-docs/compare.md has them in words.
+docs/compare.md describes them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# How long a person needs to notice that something that should run does not, and to come. Any figure is arbitrary: it
-# is drawn apart and decides nothing. It is longer than a host needs to boot and to start its own.
+# How long a person needs to notice that something does not run, and to come. Any value is arbitrary, so it is
+# drawn separately and decides nothing. It is longer than a host needs to boot and to start its own services.
 PATIENCE_S = 5.0
-# How long a host without power stays without: longer than a push waits for it (10 s).
+# How long a host has no power: longer than a push waits for it (10 s).
 OUTAGE_S = 12.0
-# How far into a start the master dies.
+# How long after the beginning of a start the master dies.
 DURING_S = 0.5
-# When a run is given up: what does not serve by then never does.
+# When a run is given up: a member that does not serve by then never will.
 RUN_LIMIT_S = 180.0
 # How often a person tries.
 PERSON_TRIES = 3
-# What a slow host has: a share of one processor, and a cable, each way.
+# The resources of a slow host: a share of one processor, and the speed of its cable each way.
 SLOW_CPU_PERCENT = 25.0
 SLOW_KBIT = 8000.0
-# How often each member is asked whether it serves, and whether its process is there: figures are this coarse.
+# How often each member is checked for its process and for serving. This is the resolution of the figures.
 POLL_S = 0.05
-# Spark's master is asked for all its workers at once, and each answer costs a JVM that is being started.
+# Spark's master is asked for all its workers at once, because each answer costs CPU time of a starting JVM.
 MASTER_POLL_S = 0.2
 LOOK_S = 0.5
 PROBE_TIMEOUT_S = 1.0
-# How long a daemon may take to stop before it is killed. After a run: no figure depends on it.
+# How long a daemon may take to stop before it is killed. This is after a run, so no figure depends on it.
 STOP_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A run's times, in seconds; a comparison's are the constants above."""
+    """A run's times in seconds; a comparison uses the constants above."""
 
     patience_s: float = PATIENCE_S
     outage_s: float = OUTAGE_S

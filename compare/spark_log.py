@@ -1,4 +1,4 @@
-"""Reads the lines of Spark's own log: their time, to the millisecond, stands in them (roles/spark). Pure."""
+"""Parses the lines of Spark's own log, which contain their time to the millisecond (roles/spark). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(?:Z|[+-]\d\d:\d\d)) 
 
 
 def lines(texts: Iterable[str]) -> list[Line]:
-    """Those with a time: not the launch script's, not a stack trace's."""
+    """The lines with a time; skips those of the launch script and of stack traces."""
     found = (_LINE.match(text) for text in texts)
     return [Line(_us(match[1]), match[2]) for match in found if match]
 

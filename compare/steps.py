@@ -1,6 +1,7 @@
-"""The steps of a daemon that tells nothing of itself, from its log: ZooKeeper's and Spark's. Pure.
+"""The steps of daemons that publish no events, from their logs: ZooKeeper's and Spark's. Pure.
 
-A process's log is its lines with their times; which line ends which step is the table here (docs/lifecycle.md).
+A process's log is its lines with their times. The table here says which line ends which
+step (docs/lifecycle.md).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from compare.events import Event, Story
 
-# By role: each step and the line that ends it, in their order.
+# By role: each step and the line that ends it, in order.
 STEPS: dict[str, tuple[tuple[str, re.Pattern[str]], ...]] = {
     "zookeeper": (("Election", re.compile(r"Peer state changed: (leading|following) - broadcast")),),
     "spark-master": (
@@ -27,7 +28,7 @@ STEPS: dict[str, tuple[tuple[str, re.Pattern[str]], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A log line and when it was written, in microseconds since 1970."""
+    """A log line and its time, in microseconds since 1970."""
 
     at_us: int
     text: str
@@ -35,19 +36,23 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class ProcessLog:
-    """One process's lines, oldest first, at least one; ``boot_id`` empty: its source does not say."""
+    """One process's lines, oldest first, at least one; ``boot_id`` is empty if the source does not
+    have it.
+    """
 
     lines: tuple[Line, ...]
     boot_id: str = ""
 
 
 def begun(lines: Sequence[Line], begins_us: Iterable[int]) -> int | None:
-    """When the process with these lines began: the last beginning before its first line."""
+    """When the process with these lines began: the last start before its first line."""
     return max((at_us for at_us in begins_us if at_us <= lines[0].at_us), default=None)
 
 
 def tell(story: Story, log: ProcessLog, began_us: int | None) -> list[Event]:
-    """Adds the start's steps to ``story``; the first that was not reached failed, and then there is no Ready."""
+    """Adds the start's steps to ``story``. The first step that was not reached failed, and then there is
+    no Ready.
+    """
     first_us, last_us = log.lines[0].at_us, log.lines[-1].at_us
     if began_us is not None:
         story.add("Process", began_us, first_us)

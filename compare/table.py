@@ -47,7 +47,7 @@ def medians_table(events: Iterable[Event]) -> Table:
 
 
 def seconds(values_us: Sequence[int | None]) -> str:
-    """The median in seconds; how often it never was, where it sometimes was not."""
+    """The median in seconds, and how often there was no value, if ever."""
     known = [value for value in values_us if value is not None]
     if not known:
         return "-"

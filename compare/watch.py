@@ -1,4 +1,6 @@
-"""Watches which members serve: a thread per question, asked again and again, and every change kept with its time."""
+"""Watches which members serve: a thread per question asks repeatedly, and every change is recorded with
+its time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ Look = Callable[[], set[str]]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which of these members serve? Asked every so many seconds."""
+    """A question: which of these members serve? Asked every ``every_s`` seconds."""
 
     names: tuple[str, ...]
     look: Look
@@ -31,25 +33,27 @@ class Change:
 
 
 class Sightings:
-    """What was seen of each member. Written by the watch's threads, read by the run's, under one lock."""
+    """The observed changes of each member. Written by the watch's threads, read by the run's, under
+    one lock.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._changes: dict[str, list[Change]] = {name: [] for name in names}
         self._lock = threading.Lock()
 
     def note(self, name: str, at_us: int, serves: bool) -> None:
-        """Keeps what is new."""
+        """Records a change, if it is one."""
         with self._lock:
             changes = self._changes[name]
             if serves != (changes[-1].serves if changes else False):
                 changes.append(Change(at_us, serves))
 
     def serves(self, name: str) -> bool:
-        """Whether it does now."""
+        """Whether the member serves now."""
         return self.since(name) is not None
 
     def since(self, name: str) -> int | None:
-        """Since when it serves without a break; None: it does not."""
+        """Since when the member serves without interruption; None: it does not."""
         with self._lock:
             changes = self._changes[name]
             return changes[-1].at_us if changes and changes[-1].serves else None
@@ -65,21 +69,23 @@ class Sightings:
         return min(times, default=None)
 
     def next_after(self, name: str, at_us: int) -> int | None:
-        """When it first began to serve after ``at_us``."""
+        """When the member first began to serve after ``at_us``."""
         return next((c.at_us for c in self.changes(name) if c.serves and c.at_us >= at_us), None)
 
     def ceased_after(self, name: str, at_us: int) -> bool:
-        """Whether it ceased to serve after ``at_us``."""
+        """Whether the member ceased to serve after ``at_us``."""
         return any(not c.serves and c.at_us >= at_us for c in self.changes(name))
 
     def changes(self, name: str) -> list[Change]:
-        """All, oldest first."""
+        """All changes, oldest first."""
         with self._lock:
             return list(self._changes[name])
 
 
 class Watch:
-    """Asks until it is stopped. Its threads are in the network namespace of the thread that starts it."""
+    """A watch over members, which asks until it is stopped. Its threads are in the network namespace of the
+    thread that starts it.
+    """
 
     def __init__(self, questions: Iterable[Question]) -> None:
         asked = list(questions)
@@ -97,7 +103,7 @@ class Watch:
             thread.start()
 
     def stop(self) -> None:
-        """Returns when nothing is asked any more."""
+        """Returns when all threads have ended."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -111,7 +117,7 @@ class Watch:
 
 
 def http_ready(name: str, address: str, port: int) -> Look:
-    """Whether ``/readyz`` there says so."""
+    """Whether ``/readyz`` reports the member as ready."""
 
     def look() -> set[str]:
         connection = http.client.HTTPConnection(address, port, timeout=PROBE_TIMEOUT_S)

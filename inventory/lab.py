@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Ansible's inventory of a lab: LANDLINE_LAB says which, BROKERS_PER_HOST how many brokers each host runs."""
+"""Ansible's inventory of a lab: LANDLINE_LAB is its name, BROKERS_PER_HOST the number of brokers on
+each host.
+"""
 
 import sys
 from pathlib import Path
 
-# In place of this directory, where `lab` would be this very file.
+# Replaces this directory, in which `lab` would be this file.
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from lab.inventory import main  # noqa: E402 (see above)

@@ -1,7 +1,7 @@
-"""The lab: real systemd hosts on one Linux machine, for trying, testing and breaking a cluster.
+"""The lab: real systemd hosts on one Linux machine, to try, test and break a cluster on.
 
-Hosts are systemd-nspawn containers with their own network namespace and cgroups. `Lab` is the API; the
-command is `.venv/bin/lab`, or `python -m lab`. Knows nothing of what is deployed on the hosts.
+Hosts are systemd-nspawn containers, each with its own network namespace and cgroups. `Lab` is the API; the
+command is `.venv/bin/lab`, or `python -m lab`. The lab knows nothing about the software on its hosts.
 """
 
 from __future__ import annotations

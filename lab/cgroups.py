@@ -1,7 +1,7 @@
-"""One cgroup per host, in every hierarchy that matters: each host can be frozen, killed and counted alone.
+"""One cgroup per host in every relevant hierarchy, so each host can be frozen, killed and measured alone.
 
-The memory, cpuset and devices hierarchies are left alone: the machine's own management uses them. Works on a
-hybrid machine (v1 controllers and a v2 tree) and on a pure v2 one.
+The memory, cpuset and devices hierarchies are left alone, because the machine's own management uses them.
+Works on a hybrid machine (v1 controllers and a v2 tree) and on a pure v2 one.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ PARENT = "landline-lab"
 
 _V1_WANTED = {"name=systemd", "freezer", "cpu", "cpuacct", "pids", "blkio"}
 _CPU_PERIOD_US = 100_000
-# For how many ordinary processes the hosts of all labs count where others want the processor too. As one, which is what
-# a cgroup counts for, a dozen hosts beside twenty processes of tests had a tenth of a core together: ssh gave them up.
+# The CPU weight of all labs' hosts together, in ordinary processes. A cgroup counts as one process by
+# default. A dozen hosts beside twenty test processes then had a tenth of a core together, and ssh connections
+# timed out.
 _COUNTS_FOR = 16
 _SHARES = {"cpu.shares": 1024 * _COUNTS_FOR, "cpu.weight": 100 * _COUNTS_FOR}
 _MOUNTINFO = Path("/proc/self/mountinfo")
 
 
 def hierarchies(mountinfo: str) -> tuple[Path, list[Path]]:
-    """The v2 tree's mount point and those of the wanted v1 controllers; `UsageError` without a v2 tree."""
+    """The mount points of the v2 tree and of the wanted v1 controllers. Raises `UsageError` without a
+    v2 tree.
+    """
     unified: Path | None = None
     legacy: list[Path] = []
     for line in mountinfo.splitlines():
@@ -54,7 +57,7 @@ class HostCgroup:
         self._payload = self._unified / "payload"
 
     def make(self) -> list[Path]:
-        """Make them where missing; return the directories a host's supervisor has to enter."""
+        """Creates the missing cgroups; returns the directories that a host's supervisor has to enter."""
         directories = [*self._legacy, self._unified]
         for directory in directories:
             directory.mkdir(parents=True, exist_ok=True)
@@ -62,16 +65,16 @@ class HostCgroup:
                 share = directory.parents[1] / name
                 if (
                     share.exists()
-                ):  # a hierarchy has one of them or none; to open another would be to make a file
+                ):  # a hierarchy has at most one of them; opening a missing one would create a file
                     share.write_text(str(value))
         return directories
 
     def all_processes(self) -> list[int]:
-        """Every process of the host, its supervisor with it."""
+        """Every process of the host, including its supervisor."""
         return _processes_below(self._unified)
 
     def leader(self) -> int | None:
-        """Process id, as the controller sees it, of the host's PID 1; None while it is off."""
+        """The process id of the host's PID 1, as the controller sees it; None while the host is off."""
         return next((pid for pid in _processes_below(self._payload) if _is_pid_one(pid)), None)
 
     def is_frozen(self) -> bool:
@@ -82,7 +85,7 @@ class HostCgroup:
             return False
 
     def set_frozen(self, frozen: bool) -> None:
-        """Freeze or thaw every process of the host but its supervisor; returns when it is done."""
+        """Freeze or thaw every process of the host except its supervisor; returns when done."""
         try:
             (self._payload / "cgroup.freeze").write_text("1" if frozen else "0")
         except OSError as error:
@@ -91,7 +94,7 @@ class HostCgroup:
             raise LabError(f"the host did not {'freeze' if frozen else 'thaw'} within 10 s")
 
     def cpu_us(self) -> int:
-        """Processor time that the host has used so far, over all its boots, in microseconds; 0 before the first."""
+        """CPU time that the host has used over all its boots, in microseconds; 0 before the first."""
         try:
             lines = (self._unified / "cpu.stat").read_text().splitlines()
         except OSError:
@@ -99,7 +102,7 @@ class HostCgroup:
         return next(int(line.split()[1]) for line in lines if line.startswith("usage_usec "))
 
     def limit_cpu(self, percent: float) -> None:
-        """Give the host this share of one processor at most, over its boots too; 0 lifts the limit."""
+        """Limit the host to this share of one processor, across reboots; 0 lifts the limit."""
         quota = round(percent / 100 * _CPU_PERIOD_US)
         places = [mount / "cpu.cfs_quota_us" for mount in self._legacy]
         for place in filter(Path.exists, places):
@@ -112,24 +115,24 @@ class HostCgroup:
             raise LabError(f"this machine has no processor limits for cgroups: {error}") from error
 
     def kill(self) -> None:
-        """Kill everything at once, as a cut of the power does; returns when nothing is left."""
+        """Kill everything at once, like a power cut; returns when no process is left."""
         _write_if_there(self._payload / "cgroup.kill", "1")
         if not wait_until(lambda: not self.all_processes(), 5):
             _write_if_there(self._unified / "cgroup.kill", "1")
             if not wait_until(lambda: not self.all_processes(), 15):
                 raise LabError(f"processes {self.all_processes()} of the host do not end")
-        # The directory may stay and be used by the next boot, which must not start frozen.
+        # The directory may stay and be reused by the next boot, which must not start frozen.
         _write_if_there(self._payload / "cgroup.freeze", "0")
 
     def remove(self) -> None:
-        """Remove the host's cgroups; they must be empty of processes."""
+        """Remove the host's cgroups, which must have no processes."""
         for directory in [*self._legacy, self._unified]:
             if not wait_until(lambda tree=directory: _remove_tree(tree), 10):  # type: ignore[misc]
                 raise LabError(f"{directory}: this cgroup cannot be removed, a process is still in it")
 
 
 def labs_with_cgroups() -> set[str]:
-    """Names of the labs that have cgroups, whether or not their state is still there."""
+    """Names of the labs that have cgroups, whether or not their state file still exists."""
     unified, _ = hierarchies(_MOUNTINFO.read_text())
     return {entry.name for entry in _directories(unified / PARENT)}
 
@@ -141,7 +144,7 @@ def hosts_with_cgroups(lab: str) -> set[str]:
 
 
 def remove_parents(lab: str) -> None:
-    """Remove the lab's own directory and, when it was the last lab, the parent of all."""
+    """Remove the lab's own directory and, after the last lab, the parent of all labs."""
     unified, legacy = hierarchies(_MOUNTINFO.read_text())
     with machine_lock():
         for mount_point in (unified, *legacy):
@@ -166,7 +169,7 @@ def _processes_below(directory: Path) -> list[int]:
 
 
 def _is_pid_one(pid: int) -> bool:
-    """Is it PID 1 of a process namespace one below ours?"""
+    """Is it PID 1 of a process namespace one level below ours?"""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""The command line: `.venv/bin/lab --help`. Errors are one line on stderr; their class has the exit code."""
+"""The command line: `.venv/bin/lab --help`. An error is one line on stderr; its class has the exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 class _Group(click.Group):
-    """Turns the lab's errors into one line and an exit code."""
+    """A command group that turns the lab's errors into one line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -163,12 +163,12 @@ def enter(name: str, command: tuple[str, ...]) -> None:
 
 
 def _without_dashes(command: Sequence[str]) -> list[str]:
-    """The command behind the `--` that may stand before it."""
+    """The command without the `--` that may precede it."""
     return list(command[1:] if command[0] == "--" else command)
 
 
 def _become(argv: Sequence[str]) -> None:
-    """Be that program from here on: its signals, terminal and exit code are ours."""
+    """Replace this process with that program, so that it gets our signals, terminal and exit code."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execvp(argv[0], list(argv))  # noqa: S606 (a list, no shell)

@@ -1,4 +1,4 @@
-"""The command line's faults: one command for each of `Faults`' methods, which say what they do."""
+"""The command line's faults: one command for each method of `Faults`, with its docstring as help."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ON_ONE_HOST: tuple[Callable[[Faults, str], object], ...] = (
 
 
 def name_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The option that says which lab."""
+    """The option that selects the lab."""
     option = click.option(
         "--name", envvar=NAME_ENV, default=naming.DEFAULT_LAB, show_default=True, help="The lab's name."
     )
@@ -38,7 +38,7 @@ def name_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fault_commands() -> list[click.Command]:
-    """All of them, for the group of commands."""
+    """All fault commands, to be added to the main command group."""
     return [
         _power_loss,
         *(_on_one_host(method) for method in _ON_ONE_HOST),

@@ -1,22 +1,22 @@
-"""The lab's errors: each is one line for the operator and carries the exit code of the command."""
+"""The lab's errors. Each is one line for the operator and carries the command's exit code."""
 
 from __future__ import annotations
 
 
 class LabError(Exception):
-    """Something the lab could not do; the text says what and, where it is known, what to do."""
+    """The lab could not do something. The text says what and, where known, how to fix it."""
 
     exit_code = 1
 
 
 class UsageError(LabError):
-    """The request or the machine is not fit for it: not root, a package missing, an unknown host."""
+    """The request is invalid, or the machine unsuitable: not root, a missing package, an unknown host."""
 
     exit_code = 2
 
 
 class CommandFailedError(LabError):
-    """A program the lab runs ended with an error or not at all in its time."""
+    """A program that the lab runs failed or timed out."""
 
     def __init__(self, argv: list[str], returncode: int | None, output: str) -> None:
         reason = "did not end in time" if returncode is None else f"exit code {returncode}"

@@ -1,8 +1,8 @@
-"""The faults of a lab: power, freezing, cables, disks. Each is one call that returns when the fault is there.
+"""The faults of a lab: power, freezing, cables, disks. Each call returns when the fault is in effect.
 
-All are idempotent. Link faults are recorded in the lab's state and hold over boots of the hosts until healed.
-A loss of power ends processes; the page cache is the controller's and survives. Only what lies on a data disk
-can be made to lose what was not synced (`power_loss(host, lose_unsynced=True)`).
+All are idempotent. Link faults are recorded in the lab's state and last across reboots of the hosts until
+healed. A power loss kills processes, but the page cache belongs to the controller and survives. Only a data
+disk can be made to lose what was not synced (`power_loss(host, lose_unsynced=True)`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from lab.waiting import wait_until
 
 
 class Faults:
-    """Breaks and mends the hosts of one lab, each named h1, h2, …; raises `LabError` when it cannot."""
+    """The faults on the hosts of one lab, named h1, h2, …, and their repair; raises `LabError` when
+    it cannot.
+    """
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -29,7 +31,7 @@ class Faults:
     def power_loss(self, host: str, *, lose_unsynced: bool = False) -> None:
         """Kill every process of the host at once. It stays off until `boot`.
 
-        With `lose_unsynced` the data disk also loses what was written and not synced, as a real one does.
+        With `lose_unsynced` the data disk also loses what was written and not synced, as a real disk does.
         """
         with self._change(host) as target:
             self._site.forget_ssh(target)
@@ -38,7 +40,7 @@ class Faults:
             self._site.cgroup(target).kill()
 
     def power_off(self, host: str) -> None:
-        """Shut the host down the orderly way: its services are stopped. It stays off until `boot`."""
+        """Shut the host down in an orderly way: its services are stopped. It stays off until `boot`."""
         with self._change(host) as target:
             cgroup = self._site.cgroup(target)
             if cgroup.leader() is None:
@@ -57,7 +59,7 @@ class Faults:
                 self._site.boot(target)
 
     def reboot(self, host: str) -> None:
-        """Reboot the host the orderly way; returns when it answers ssh again."""
+        """Reboot the host in an orderly way; returns when it answers ssh again."""
         with self._change(host) as target:
             cgroup = self._site.cgroup(target)
             self._site.forget_ssh(target)
@@ -69,17 +71,17 @@ class Faults:
     # Freezing
 
     def freeze(self, host: str) -> None:
-        """Stop every process of the host where it stands: it answers ping and nothing else."""
+        """Stop every process of the host in place: it answers ping and nothing else."""
         self._set_frozen(host, True)
 
     def thaw(self, host: str) -> None:
-        """Let a frozen host go on."""
+        """Resume a frozen host."""
         self._set_frozen(host, False)
 
     # Processor
 
     def throttle(self, host: str, percent: float) -> None:
-        """Give the host this share of one processor at most, until it is mended by 0."""
+        """Limit the host to this share of one processor, in per cent; 0 lifts the limit."""
         if percent != 0 and not 1 <= percent <= 100:
             raise UsageError(f"{percent:g} per cent of a processor: give 1 to 100, or 0 for no limit")
         with self._change(host) as target:
@@ -88,7 +90,7 @@ class Faults:
     # Cables
 
     def cut(self, host: str, peer: str | None = None, direction: Direction | str = Direction.BOTH) -> None:
-        """Drop what goes from or to the host, or only between it and `peer` (a host or `controller`)."""
+        """Drop traffic from or to the host, or only between it and `peer` (a host or `controller`)."""
         if peer is not None and peer != naming.CONTROLLER:
             self._site.host(peer)
         if peer == host:
@@ -96,19 +98,21 @@ class Faults:
         self._add(LinkFault(LinkFaultKind.CUT, host, peer, Direction(direction)))
 
     def lose(self, host: str, percent: float) -> None:
-        """Drop this share of the frames, at random, from the host and to it; 0 mends it."""
+        """Drop this percentage of the frames from and to the host, at random; 0 heals it."""
         if not 0 <= percent <= 100:
             raise UsageError(f"{percent:g} per cent: give 0 to 100")
         self._set_amount(LinkFaultKind.LOSE, host, percent)
 
     def slow(self, host: str, kbit: float) -> None:
-        """Limit the host's cable to this many kbit/s each way; 0 mends it."""
+        """Limit the host's cable to this many kbit/s each way; 0 heals it."""
         if kbit != 0 and kbit < 8:
             raise UsageError(f"{kbit:g} kbit/s: give 8 or more, or 0 for full speed")
         self._set_amount(LinkFaultKind.SLOW, host, kbit)
 
     def heal(self, host: str | None = None, peer: str | None = None) -> None:
-        """Mend a host's cable from all faults (no host: every cable), or only what was cut to `peer`."""
+        """Heal all faults of a host's cable (no host: of every cable), or only those between it
+        and `peer`.
+        """
         if host is not None:
             self._site.host(host)
         self._change_links(lambda faults: links.healed(faults, host, peer))
@@ -116,44 +120,44 @@ class Faults:
     # Disks
 
     def fill_disk(self, host: str) -> int:
-        """Take all free space of the host's data disk; returns how many bytes."""
+        """Fill all free space of the host's data disk; returns the number of bytes."""
         with self._change(host) as target:
             return self._site.storage(target).fill()
 
     def free_disk(self, host: str) -> None:
-        """Give back what `fill_disk` took."""
+        """Release the space that `fill_disk` took."""
         with self._change(host) as target:
             self._site.storage(target).free()
 
     def freeze_disk(self, host: str) -> None:
-        """Let nothing be written to the data disk: whoever writes or syncs waits, until `thaw-disk` or a boot."""
+        """Block all writes to the data disk: writers and syncs wait until `thaw-disk` or a boot."""
         with self._change(host) as target:
             self._site.storage(target).freeze()
 
     def thaw_disk(self, host: str) -> None:
-        """Let writes to the data disk go on."""
+        """Unblock writes to the data disk."""
         with self._change(host) as target:
             self._site.storage(target).thaw()
 
     def read_only_disk(self, host: str) -> None:
         """Make the data disk refuse writes.
 
-        While files on it are open for writing this is done as the kernel does it after an I/O error, and
-        then only a power loss and a boot, with its file system check, makes the disk writable again.
+        While files on it are open for writing, this is done as the kernel does it after an I/O error. Then
+        only a power loss and a boot, with its file system check, make the disk writable again.
         """
         with self._change(host) as target:
             self._site.storage(target).make_read_only()
 
     def writable_disk(self, host: str) -> None:
-        """Undo `read_only_disk`, if that was done on a disk nobody was writing to."""
+        """Undo `read_only_disk`, if no file on the disk was open for writing then."""
         with self._change(host) as target:
             self._site.storage(target).make_writable()
 
-    # Inner
+    # Internals
 
     @contextlib.contextmanager
     def _change(self, host: str) -> Iterator[naming.Host]:
-        """The host, while no other process changes the lab."""
+        """The host, with the lab locked against changes by other processes."""
         with lab_lock(self._site.name):
             yield self._site.host(host)
 

@@ -1,7 +1,8 @@
-"""What makes a host itself: name, machine id, address, the others' names, ssh keys; and ssh's files.
+"""A host's identity: name, machine id, address, the names of the other hosts, and ssh keys; also ssh's
+own files.
 
-Written into a host's filesystem from outside, before its first boot. Host keys are made per host: the image
-has none.
+They are written into a host's file system from outside, before its first boot. Host keys are generated per
+host: the image has none.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ _PREPARED = "prepared"
 
 
 def make_lab_key(files: LabFiles) -> None:
-    """The key pair that lets the controller in as root on every host."""
+    """Create the key pair that lets the controller log in as root on every host."""
     if not files.key.exists():
         _make_key(files.key, "landline-lab")
 
 
 def write_ssh_files(files: LabFiles, hosts: Iterable[naming.Host]) -> None:
-    """Write ssh_config and known_hosts for these (prepared) hosts."""
+    """Write ssh_config and known_hosts for these hosts, which must have been prepared."""
     files.sockets.mkdir(mode=0o700, exist_ok=True)
     hosts = tuple(hosts)
     keys = {host: _host_public_key(files.root(host)) for host in hosts}
@@ -33,12 +34,14 @@ def write_ssh_files(files: LabFiles, hosts: Iterable[naming.Host]) -> None:
 
 
 def known_hosts(keys: dict[naming.Host, str]) -> str:
-    """known_hosts' text from each host's public key, by name and address."""
+    """The text of known_hosts: each host's public key, by name and address."""
     return "".join(f"{host.name},{host.address} {key}\n" for host, key in keys.items())
 
 
 def ssh_config(files: LabFiles, hosts: Iterable[naming.Host]) -> str:
-    """ssh_config's text: `ssh -F` it, inside the lab's network, and `ssh h1` works, by address too."""
+    """The text of ssh_config. Inside the lab's network, `ssh -F` with it makes `ssh h1` work, by
+    address too.
+    """
     aliases = "".join(f"Host {host.name} {host.address}\n  HostName {host.address}\n" for host in hosts)
     return f"""{aliases}
 Host *
@@ -61,12 +64,12 @@ Host *
 
 
 def control_path(files: LabFiles) -> str:
-    """Where ssh's shared connections listen: the lab's own, for other labs have the same addresses."""
+    """The sockets of shared ssh connections: per lab, because other labs have the same addresses."""
     return f"{files.sockets}/%h"
 
 
 def prepare(files: LabFiles, host: naming.Host) -> None:
-    """Give a mounted host its identity, once."""
+    """Give a mounted host its identity, once only."""
     done = files.host(host) / _PREPARED
     if done.exists():
         return
@@ -82,7 +85,7 @@ def prepare(files: LabFiles, host: naming.Host) -> None:
 
 
 def network_unit(host: naming.Host) -> str:
-    """systemd-networkd's file for the host's cable; it sorts before the one systemd ships."""
+    """The systemd-networkd file for the host's cable; it sorts before the one that systemd ships."""
     return f"""[Match]
 Kind=veth
 Name=host0
@@ -98,7 +101,7 @@ LLMNR=no
 
 
 def write_hosts_file(root: Path, own_name: str, hosts: Iterable[naming.Host]) -> None:
-    """Write /etc/hosts with every host and the controller, where it is not so already."""
+    """Write /etc/hosts with every host and the controller, unless it is already up to date."""
     text = hosts_file(own_name, hosts)
     path = root / "etc/hosts"
     if not path.exists() or path.read_text() != text:
@@ -106,7 +109,9 @@ def write_hosts_file(root: Path, own_name: str, hosts: Iterable[naming.Host]) ->
 
 
 def hosts_file(own_name: str, hosts: Iterable[naming.Host]) -> str:
-    """/etc/hosts' text. The host's own name has its real address, as services that advertise it need."""
+    """The text of /etc/hosts. The host's own name maps to its real address, as services that advertise
+    it need.
+    """
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     lines.append(f"{naming.CONTROLLER_ADDRESS} {naming.CONTROLLER}")
     lines += [f"{host.address} {host.name}" for host in hosts]
@@ -123,7 +128,7 @@ def _host_public_key(root: Path) -> str:
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:
-    """Replace the file at once: the host may be reading it."""
+    """Replace the file atomically: the host may be reading it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.lab")
     temporary.write_text(text)

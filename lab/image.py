@@ -1,7 +1,8 @@
-"""The base image all hosts share: a minimal Debian tree, built once and cached by the hash of its inputs.
+"""The base image that all hosts share: a minimal Debian tree, built once and cached by the hash of
+its inputs.
 
-A build goes to a temporary directory and is renamed when whole; a lock makes two users at once build once.
-The image is never written to afterwards: hosts are overlays on it.
+A build goes to a temporary directory, which is renamed when complete. A lock makes two simultaneous users
+build only once. The image is never written to afterwards: hosts are overlays on it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Report = Callable[[str], None]
 
 SUITE = "bookworm"
 MIRROR_ENV = "LANDLINE_LAB_MIRROR"
-"""A Debian mirror to build from instead of mmdebstrap's default."""
+"""The Debian mirror to build from; mmdebstrap's default if not set."""
 
 PACKAGES = (
     "acl",
@@ -70,12 +71,12 @@ def key() -> str:
 
 
 def path() -> Path:
-    """Where the image of the present inputs lies, or will lie."""
+    """The path of the image for the current inputs, whether or not it exists."""
     return cache_root() / f"{_PREFIX}{key()}"
 
 
 def ensure(report: Report) -> Path:
-    """Return the image's directory, building it (about a minute) when it is not there yet."""
+    """Return the image's directory; builds it first (about a minute) if it is missing."""
     image = path()
     if image.is_dir():
         return image
@@ -89,7 +90,7 @@ def ensure(report: Report) -> Path:
 
 
 def remove_unused(used: set[str]) -> list[Path]:
-    """Remove images of former inputs that no lab in `used` (image paths) stands on; return them."""
+    """Remove images of former inputs that no lab uses (`used` holds image paths); return them."""
     removed = []
     with locked(cache_root() / ".build.lock"):
         for image in sorted(cache_root().glob(f"{_PREFIX}*")):
@@ -116,7 +117,9 @@ def _build(image: Path, report: Report) -> None:
 
 
 def _mmdebstrap(target: Path) -> Generator[str, None, None]:
-    """Run it and yield its progress; all it says is in build.log; `CommandFailedError` when it fails."""
+    """Run mmdebstrap and yield its progress. All output is in build.log. Raises `CommandFailedError`
+    on failure.
+    """
     argv = ["mmdebstrap", *_OPTIONS, f"--include={','.join(PACKAGES)}"]
     argv += [f'--customize-hook=sh {_CUSTOMIZE} "$1"', SUITE, str(target)]
     if os.environ.get(MIRROR_ENV):
@@ -148,13 +151,13 @@ def _mmdebstrap(target: Path) -> Generator[str, None, None]:
 
 
 def _remove_leftovers(cache: Path) -> None:
-    """What builds that were killed left behind; the lock says that none is under way."""
+    """Remove the leftovers of killed builds. The caller's lock ensures that no build is running."""
     for leftover in cache.glob(f"{_BUILDING}*"):
         _remove_tree(leftover)
 
 
 def _remove_tree(tree: Path) -> None:
-    """Remove a tree, never crossing into a file system still mounted below it."""
+    """Remove a tree without crossing into a file system that is still mounted below it."""
     if tree.exists():
         run(["rm", "-rf", "--one-file-system", "--", str(tree)], timeout_s=300)
     if tree.exists():

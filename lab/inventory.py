@@ -1,7 +1,7 @@
-"""A lab as an Ansible inventory: which hosts run brokers, ZooKeeper and Spark, and how they are reached.
+"""A lab as an Ansible inventory: which hosts run brokers, ZooKeeper and Spark, and how to reach them.
 
-Pure but for reading the lab's state; `inventory/lab.py` is the script that Ansible runs. Ansible has to run
-inside the lab's network: `.venv/bin/lab enter NAME -- ansible-playbook deploy.yml`.
+Pure, except that it reads the lab's state. Ansible runs the script `inventory/lab.py`, and must run inside
+the lab's network: `.venv/bin/lab enter NAME -- ansible-playbook deploy.yml`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Variables = dict[str, Any]
 
 
 def zookeeper_count(hosts: int) -> int:
-    """How many hosts have a ZooKeeper server: 1, or 3 from three hosts on; never an even number."""
+    """The number of ZooKeeper servers: 1, or 3 from three hosts on; never an even number."""
     return MAX_ZOOKEEPER_HOSTS if hosts >= MAX_ZOOKEEPER_HOSTS else 1
 
 
 def groups(state: LabState, files: LabFiles, brokers_per_host: int) -> Variables:
-    """What `--list` prints: the groups, and every host's variables under `_meta`."""
+    """The output of `--list`: the groups, and every host's variables under `_meta`."""
     hosts = state.host_list()
     names = [host.name for host in hosts]
     members = {
@@ -50,7 +50,9 @@ def groups(state: LabState, files: LabFiles, brokers_per_host: int) -> Variables
 def host_variables(
     host: naming.Host, files: LabFiles, brokers_per_host: int, binds: Sequence[Bind] = ()
 ) -> Variables:
-    """One host's variables. Shared ssh connections are the lab's own: other labs have the same addresses."""
+    """One host's variables. Shared ssh connections are per lab, because other labs have the
+    same addresses.
+    """
     ssh_options = ["-F", str(files.ssh_config), "-o", f"ControlPath={identity.control_path(files)}"]
     variables: Variables = {
         "ansible_host": host.address,
@@ -62,13 +64,13 @@ def host_variables(
         "broker_first_id": (host.index - 1) * brokers_per_host + 1,
         "zookeeper_id": host.index,
     }
-    # What the controller and all hosts see under one path.
+    # A directory that the controller and all hosts see under the same path.
     common = [bind.target for bind in binds if bind.writable and bind.source == bind.target]
     return {**variables, "spark_shared_dir": common[0]} if common else variables
 
 
 def brokers_per_host(environment: Mapping[str, str]) -> int:
-    """From BROKERS_PER_HOST, 1 by default; `UsageError` when it is no number from 1 to 64."""
+    """The value of BROKERS_PER_HOST, 1 by default. Raises `UsageError` unless it is a number from 1 to 64."""
     text = environment.get(BROKERS_PER_HOST_ENV) or "1"
     if not text.isdecimal() or not 1 <= int(text) <= 64:
         raise UsageError(f"{BROKERS_PER_HOST_ENV}={text!r}: give a number from 1 to 64")
@@ -76,7 +78,7 @@ def brokers_per_host(environment: Mapping[str, str]) -> int:
 
 
 def answer(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """The JSON for Ansible's question (`--list`, or `--host` and a name)."""
+    """The JSON for Ansible's request (`--list`, or `--host` and a name)."""
     name = naming.checked_lab_name(environment.get(NAME_ENV) or naming.DEFAULT_LAB)
     files = LabFiles(state_root(), name)
     state = files.load()
@@ -93,7 +95,7 @@ def answer(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def main() -> None:
-    """Answer Ansible; errors are one line on stderr."""
+    """Answer Ansible's request; an error is one line on stderr."""
     try:
         print(answer(sys.argv[1:], os.environ))
     except LabError as error:

@@ -1,7 +1,7 @@
-"""`Lab`: one lab of systemd hosts, made, looked at, used and destroyed.
+"""`Lab`: create, inspect, use and destroy one lab of systemd hosts.
 
-The API of tests and of the command line. Every change converges: what is there already is left alone, so a
-second `up` changes nothing, and an `up` after a crash of the machine boots the same hosts again.
+The API for tests and the command line. Every change converges and leaves alone what exists already. A second
+`up` changes nothing, and an `up` after a crash of the machine boots the same hosts again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Report = Callable[[str], None]
 
 
 class HostState(enum.StrEnum):
-    """What a host does now, read from the kernel."""
+    """The current state of a host, read from the kernel."""
 
     RUNNING = "running"
     FROZEN = "frozen"
@@ -34,7 +34,7 @@ class HostState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """One host's present state."""
+    """One host's current status."""
 
     host: naming.Host
     state: HostState
@@ -43,11 +43,13 @@ class HostStatus:
 
 
 def _silent(_: str) -> None:
-    """Report to nobody."""
+    """Discard the report."""
 
 
 class Lab:
-    """One lab by its name, whether it exists or not. Several, with the same addresses, can exist at once."""
+    """One lab by its name, whether it exists or not. Several labs can exist at once, with the
+    same addresses.
+    """
 
     def __init__(self, name: str = naming.DEFAULT_LAB, *, root: Path | None = None) -> None:
         self._site = Site(name, root or state_root())
@@ -61,24 +63,24 @@ class Lab:
 
     @property
     def exists(self) -> bool:
-        """Has it been made (by `up`) and not destroyed?"""
+        """Has it been created (by `up`) and not destroyed?"""
         return self.files.load() is not None
 
     @property
     def state(self) -> LabState:
-        """What was asked for; `LabError` when the lab does not exist."""
+        """The requested state; `LabError` when the lab does not exist."""
         return self._site.state
 
     @property
     def hosts(self) -> tuple[naming.Host, ...]:
-        """The hosts, h1 first."""
+        """The hosts, starting with h1."""
         return self.state.host_list()
 
     def host(self, name: str) -> naming.Host:
         """The host of that name; `UsageError` when the lab has none."""
         return self._site.host(name)
 
-    # Making and destroying
+    # Creating and destroying
 
     def up(
         self,
@@ -88,10 +90,11 @@ class Lab:
         data_disk_mb: int | None = None,
         report: Report = _silent,
     ) -> list[str]:
-        """Make the lab, or the hosts it lacks; return the names of the hosts that were booted.
+        """Create the lab or its missing hosts; return the names of the hosts that were booted.
 
-        What is not given is as the lab has it, or: 3 hosts, no binds, no data disk. Returns when every
-        booted host answers ssh. `UsageError` when the lab exists with other binds or disks, or is larger.
+        An argument that is not given keeps the lab's value, or for a new lab: 3 hosts, no binds, no data
+        disk. Returns when every booted host answers ssh. Raises `UsageError` when the lab exists with other
+        binds or disks, or has more hosts.
         """
         preflight.check()
         with lab_lock(self.name):
@@ -107,9 +110,9 @@ class Lab:
         return [host.name for host in booted]
 
     def down(self) -> bool:
-        """Destroy the lab, however broken: no process, mount, cgroup, namespace or file of it is left.
+        """Destroy the lab, even a broken one: no process, mount, cgroup, namespace or file of it is left.
 
-        Returns whether there was anything.
+        Returns whether there was anything to destroy.
         """
         preflight.check()
         with lab_lock(self.name):
@@ -127,7 +130,7 @@ class Lab:
         return found
 
     def status(self) -> list[HostStatus]:
-        """Each host as it is now."""
+        """The current status of each host."""
         state = self.state
         return [self._host_status(state, host) for host in state.host_list()]
 
@@ -154,15 +157,17 @@ class Lab:
         check: bool = True,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> Completed:
-        """Run a command as root on a host without the network: works on a host that is cut off."""
+        """Run a command as root on a host, without the network: works on a host that is cut off."""
         return run(self.console_argv(host, command), check=check, timeout_s=timeout_s)
 
     def ssh_argv(self, host: str, command: str | Sequence[str] = ()) -> list[str]:
-        """The ssh command line, for inside the lab's network, to a host with a command (or a shell)."""
+        """The ssh command line to a host, with a command or for a shell; to be run inside the
+        lab's network.
+        """
         return self._site.ssh_argv(self.host(host), command)
 
     def console_argv(self, host: str, command: str | Sequence[str]) -> list[str]:
-        """The command line that enters a host beside its network."""
+        """The command line that enters a host without its network."""
         leader = self._site.cgroup(self.host(host)).leader()
         if leader is None:
             raise LabError(f"{host} is off: boot it first")
@@ -171,7 +176,7 @@ class Lab:
         return ["nsenter", f"--target={leader}", *namespaces, "--root", "--wd=/", "--", *argv]
 
     def leader(self, host: str) -> int | None:
-        """Process id, as the controller sees it, of the host's PID 1; None while it is off."""
+        """The process id of the host's PID 1, as the controller sees it; None while the host is off."""
         return self._site.cgroup(self.host(host)).leader()
 
     def processes(self, host: str) -> list[int]:
@@ -179,7 +184,7 @@ class Lab:
         return self._site.cgroup(self.host(host)).all_processes()
 
     def cpu_us(self, host: str) -> int:
-        """Processor time that the host has used so far, over all its boots, in microseconds."""
+        """CPU time that the host has used over all its boots, in microseconds."""
         return self._site.cgroup(self.host(host)).cpu_us()
 
     def enter_argv(self, argv: Sequence[str]) -> list[str]:
@@ -187,21 +192,23 @@ class Lab:
         return netns.enter_argv(self.name, argv)
 
     def check_up(self) -> None:
-        """Raise `LabError` when the lab's network is not there."""
+        """Raise `LabError` when the lab's network does not exist."""
         if not netns.exists(self.name):
             raise LabError(f"lab {self.name!r} is not up: run `.venv/bin/lab up --name {self.name}`")
 
     def inside(self) -> contextlib.AbstractContextManager[None]:
-        """Put this thread, and the threads and processes it starts meanwhile, into the lab's network."""
+        """Move this thread, and the threads and processes it starts meanwhile, into the lab's network."""
         self.check_up()
         return netns.entered(netns.handle(self.name))
 
     def journal_argv(self, host: str, options: Sequence[str] = ()) -> list[str]:
-        """The journalctl command line that reads a host's journal from outside: it works while it is off."""
+        """The journalctl command line that reads a host's journal from outside, even while the host
+        is off.
+        """
         directory = self.files.root(self.host(host)) / "var/log/journal"
         return ["journalctl", f"--directory={directory}", *options]
 
-    # Inner
+    # Internals
 
     def _wanted(
         self,
@@ -283,6 +290,6 @@ class Lab:
 
 
 def all_labs(root: Path | None = None) -> list[str]:
-    """Names of the labs below `root` (the state root of the environment by default), sorted."""
+    """Sorted names of the labs below `root` (by default the environment's state root)."""
     home = root or state_root()
     return sorted(entry.name for entry in home.iterdir() if entry.is_dir()) if home.is_dir() else []

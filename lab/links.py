@@ -1,8 +1,8 @@
-"""Faults of the cables: what was asked for, and the nftables ruleset and tc commands that do it.
+"""Faults of the cables: the requested faults, and the nftables ruleset and tc commands that implement them.
 
 Pure. A cut or a loss is a drop rule of the bridge family in the lab's own namespace, by the name of the
-host's cable: it holds over reboots of the host and touches no other lab. A slow cable is a token bucket on
-both of its ends, put on again by whoever boots the host.
+host's cable. It lasts across reboots of the host and touches no other lab. A slow cable is a token bucket on
+both ends, which must be set again at each boot of the host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TABLE = "bridge landline_lab"
 
 
 class LinkFaultKind(enum.StrEnum):
-    """What a cable does."""
+    """The kind of a cable's fault."""
 
     CUT = "cut"
     LOSE = "lose"
@@ -26,7 +26,7 @@ class LinkFaultKind(enum.StrEnum):
 
 
 class Direction(enum.StrEnum):
-    """Seen from the host: what comes in, what goes out."""
+    """The direction as seen from the host: incoming, outgoing."""
 
     IN = "in"
     OUT = "out"
@@ -40,14 +40,14 @@ class LinkFault:
     kind: LinkFaultKind
     host: str
     peer: str | None = None
-    """Only frames from and to this host, or `controller`; None: everybody. For CUT."""
+    """Only frames between the host and this peer (a host or `controller`); None: all frames. For CUT."""
     direction: Direction = Direction.BOTH
     amount: float = 0.0
-    """Per cent of the frames lost for LOSE; kbit/s for SLOW."""
+    """LOSE: the percentage of frames lost. SLOW: kbit/s."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LinkFault:
-        """From the mapping that lab.json holds."""
+        """Parse an entry of lab.json."""
         return cls(
             LinkFaultKind(values["kind"]),
             values["host"],
@@ -68,13 +68,13 @@ class LinkFault:
 
 
 def added(faults: tuple[LinkFault, ...], new: LinkFault) -> tuple[LinkFault, ...]:
-    """`faults` and `new`, which replaces a loss or slowness the host already has."""
+    """`faults` plus `new`. `new` replaces a loss or slowness that the host already has."""
     kept = [old for old in faults if old != new and not (_is_one_per_host(new) and _same_slot(old, new))]
     return (*kept, new)
 
 
 def healed(faults: tuple[LinkFault, ...], host: str | None, peer: str | None = None) -> tuple[LinkFault, ...]:
-    """`faults` without those of `host` (None: without any), or only without those between two hosts."""
+    """`faults` without those of `host` (None: of all hosts), or only without those between the two hosts."""
     if host is None:
         return ()
     if peer is not None:
@@ -84,7 +84,7 @@ def healed(faults: tuple[LinkFault, ...], host: str | None, peer: str | None = N
 
 
 def is_cut_off(faults: Iterable[LinkFault], host: str) -> bool:
-    """Can the controller not talk to the host at all?"""
+    """Can the controller not reach the host at all?"""
     return any(
         fault.kind is LinkFaultKind.CUT and fault.host == host and fault.peer in (None, CONTROLLER)
         for fault in faults
@@ -92,7 +92,7 @@ def is_cut_off(faults: Iterable[LinkFault], host: str) -> bool:
 
 
 def slow_faults(faults: Iterable[LinkFault]) -> set[LinkFault]:
-    """Those that tc does."""
+    """The faults that tc implements."""
     return {fault for fault in faults if fault.kind is LinkFaultKind.SLOW}
 
 
@@ -105,7 +105,7 @@ def _same_slot(old: LinkFault, new: LinkFault) -> bool:
 
 
 def ruleset(faults: Iterable[LinkFault], hosts: Iterable[Host]) -> str:
-    """The whole nftables script for these faults: replaces, in one transaction, whatever was there."""
+    """The whole nftables script for these faults. It replaces the previous rules in one transaction."""
     interfaces = {host.name: host.interface for host in hosts}
     rules: dict[str, list[str]] = {
         hook: [] for hook in ("prerouting", "forward", "input", "output", "postrouting")
@@ -166,7 +166,7 @@ def _verdict(fault: LinkFault) -> str:
 
 
 def shaping(interface: str, kbit: float | None) -> list[str]:
-    """The tc command that limit what leaves `interface` to `kbit`, or lift the limit when None."""
+    """The tc command that limits outgoing traffic of `interface` to `kbit`, or lifts the limit when None."""
     if kbit is None:
         return ["tc", "qdisc", "del", "dev", interface, "root"]
     burst_bytes = max(16 * 1024, round(kbit * 1000 / 8 / 50))

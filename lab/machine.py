@@ -1,7 +1,7 @@
-"""Run one host: start its nspawn under a supervisor of its own, stop it, and wait until ssh answers.
+"""Run one host: start its nspawn under its own supervisor, stop it, and wait until ssh answers.
 
-The supervisor is a few lines of shell in a session of its own, so hosts outlive the command that started
-them. It enters the host's cgroups, and starts nspawn again when a host reboots itself (exit code 133).
+The supervisor is a few lines of shell in its own session, so hosts outlive the command that started them. It
+enters the host's cgroups, and restarts nspawn when a host reboots itself (exit code 133).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SIGRTMIN_REBOOT = 5
 def nspawn_argv(
     host: Host, root: Path, binds: Sequence[Bind], data: Path | None, data_target: str
 ) -> list[str]:
-    """systemd-nspawn's arguments for the host (without the program's name)."""
+    """systemd-nspawn's arguments for the host (without the program name)."""
     argv = ["--quiet", "--boot", "--register=no", "--keep-unit", "--console=passive"]
     argv += [f"--machine={host.machine}", f"--hostname={host.name}", f"--directory={root}"]
     argv += [f"--network-bridge={naming.BRIDGE}", "--resolv-conf=off", "--timezone=off", "--link-journal=no"]
@@ -73,7 +73,7 @@ def start(lab: str, cgroup: HostCgroup, arguments: Sequence[str], console: Path)
 
 
 def wait_for_leader(host: Host, cgroup: HostCgroup, console: Path, timeout_s: float) -> None:
-    """Return when the host's PID 1 runs; `LabError` with the console's last lines when it does not."""
+    """Return when the host's PID 1 runs. Raises `LabError` with the console's last lines when it does not."""
     if wait_until(lambda: cgroup.leader() is not None, timeout_s):
         return
     raise LabError(f"{host.name} did not start within {timeout_s:g} s: {_tail(console)}")
@@ -82,7 +82,8 @@ def wait_for_leader(host: Host, cgroup: HostCgroup, console: Path, timeout_s: fl
 def wait_for_ssh(host: Host, login_argv: Sequence[str], console: Path, timeout_s: float) -> None:
     """Return when `login_argv`, an ssh to the host, succeeds; `LabError` after `timeout_s`.
 
-    A whole login, not a look at the port: sshd logs every half connection as an error.
+    It logs in completely instead of probing the port, because sshd logs every incomplete connection as
+    an error.
     """
     if not wait_until(lambda: run(login_argv, check=False).returncode == 0, timeout_s, 0.05):
         raise LabError(
@@ -91,17 +92,17 @@ def wait_for_ssh(host: Host, login_argv: Sequence[str], console: Path, timeout_s
 
 
 def ask_to_reboot(cgroup: HostCgroup) -> int:
-    """Tell PID 1 to reboot the orderly way; returns its process id of before."""
+    """Ask PID 1 for an orderly reboot; returns its current process id."""
     return _signal_leader(cgroup, _SIGRTMIN_REBOOT)
 
 
 def ask_to_power_off(cgroup: HostCgroup) -> int:
-    """Tell PID 1 to power off the orderly way; returns its process id."""
+    """Ask PID 1 for an orderly power-off; returns its process id."""
     return _signal_leader(cgroup, _SIGRTMIN_POWEROFF)
 
 
 def forget(host: Host) -> None:
-    """Remove what nspawn leaves in /run when it was killed itself."""
+    """Remove what nspawn leaves in /run when nspawn itself is killed."""
     with contextlib.suppress(OSError):
         (_NSPAWN_PROPAGATE / host.machine).rmdir()
 

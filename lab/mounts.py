@@ -1,8 +1,8 @@
-"""The controller's mounts: what is mounted where, and how a lab's mounts stay out of the other hosts' way.
+"""The controller's mounts: what is mounted where, and how a lab's mounts do not interfere with other hosts.
 
 A host's nspawn starts with copies of all mounts of the controller. Where those are private (a machine whose
 PID 1 is not systemd), the copies would keep a disk busy after its own host, or lab, has unmounted it. So a
-lab's directory is a shared mount: what is unmounted below it goes away everywhere.
+lab's directory is a shared mount: an unmount below it takes effect everywhere.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Mount:
     place: Path
     source: Path
     flags: frozenset[str]
-    """Flags of the mount and of its file system together."""
+    """The flags of the mount and of its file system together."""
 
 
 def parse(mountinfo: str) -> list[Mount]:
-    """Every mount, in the order of mounting."""
+    """Every mount, in the order in which they were mounted."""
     found = []
     for line in mountinfo.splitlines():
         fields, _, details = line.partition(" - ")
@@ -46,25 +46,25 @@ def find(place: Path) -> Mount:
 
 
 def is_mounted(place: Path) -> bool:
-    """Is `place` a mount point? Sees bind mounts of a directory on itself, too."""
+    """Is `place` a mount point? Also detects a directory that is bind-mounted on itself."""
     return any(mount.place == place for mount in _present())
 
 
 def share(directory: Path) -> None:
-    """Make the directory a mount whose changes below it reach every copy."""
+    """Make the directory a shared mount: changes below it reach every copy."""
     if not is_mounted(directory):
         run(["mount", "--bind", str(directory), str(directory)])
         run(["mount", "--make-shared", str(directory)])
 
 
 def unmount(place: Path) -> None:
-    """Unmount `place` if something is mounted there."""
+    """Unmount `place` if it is mounted."""
     if is_mounted(place):
         run(["umount", str(place)])
 
 
 def unmount_all_below(directory: Path) -> None:
-    """Unmount `directory` itself and everything below it, the last mounted first."""
+    """Unmount `directory` and everything below it, in reverse order of mounting."""
     for mount in reversed(_present()):
         if mount.place.is_relative_to(directory):
             run(["umount", str(mount.place)])

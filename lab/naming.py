@@ -1,8 +1,8 @@
-"""Every name and address a lab uses, derived from the lab's name alone.
+"""Every name and address that a lab uses, derived from the lab's name alone.
 
-Two labs have the same addresses, each in a network namespace of its own; everything that is global to the
-machine (namespace, cgroup, machine name) or limited in length (interfaces: 15 characters) carries the lab's
-name or a tag made from it. Pure: knows no file and runs nothing.
+All labs have the same addresses, each in its own network namespace. Names that are global to the machine
+(namespace, cgroup, machine name) or limited in length (interfaces: 15 characters) contain the lab's name or a
+tag derived from it. Pure: reads no file and runs nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_HOSTS = 64
 _FIRST_HOST_OCTET = 11
 _VALID_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _LONGEST_PLAIN_TAG = 8
-"""`vb-` + 8 + `-h64` is 15 characters, the longest name Linux gives an interface."""
+"""`vb-` + 8 + `-h64` is 15 characters, the longest name that Linux allows for an interface."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def checked_lab_name(name: str) -> str:
 
 
 def tag(lab: str) -> str:
-    """Eight characters or fewer that stand for the lab in names of limited length."""
+    """At most eight characters that stand for the lab in names of limited length."""
     if len(lab) <= _LONGEST_PLAIN_TAG:
         return lab
     return lab[:3] + hashlib.sha256(lab.encode()).hexdigest()[: _LONGEST_PLAIN_TAG - 3]
@@ -65,7 +65,7 @@ def host(lab: str, index: int) -> Host:
 
 
 def hosts(lab: str, count: int) -> tuple[Host, ...]:
-    """Hosts h1 to h`count`; raises `UsageError` when the count is not 1 to `MAX_HOSTS`."""
+    """Hosts h1 to h`count`; raises `UsageError` unless the count is 1 to `MAX_HOSTS`."""
     if not 1 <= count <= MAX_HOSTS:
         raise UsageError(f"{count} hosts: a lab has 1 to {MAX_HOSTS}")
     return tuple(host(lab, index) for index in range(1, count + 1))

@@ -1,7 +1,7 @@
-"""The lab's network namespace and bridge: made, entered, removed.
+"""Creates, enters and removes the lab's network namespace and bridge.
 
-Entered with nsenter and setns, never with `ip netns exec`: that remounts /sys, and nspawn then cannot tell
-which cgroup hierarchy is used. Links between hosts and their faults: `links`.
+Uses nsenter and setns, never `ip netns exec`: that remounts /sys, and nspawn then cannot tell which cgroup
+hierarchy is used. Links between hosts and their faults are in `links`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def enter_argv(lab: str, argv: Sequence[str]) -> list[str]:
 
 
 def exists(lab: str) -> bool:
-    """Is there a live namespace (not just the file of one from before a crash of the machine)?"""
+    """Is there a live namespace? The file alone is not enough: it may predate a crash of the machine."""
     path = handle(lab)
     if not path.exists():
         return False
@@ -47,7 +47,7 @@ def exists(lab: str) -> bool:
 
 
 def ensure(lab: str) -> None:
-    """Make the namespace, its loopback and its bridge where they are missing."""
+    """Create the namespace, its loopback and its bridge where they are missing."""
     with machine_lock():
         if not exists(lab):
             handle(lab).unlink(missing_ok=True)
@@ -64,7 +64,7 @@ link set {naming.BRIDGE} up
 
 
 def remove(lab: str) -> None:
-    """End every process still inside, then remove the namespace; the caller's own processes are spared."""
+    """End every process still inside, except the caller's own, then remove the namespace."""
     if exists(lab):
         _end_processes(lab)
     with machine_lock():
@@ -76,7 +76,7 @@ def remove(lab: str) -> None:
 
 
 def apply_rules(lab: str, faults: Iterable[links.LinkFault], hosts: Iterable[naming.Host]) -> None:
-    """Make the drop rules in the namespace those of `faults`, in one transaction."""
+    """Replace the drop rules in the namespace by those of `faults`, in one transaction."""
     run(enter_argv(lab, ["nft", "-f", "-"]), stdin=links.ruleset(faults, hosts))
 
 
@@ -88,7 +88,7 @@ def interfaces(lab: str) -> set[str]:
 
 @contextlib.contextmanager
 def entered(path: Path) -> Iterator[None]:
-    """Put the calling thread, and threads and processes it starts, into the network namespace `path`."""
+    """Move the calling thread, and threads and processes it starts, into the network namespace `path`."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         target = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -111,7 +111,7 @@ def _setns(descriptor: int) -> None:
 
 
 def processes(lab: str) -> set[int]:
-    """Ids of the processes in the namespace, those that run this tool excepted."""
+    """Ids of the processes in the namespace, except those that run this tool."""
     wanted = handle(lab).stat()
     own = _self_and_ancestors()
     found = set()
@@ -141,7 +141,7 @@ def _self_and_ancestors() -> set[int]:
 
 
 def _end_processes(lab: str) -> None:
-    """SIGTERM, then SIGKILL for what is left after two seconds."""
+    """Send SIGTERM, then SIGKILL to the processes that are left after two seconds."""
     for number, patience_s in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 10.0)):
         for pid in processes(lab):
             with contextlib.suppress(ProcessLookupError):

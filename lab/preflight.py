@@ -1,4 +1,4 @@
-"""Is this machine fit for a lab? One line that says what to do when it is not. Changes nothing."""
+"""Checks whether this machine can run a lab. The error is one line that says what to do. Changes nothing."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PACKAGE_OF = {
     "losetup": "mount",
     "journalctl": "systemd",
 }
-"""Each program the lab runs, and the Debian package that has it."""
+"""The programs that the lab runs, and the Debian package of each."""
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def problem(platform: str, user_id: int, find: Callable[[str], str | None]) -> str | None:
-    """What keeps a lab from running here, as one line, or None."""
+    """The reason why a lab cannot run here, as one line, or None."""
     if platform != "linux":
         return f"hosts are Linux containers and this is {platform}: run it on Debian 12 or in a VM of it"
     missing = [program for program in PACKAGE_OF if find(program) is None]

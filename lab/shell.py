@@ -1,4 +1,4 @@
-"""Run one program and get its output, or a `CommandFailedError`; what to run is the callers' business."""
+"""Run one program and return its output, or raise `CommandFailedError`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     env: Mapping[str, str] | None = None,
 ) -> Completed:
-    """Run `argv` with captured text output; raise `CommandFailedError` on a failure when `check`."""
+    """Run `argv` and capture its text output. With `check`, raises `CommandFailedError` on failure."""
     command = [str(part) for part in argv]
     try:
         done = subprocess.run(

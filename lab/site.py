@@ -1,6 +1,7 @@
-"""`Site`: the parts of one lab, put together: state, disks, cgroups, connections; boots a host.
+"""`Site`: the parts of one lab put together: state, disks, cgroups, connections. Also boots a host.
 
-What `Lab` and `Faults` are both made of. Takes no lock: who changes something holds the lab's.
+The common base of `Lab` and `Faults`. Takes no lock: a caller that changes something must hold the
+lab's lock.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BOOT_TIMEOUT_S = 90.0
 
 
 class Site:
-    """One lab's parts by the lab's name, whether it exists or not."""
+    """The parts of the lab with this name, whether it exists or not."""
 
     def __init__(self, name: str, root: Path) -> None:
         self.name = naming.checked_lab_name(name)
@@ -30,7 +31,7 @@ class Site:
 
     @property
     def state(self) -> LabState:
-        """What was asked for; `LabError` when the lab does not exist."""
+        """The requested state; `LabError` when the lab does not exist."""
         state = self.files.load()
         if state is None:
             raise LabError(
@@ -55,16 +56,18 @@ class Site:
         return HostStorage(self.files.host(host), self.state.data_disk_mb)
 
     def console(self, host: naming.Host) -> Path:
-        """The file with all that the host's console said."""
+        """The file with all output of the host's console."""
         return self.files.host(host) / "console.log"
 
     def ssh_argv(self, host: naming.Host, command: str | Sequence[str] = ()) -> list[str]:
-        """The ssh command line, for inside the lab's network, to a host with a command (or a shell)."""
+        """The ssh command line to a host, with a command or for a shell; to be run inside the
+        lab's network.
+        """
         line = command if isinstance(command, str) else shlex.join(command)
         return ["ssh", "-F", str(self.files.ssh_config), host.name, *([line] if line else [])]
 
     def boot(self, host: naming.Host) -> None:
-        """Boot a host that is off; returns when it answers ssh, or without that if the link to it is cut."""
+        """Boot a host that is off; returns when it answers ssh, or earlier if the link to it is cut."""
         state, disks, cgroup = self.state, self.storage(host), self.cgroup(host)
         self.forget_ssh(host)
         cgroup.kill()
@@ -77,14 +80,14 @@ class Site:
         self.wait_until_reachable(host)
 
     def wait_until_reachable(self, host: naming.Host) -> None:
-        """Return when a host that has just started answers ssh; put its slow cable on again."""
+        """Return when a host that has just started answers ssh. Restores its cable's speed limit first."""
         self.shape(host)
         if not links.is_cut_off(self.state.link_faults, host.name):
             login = ["ssh", "-F", str(self.files.ssh_config), "-o", "ConnectTimeout=1", host.name, "true"]
             machine.wait_for_ssh(host, netns.enter_argv(self.name, login), self.console(host), BOOT_TIMEOUT_S)
 
     def shape(self, host: naming.Host) -> None:
-        """Make both ends of a running host's cable as slow as the state says."""
+        """Set both ends of a running host's cable to the speed in the state."""
         leader = self.cgroup(host).leader()
         faults = [f for f in self.state.link_faults if (f.kind, f.host) == (LinkFaultKind.SLOW, host.name)]
         if leader is None:
@@ -95,14 +98,16 @@ class Site:
         run(inside, check=bool(faults))
 
     def forget_ssh(self, host: naming.Host) -> None:
-        """End the shared ssh connection to a host that goes away, lest the next command hang on it."""
+        """Close the shared ssh connection to a host that goes down, so that the next command does not hang
+        on it.
+        """
         if (self.files.sockets / host.address).exists():
             close = ["ssh", "-F", str(self.files.ssh_config), "-O", "exit", host.name]
             run(netns.enter_argv(self.name, close), check=False, timeout_s=10)
 
 
 def in_parallel(task: Callable[[naming.Host], None], hosts: Iterable[naming.Host]) -> None:
-    """Run the task for every host at once; raise the first error when all have ended."""
+    """Run the task for all hosts in parallel; raise the first error after all have ended."""
     todo = list(hosts)
     if not todo:
         return

@@ -1,7 +1,7 @@
-"""What a lab is, kept in `<state root>/<lab>/lab.json`, and where its other files lie.
+"""A lab's state in `<state root>/<lab>/lab.json`, and the paths of its other files.
 
-The file says what was asked for (hosts, binds, disks, link faults), never what runs: that is read from the
-kernel each time, so a lab outlives a crash of this tool or a restart of the machine.
+The file holds what was requested (hosts, binds, disks, link faults), never what runs. That is read from the
+kernel each time, so a lab survives a crash of this tool or a restart of the machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A directory of the controller that every host sees at `target`: to read, or to write as well."""
+    """A directory of the controller that every host sees at `target`, read-only or writable."""
 
     source: str
     target: str
@@ -37,7 +37,7 @@ class Bind:
 
     @classmethod
     def parse(cls, text: str, *, writable: bool = False) -> Bind:
-        """From `SRC:DST`, both absolute, the source existing; else `UsageError`."""
+        """Parse `SRC:DST`. Both must be absolute and the source must exist; otherwise `UsageError`."""
         source, _, target = text.partition(":")
         if not source.startswith("/") or not target.startswith("/") or ":" in target:
             raise UsageError(f"bad bind {text!r}: give SRC:DST, both absolute paths")
@@ -48,18 +48,18 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class LabState:
-    """What was asked for: one value per lab, replaced as a whole on every change."""
+    """The requested state: one value per lab, replaced as a whole on every change."""
 
     name: str
     image: str
     hosts: int
     binds: tuple[Bind, ...] = ()
     data_disk_mb: int = 0
-    """Size of each host's own disk at /var/lib/landline; 0: none."""
+    """Size of each host's data disk at /var/lib/landline; 0: none."""
     link_faults: tuple[LinkFault, ...] = ()
 
     def host_list(self) -> tuple[naming.Host, ...]:
-        """The lab's hosts, h1 first."""
+        """The lab's hosts, starting with h1."""
         return naming.hosts(self.name, self.hosts)
 
     def with_hosts(self, hosts: int) -> LabState:
@@ -76,7 +76,7 @@ class LabState:
 
     @classmethod
     def from_json(cls, text: str) -> LabState:
-        """Read lab.json's text; `LabError` when it is none."""
+        """Parse the text of lab.json; `LabError` when it is invalid."""
         try:
             values: dict[str, Any] = json.loads(text)
             if values.pop("version") != _VERSION:
@@ -91,17 +91,17 @@ class LabState:
 
 
 def state_root() -> Path:
-    """Directory of all labs' states."""
+    """The directory of all labs' states."""
     return Path(os.environ.get(STATE_ENV) or "/var/lib/landline/lab").absolute()
 
 
 def cache_root() -> Path:
-    """Directory of the base images."""
+    """The directory of the base images."""
     return Path(os.environ.get(CACHE_ENV) or "/var/cache/landline/lab").absolute()
 
 
 class LabFiles:
-    """The paths of one lab's files; makes nothing itself."""
+    """The paths of one lab's files; creates nothing itself."""
 
     def __init__(self, root: Path, lab: str) -> None:
         self.home = root / lab
@@ -113,11 +113,11 @@ class LabFiles:
         self.hosts = self.home / "hosts"
 
     def host(self, host: naming.Host) -> Path:
-        """Directory of everything one host has on the controller."""
+        """The directory of all files that the controller keeps for one host."""
         return self.hosts / host.name
 
     def root(self, host: naming.Host) -> Path:
-        """The host's root filesystem (an overlay mount)."""
+        """The host's root file system (an overlay mount)."""
         return self.host(host) / "root"
 
     def load(self) -> LabState | None:
@@ -128,7 +128,7 @@ class LabFiles:
             return None
 
     def save(self, state: LabState) -> None:
-        """Replace lab.json at once."""
+        """Replace lab.json atomically."""
         temporary = self.json.with_suffix(".tmp")
         temporary.write_text(state.to_json())
         temporary.replace(self.json)
@@ -136,7 +136,7 @@ class LabFiles:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the file `path`, made when missing and removed afterwards."""
+    """Hold an exclusive lock on the file `path`, which is created when missing and removed afterwards."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = _lock_current_file(path)
     try:
@@ -147,7 +147,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _lock_current_file(path: Path) -> int:
-    """Lock the file that has the name now: its last holder may have removed the one we waited for."""
+    """Lock the file that has the name now: its last holder may have removed the file that we waited for."""
     while True:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -160,10 +160,10 @@ def _lock_current_file(path: Path) -> int:
 
 
 def lab_lock(lab: str) -> contextlib.AbstractContextManager[None]:
-    """One change of a lab at a time, over all processes."""
+    """The lock for a change of a lab, across all processes."""
     return locked(LOCK_ROOT / f"{lab}.lock")
 
 
 def machine_lock() -> contextlib.AbstractContextManager[None]:
-    """One change of what all labs share (/run/netns, the cgroups' parent) at a time."""
+    """The lock for a change of what all labs share (/run/netns, the cgroups' parent)."""
     return locked(LOCK_ROOT / ".machine.lock")

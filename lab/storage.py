@@ -1,8 +1,8 @@
-"""What a host keeps on disk: an overlay over the base image and, when asked for, a disk of its own for data.
+"""A host's disks: an overlay over the base image and, when requested, its own data disk.
 
 The data disk is an ext4 file system in a sparse file, so that it can be full or broken without harm to the
-controller. Both are mounted on the controller and handed to the host; an unclean data disk is checked before
-each boot, as a real host does.
+controller. Both are mounted on the controller and passed to the host. An unclean data disk is checked before
+each boot, as on a real host.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ DATA_TARGET = "/var/lib/landline"
 MIN_DATA_DISK_MB = 16
 
 _READ_ONLY_FLAGS = {"ro", "emergency_ro"}
-"""The second is how Linux 6.15 and later show a file system that an error made read-only."""
+"""Linux 6.15 and later show the second for a file system that an error made read-only."""
 _EXT4_SHUTDOWN = 0x8004587D
-"""EXT4_IOC_SHUTDOWN; with the flag below not even the journal is written out."""
+"""EXT4_IOC_SHUTDOWN; with the flag below, not even the journal is written out."""
 _WITHOUT_FLUSH = struct.pack("=I", 2)
 _FILLER = ".landline-lab-filler"
 _FILL_CHUNK_BYTES = 64 * 1024
@@ -44,11 +44,11 @@ class HostStorage:
 
     @property
     def has_data_disk(self) -> bool:
-        """Was a disk of its own asked for?"""
+        """Was a data disk requested?"""
         return self._data_disk_mb > 0
 
     def mount(self, image: Path) -> None:
-        """Mount what is not mounted, making it where it does not exist yet."""
+        """Mount the root and the data disk if they are not mounted, and create them if they do not exist."""
         if not mounts.is_mounted(self.root):
             for directory in (self.root, self._upper, self._work):
                 directory.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ class HostStorage:
             self._mount_data_disk()
 
     def check_data_disk(self) -> None:
-        """For a host that is off: run the file system check a boot would, and mount the disk anew."""
+        """For a host that is off: run the file system check that a boot would, and remount the disk."""
         if self.has_data_disk:
             if mounts.is_mounted(self.data):
                 self.thaw()
@@ -67,7 +67,7 @@ class HostStorage:
             self._mount_data_disk()
 
     def lose_unsynced(self) -> None:
-        """Make the data disk forget what was written and not yet synced: nothing reaches it from now on."""
+        """Make the data disk lose what was written and not yet synced: nothing reaches it from now on."""
         self._need_data_disk()
         descriptor = os.open(self.data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -76,12 +76,12 @@ class HostStorage:
             os.close(descriptor)
 
     def fill(self) -> int:
-        """Take all free space of the data disk; returns how many bytes."""
+        """Fill all free space of the data disk; returns the number of bytes."""
         self._need_data_disk()
         return _take_all_space(self.data / _FILLER)
 
     def free(self) -> None:
-        """Give back what `fill` took."""
+        """Release the space that `fill` took."""
         self._need_data_disk()
         (self.data / _FILLER).unlink(missing_ok=True)
 
@@ -90,10 +90,10 @@ class HostStorage:
         return self.has_data_disk and (self.data / _FILLER).exists()
 
     def freeze(self) -> None:
-        """Nothing is written from now on, and whoever writes or syncs waits, as on a disk that does not answer."""
+        """Block all writes from now on: writers and syncs wait, as on a disk that does not respond."""
         self._need_data_disk()
         done = run(["fsfreeze", "--freeze", str(self.data)], check=False)
-        if done.returncode and "busy" not in done.stderr:  # busy: it is frozen already
+        if done.returncode and "busy" not in done.stderr:  # busy: it is already frozen
             raise LabError(f"{self.data}: cannot be frozen: {done.stderr.strip()}")
 
     def thaw(self) -> None:
@@ -102,7 +102,9 @@ class HostStorage:
         run(["fsfreeze", "--unfreeze", str(self.data)], check=False)
 
     def make_read_only(self) -> None:
-        """As the kernel does on a failing disk: at once if no file is open for writing, else by an error."""
+        """Like the kernel on a failing disk: remounts it if no file is open for writing, otherwise causes
+        an error.
+        """
         self._need_data_disk()
         try:
             run(["mount", "-o", "remount,ro", str(self.data)])
@@ -112,7 +114,7 @@ class HostStorage:
             self._break(busy)
 
     def make_writable(self) -> None:
-        """Undo `make_read_only`; raises `LabError` when that had to break the disk under open files."""
+        """Undo `make_read_only`. Raises `LabError` when that had to break the disk under open files."""
         self._need_data_disk()
         try:
             run(["mount", "-o", "remount,rw", str(self.data)])
@@ -140,7 +142,7 @@ class HostStorage:
         run(["mount", "-o", "loop,errors=remount-ro", str(self._image_file), str(self.data)])
 
     def _wait_until_detached(self) -> None:
-        """A check of a file system that is in use somewhere would destroy it."""
+        """Checking a file system that is still in use would destroy it."""
         users = ["losetup", "--noheadings", "--associated", str(self._image_file)]
         if not wait_until(lambda: not run(users).stdout.strip(), 15):
             raise LabError(f"{self._image_file} is still in use: {run(users).stdout.strip()}")
@@ -186,7 +188,7 @@ def _allocate_free_blocks(descriptor: int) -> None:
 
 
 def _write_until_full(descriptor: int) -> None:
-    """The last blocks, which an allocation as a whole would be refused."""
+    """Fill the last blocks, which a single allocation cannot get."""
     for chunk in (bytes(_FILL_CHUNK_BYTES), bytes(1024)):
         try:
             while True:

@@ -1,4 +1,4 @@
-"""Wait for something to become true, for a time; what that is, the caller knows."""
+"""Wait until a condition is true, or a timeout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, interval_s: float = 0.02) -> bool:
-    """Ask `condition` every `interval_s` until it holds (True) or the time is over (False)."""
+    """Poll `condition` every `interval_s` until it holds (True) or the timeout expires (False)."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() >= deadline:

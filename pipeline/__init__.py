@@ -1,1 +1,1 @@
-"""The PySpark jobs that run beside the brokers. They know the brokers by the Kafka protocol alone."""
+"""The PySpark jobs that run beside the brokers. They use the brokers only through the Kafka protocol."""

@@ -1,8 +1,8 @@
-"""The comparison job: a lake of lifecycle events to one ``comparison.json``.
+"""The comparison job: computes one ``comparison.json`` from a lake of lifecycle events.
 
-Reads the lake that ``lifecycle_lake`` writes, takes each event once by its ``id``, and writes the figures of one
-comparison to a local file, in one step. What is grouped and counted over all events is Spark's; what is computed
-of the few runs is ``comparison``'s. The same events give the same bytes, in whatever order they came.
+Reads the lake that ``lifecycle_lake`` writes, uses each event once by its ``id``, and writes the figures of
+one comparison to a local file, atomically. Spark groups and counts all events; ``comparison`` computes the
+figures of the few runs. The same events give the same bytes, whatever their order.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _UNKNOWN_TOPIC: Final = "UnknownTopicOrPartition"
 
 
 def unique_events(spark: SparkSession, lake: str) -> DataFrame:
-    """Every event of the lake once, with ``copies``: how many rows it has there.
+    """Every event of the lake once, with ``copies``: its number of rows there.
 
-    Of copies that differ, which there should not be, the smallest by its fields is taken: any rule that does not
-    ask for the order will do. Raises ``PipelineError``.
+    If copies differ, which they should not, the smallest by its fields is used; any rule that does not depend
+    on the order will do. Raises ``PipelineError``.
     """
     try:
         rows = spark.read.schema(StructType(EVENT_SCHEMA.fields)).parquet(lake)
@@ -45,13 +45,13 @@ def unique_events(spark: SparkSession, lake: str) -> DataFrame:
 
 
 def run_events(events: DataFrame) -> DataFrame:
-    """The runs: one row of ``run_id``, ``model`` and the fields of ``run`` each."""
+    """The runs: one row each, with ``run_id``, ``model`` and the fields of ``run``."""
     found = events.where((F.col("step") == "Run") & F.col("run").isNotNull())
     return found.select("run_id", "model", "run.*")
 
 
 def chosen_comparison(runs: DataFrame, wanted: str | None) -> str:
-    """The comparison that is asked for, or the only one. Raises ``PipelineError``."""
+    """The requested comparison, or the only one. Raises ``PipelineError``."""
     found = sorted(row[0] for row in runs.select("comparison_id").distinct().collect())
     if wanted is None and len(found) == 1:
         return str(found[0])
@@ -63,7 +63,7 @@ def chosen_comparison(runs: DataFrame, wanted: str | None) -> str:
 
 
 def step_spreads(events: DataFrame) -> list[StepSpread]:
-    """The steps of all starts that went well in cold starts. ``events`` have their run's columns, as ``run_*``."""
+    """The steps of all successful starts in cold starts. ``events`` have their run's columns as ``run_*``."""
     starts = events.where(
         (F.col("kind") == "start") & (F.col("outcome") == "ok") & (F.col("run_scenario") == FIT_SCENARIO)
     )
@@ -121,7 +121,9 @@ def _run(row: Row) -> Run:
 
 
 def count_dead_letters(spark: SparkSession, bootstrap_servers: str, topic: str) -> int:
-    """How many records were refused: the letters' keys, for copies of a letter have the same. No topic, no letters."""
+    """The number of rejected records: distinct keys, because copies of a letter have the same. No topic
+    means none.
+    """
     try:
         letters = (
             spark.read.format("kafka")
@@ -137,7 +139,7 @@ def count_dead_letters(spark: SparkSession, bootstrap_servers: str, topic: str) 
 
 
 def write_whole(content: bytes, output: Path) -> None:
-    """Writes the file so that nobody sees half of it."""
+    """Writes the file atomically, so that nobody sees half of it."""
     output.parent.mkdir(parents=True, exist_ok=True)
     beside = output.with_name(f".{output.name}.tmp")
     beside.write_bytes(content)
@@ -165,7 +167,7 @@ def main(
     driver_host: str | None,
 ) -> None:
     """Computes the figures of a comparison from the LAKE and writes them to OUTPUT as JSON."""
-    os.umask(0o002)  # as session has Hadoop's
+    os.umask(0o002)  # the same as Hadoop's umask in session
     try:
         jars = connector_jars() if bootstrap_servers else []
     except JarError as error:

@@ -1,9 +1,10 @@
-"""From runs and steps to the content of ``comparison.json``: pure, and the same bytes for the same events.
+"""Computes the content of ``comparison.json`` from runs and steps: pure, and the same bytes for the
+same events.
 
-What each figure means is in docs/lake.md. Everything is sorted by names before it is computed, and what
-is written is rounded to three decimals, so neither the order of the events nor the number of Spark's partitions is to
-be seen. Times are integers of microseconds until they are written as milliseconds:
-halves and quarters of them are exact.
+docs/lake.md explains each figure. Everything is sorted by names before it is computed, and the output is
+rounded to three decimals. So neither the order of the events nor the number of Spark's partitions affects
+it. Times are integers of microseconds until they are written as milliseconds: halves and quarters of them
+are exact.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SCHEMA_VERSION: Final = 1
 CERTAINTY: Final = 0.95
 FIT_SCENARIO: Final = "cold-start"
 WHOLE_STEPS: Final = frozenset({"Ready", "Run", "Stopped"})
-"""Steps that hold other steps: they have no share in their sum."""
+"""Steps that contain other steps: they are not part of the sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StepSpread:
-    """How long one step took in the runs of one kind: quartiles in microseconds, linear between two values."""
+    """The time of one step in the runs of one kind: quartiles in microseconds, linear between two values."""
 
     role: str
     model: str
@@ -64,14 +65,14 @@ class StepSpread:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What was read of the comparison. ``dead_letters`` is None where nobody counted them."""
+    """The input of the comparison. ``dead_letters`` is None if they were not counted."""
 
     events: int
     duplicates: int
     dead_letters: int | None
 
 
-# A figure's name, where a run has it, and how many of its units make one of the name's.
+# By figure: how to get it from a run, and the divisor from the run's unit to the figure's.
 _FIGURES: Final[dict[str, tuple[Callable[[Run], int | None], int]]] = {
     "first_ready_ms": (lambda run: run.first_ready_us, 1000),
     "all_ready_ms": (lambda run: run.all_ready_us, 1000),
@@ -88,7 +89,7 @@ _FITTED: Final = ("first_ready_ms", "all_ready_ms", "cpu_ms")
 def document(
     comparison_id: str, runs: Iterable[Run], steps: Iterable[StepSpread], inputs: Inputs
 ) -> dict[str, Any]:
-    """All of ``comparison.json``."""
+    """The content of ``comparison.json``."""
     ordered = sorted(runs, key=lambda run: (*_group_key(run), run.round, run.run_id))
     return {
         "schema": SCHEMA_VERSION,
@@ -106,7 +107,7 @@ def document(
 
 
 def to_bytes(content: dict[str, Any]) -> bytes:
-    """The file's bytes: sorted keys, one to a line."""
+    """The file's bytes: sorted keys, one per line."""
     return (
         json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     ).encode()
@@ -132,9 +133,10 @@ def _group(key: tuple[str, str, str, int], runs: Sequence[Run]) -> dict[str, Any
 
 
 def spread(measured: Sequence[int | None], unit: int = 1) -> dict[str, Any]:
-    """A figure of some runs, divided by ``unit``: points in the runs' order, quartiles, mean, interval of the median.
+    """A figure of some runs, divided by ``unit``: points in the runs' order, quartiles, mean, interval of
+    the median.
 
-    A None was never reached: it is counted, and is in no other number. Without any value the numbers are None.
+    None was never reached: it is counted, and is in no other number. Without any value the numbers are None.
     """
     values = [value for value in measured if value is not None]
     result: dict[str, Any] = {"n": len(values), "never": len(measured) - len(values)}
@@ -151,8 +153,10 @@ def spread(measured: Sequence[int | None], unit: int = 1) -> dict[str, Any]:
 
 
 def median_interval(values: Sequence[int]) -> tuple[int, int] | None:
-    """The 95 % interval of the median: two of the values, those of the highest rank below and the lowest above that
-    hold it with so much certainty, whatever the distribution. None with fewer than six values: none is so certain.
+    """The 95 % interval of the median, from two of the values; None with fewer than six values.
+
+    These are the highest rank below and the lowest above that contain the median with this confidence,
+    whatever the distribution. With fewer than six values no interval does.
     """
     ordered = sorted(values)
     count = len(ordered)
@@ -167,7 +171,9 @@ def median_interval(values: Sequence[int]) -> tuple[int, int] | None:
 
 
 def step_table(steps: Iterable[StepSpread]) -> list[dict[str, Any]]:
-    """The steps by name, each with its share of the medians of its role, model, system and number of hosts."""
+    """The steps by name, each with its share of the medians of its role, model, system and number
+    of hosts.
+    """
     ordered = sorted(steps, key=lambda step: (*_sum_key(step), step.step))
     table = []
     for _key, members in groupby(ordered, _sum_key):
@@ -198,7 +204,9 @@ def _step_row(step: StepSpread, whole_us: float) -> dict[str, Any]:
 
 
 def fits(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """How the cold start grows: a line by least squares through all its runs, where two numbers of hosts are there."""
+    """The growth of the cold start: a least-squares line through all runs, if there are at least two numbers
+    of hosts.
+    """
     cold = sorted(
         (run for run in runs if run.scenario == FIT_SCENARIO),
         key=lambda run: (run.system, run.model, run.run_id),
@@ -225,9 +233,9 @@ def fits(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _line(points: Sequence[tuple[int, float]]) -> dict[str, float] | None:
-    """``a_ms``, ``b_ms`` and ``r2`` of the least squares, or None where all points stand at one number of hosts.
+    """``a_ms``, ``b_ms`` and ``r2`` of the least squares; None if all points have the same number of hosts.
 
-    ``r2`` is 1 where all points have the same height: the level line misses none.
+    ``r2`` is 1 if all points have the same height: the level line misses none.
     """
     if len({hosts for hosts, _value in points}) < 2:
         return None
@@ -244,5 +252,5 @@ def _line(points: Sequence[tuple[int, float]]) -> dict[str, float] | None:
 
 
 def _rounded(number: float) -> float:
-    """Three decimals, and no minus before a zero."""
+    """Three decimals, and no negative zero."""
     return round(float(number), 3) + 0.0

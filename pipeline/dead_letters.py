@@ -1,4 +1,4 @@
-"""What cannot be used, as Kafka messages: the bytes as they came, and in headers why and from where."""
+"""Unusable records as Kafka messages: the original bytes, with the reason and the origin in headers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ def record_key() -> Column:
 
 
 def dead_letters(rows: DataFrame) -> DataFrame:
-    """The rows that have a ``reason``, as key, value and headers. They also need ``SOURCE_COLUMNS`` and ``value``.
+    """The rows that have a ``reason``, as key, value and headers. They also need ``SOURCE_COLUMNS``
+    and ``value``.
 
-    The key is ``topic-partition-offset``: a consumer, or compaction, drops the second copy of a replayed
-    batch.
+    The key is ``topic-partition-offset``, so a consumer, or compaction, can drop the second copy of a
+    replayed batch.
     """
     reported = {"reason": F.col("reason"), "timestamp": F.unix_millis("kafka_time").cast("string")}
     reported |= {name: F.col(name).cast("string") for name in SOURCE_COLUMNS[:3]}

@@ -1,9 +1,9 @@
-"""Fetches the four jars of Spark's Kafka connector, once, into the cache.
+"""Downloads the four jars of Spark's Kafka connector, once, into the cache.
 
-Maven is asked for each jar by its coordinates and nothing is resolved transitively: the rest of the
-connector's needs is in pyspark. Each file is held against its SHA-256 before it is used. ``python -m
-pipeline.jars`` fetches them and prints their paths, comma-separated, as ``spark-submit --jars`` wants them;
-after that no network is needed.
+Maven gets each jar by its coordinates, and nothing is resolved transitively: the connector's other
+dependencies are in pyspark. Each file's SHA-256 is checked before use. ``python -m pipeline.jars`` downloads
+the jars and prints their paths, comma-separated, as ``spark-submit --jars`` expects them. After that no
+network is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAVEN_TIMEOUT_S = 300
 
 
 class JarError(Exception):
-    """A jar could not be had; the message says which one and what to do."""
+    """A jar is not available; the message says which one and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Jar:
         return f"{self.group}:{self.name}:{self.version}"
 
 
-# The set for pyspark 4.0.0. Later connectors do not resolve whole: docs/spark.md.
+# The set for pyspark 4.0.0. Later connectors do not resolve completely: docs/spark.md.
 CONNECTOR = (
     Jar(
         "org.apache.spark",
@@ -74,12 +74,12 @@ CONNECTOR = (
 
 
 def cache_dir() -> Path:
-    """Where the jars are kept: ``spark-jars`` under ``LANDLINE_CACHE``."""
+    """The directory of the jars: ``spark-jars`` under ``LANDLINE_CACHE``."""
     return Path(os.environ.get("LANDLINE_CACHE", DEFAULT_CACHE)) / "spark-jars"
 
 
 def connector_jars(directory: Path | None = None) -> list[Path]:
-    """The paths of the connector's jars, fetching those that are missing. Raises ``JarError``."""
+    """The paths of the connector's jars; downloads missing ones. Raises ``JarError``."""
     directory = directory or cache_dir()
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,9 @@ def _present_or_fetched(jar: Jar, directory: Path) -> Path:
 
 
 def _fetch(jar: Jar, directory: Path) -> None:
-    """Lets Maven copy one jar aside, checks it, and moves it in: others never see half a file."""
+    """Has Maven copy one jar to a temporary directory, checks it, and moves it in: others never see half
+    a file.
+    """
     if shutil.which("mvn") is None:
         raise JarError("mvn is not installed; install the Debian package maven, then run again")
     with tempfile.TemporaryDirectory(dir=directory, prefix=".fetch-") as work:
@@ -124,7 +126,7 @@ def _digest(path: Path) -> str:
 
 
 def main() -> int:
-    """Fetches and prints; 1 and one line on stderr when it cannot."""
+    """Downloads the jars and prints their paths; on failure returns 1 with one line on stderr."""
     try:
         print(",".join(map(str, connector_jars())))
     except JarError as error:

@@ -1,19 +1,19 @@
 """The journal job: the hosts' journals, from the brokers to Parquet, to windows and to dead letters.
 
-Three queries over the same topics, each with its own checkpoint, because each sink keeps another promise:
+Three queries over the same topics, each with its own checkpoint, because each sink has another guarantee:
 
 - ``records`` to Parquet, exactly once. The file sink lists each batch's files in ``_spark_metadata`` by batch
-  number, in one atomic step; a batch that is replayed after a crash either is in the list (and is skipped) or
-  is not (and the files of the first try are never read, by a reader that goes by that list, as Spark does).
-- ``dead letters`` to a topic, at least once, keyed by ``topic-partition-offset``: the second copy is told by
-  its key.
+  number, in one atomic step. A batch that is replayed after a crash is either in the list (and is skipped) or
+  not (and the files of the first try are never read by a reader that uses the list, as Spark does).
+- ``dead letters`` to a topic, at least once, keyed by ``topic-partition-offset``: the key identifies the
+  second copy.
 - ``windows`` to a topic, at least once, keyed by window, host, unit and priority: a replayed batch computes
-  the same whole counts from the same offsets and state, so the second copy says what the first did.
+  the same complete counts from the same offsets and state, so the second copy equals the first.
 
-Every input is in the records or in the dead letters. One ``foreachBatch`` over all sinks would read the
-brokers once instead of three times, but could not make Parquet and Kafka one atomic step either:
-docs/adr/0005 weighs it. What the rows mean is ``transform``'s; running the queries is ``streams``'; who runs
-this is ``fab spark.submit``'s.
+Every input is in the records or in the dead letters. One ``foreachBatch`` over all sinks would read from the
+brokers once instead of three times, but could not write Parquet and Kafka in one atomic step either:
+docs/adr/0005 discusses it. ``transform`` defines the rows, ``streams`` runs the queries, and ``fab
+spark.submit`` runs the job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ APP_NAME = "landline-journal-stream"
 
 
 def start_queries(spark: SparkSession, options: JournalOptions) -> list[StreamingQuery]:
-    """Starts the three queries. Each reads for itself: a slow sink does not hold the others up."""
+    """Starts the three queries. Each reads for itself, so a slow sink does not delay the others."""
     rows = transform.parsed(read_topics(spark, options), options.max_ahead)
     entries = transform.records(rows)
     counts = transform.windows(entries, options.window, options.slide, options.watermark)

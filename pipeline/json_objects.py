@@ -1,6 +1,6 @@
-"""Whether a record's value is one JSON object in UTF-8 and nothing else: what is asked before any field is.
+"""Checks that a record's value is exactly one JSON object in UTF-8, before any field is checked.
 
-Each function gives a reason as text, or null.
+Each function returns a reason as text, or null.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def envelope_fault(value: Column, text: Column) -> Column:
 
 
 def trailing_fault(text: Column) -> Column:
-    """What is wrong after its end: Spark's parsers read the first value of a text and drop the rest."""
+    """What is wrong after its end: Spark's parsers read the first value of a text and ignore the rest."""
     in_list = F.concat(F.lit("["), text, F.lit("]"))
     alone = F.json_array_length(in_list) == 1
     return F.when(~F.coalesce(alone, F.lit(False)), F.lit("text follows the JSON object"))

@@ -1,8 +1,9 @@
 """The lake job: any topic of JSON objects to Parquet, each event checked against a schema, exactly once.
 
-Two queries over the same topics, each with its own checkpoint (docs/adr/0005): rows to Parquet, exactly once;
-what the schema refuses to a dead-letter topic, at least once and keyed by its place. Every record is one or the
-other. What makes a row is ``lake_rows``'s, a field ``strict_json``'s; the user's side is docs/lake.md.
+Two queries over the same topics, each with its own checkpoint (docs/adr/0005). One writes rows to Parquet,
+exactly once. The other writes what the schema rejects to a dead-letter topic, at least once and keyed by its
+place. Every record is one or the other. ``lake_rows`` defines the rows, ``strict_json`` the fields;
+docs/lake.md is the user's guide.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ APP_NAME = "landline-lake"
 
 
 def start_queries(spark: SparkSession, options: LakeOptions, shape: Shape) -> list[StreamingQuery]:
-    """Starts both queries on a lake that can take the schema. Raises ``SchemaError``."""
+    """Starts both queries on a lake that can accept the schema. Raises ``SchemaError``."""
     names = (*options.partition_by, *filter(None, [options.deduplicate_by]))
     check_schema(shape.schema, shape.event_time, names)
     check_past(written_schema(spark, options.output), shape.schema, options.partition_by)
@@ -29,7 +30,8 @@ def start_queries(spark: SparkSession, options: LakeOptions, shape: Shape) -> li
     letters = dead_letters(bad_rows(rows))
     records = good_rows(rows, shape)
     if options.deduplicate_by:
-        # The watermark moves with every batch, and would have an empty batch, with an empty file, follow each.
+        # The watermark moves with every batch, so each would be followed by an empty batch with an
+        # empty file.
         spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
         records = once_each(records, options.deduplicate_by, options.copies_within)
     writers = {

@@ -1,4 +1,4 @@
-"""The lake job's command line, and what it means."""
+"""The lake job's command line, and its meaning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from pipeline.options import PACE, SOURCE_AND_SINK, StreamOptions, interval, opt
 
 @dataclass(frozen=True, slots=True)
 class LakeOptions(StreamOptions):
-    """Everything ``lake`` needs: what every job does, and the rows' shape. ``schema`` is a DDL text or a file."""
+    """All options of ``lake``: those of every job, and the shape of the rows. ``schema`` is a DDL text or
+    a file.
+    """
 
     schema: str
     event_time: str | None
@@ -65,7 +67,7 @@ _LAKE: Final = (
 
 
 def lake_options_from(values: dict[str, Any]) -> LakeOptions:
-    """The parsed values as options, with the defaults that follow from others."""
+    """The parsed values as options, with defaults that depend on others."""
     names = (name.strip() for name in (values["partition_by"] or "").split(","))
     followed = {
         "dead_letter_topic": values["dead_letter_topic"] or f"{values['topics'].split(',')[0]}.dead-letters",

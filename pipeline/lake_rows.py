@@ -1,8 +1,8 @@
 """From a topic's records to a lake's rows and to dead letters: DataFrame in, DataFrame out, no IO.
 
-Whether a record is a row, late, or a dead letter follows from the record alone, never from the clock or from
-what else is in its batch: a replayed batch says the same again (docs/adr/0005), and so do two jobs that cut the
-topic into other batches.
+Whether a record is a row, late, or a dead letter depends on the record alone, never on the clock or on other
+records in its batch. So a replayed batch gives the same result (docs/adr/0005), and so do two jobs that
+divide the topic into different batches.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _MICROS: Final[dict[Unit, int]] = {"us": 1, "ms": 1000, "s": 1_000_000}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a lake's rows are. Intervals are Spark's texts.
+    """The shape of a lake's rows. Intervals are Spark's texts.
 
-    ``event_time``: the field that says when, whole numbers in ``time_unit``. An event is late when it was written
-    to its topic more than ``watermark`` after that. ``checks``: SQL over the fields; a row for which one is false
-    is a dead letter, one for which it is null is not, as with SQL's CHECK.
+    ``event_time``: the field with the event's time, whole numbers in ``time_unit``. An event is late if it
+    was written to its topic more than ``watermark`` after that. ``checks``: SQL over the fields. A row for
+    which one is false is a dead letter; a row for which one is null is not, as with SQL's CHECK.
     """
 
     schema: StructType
@@ -44,8 +44,8 @@ class Shape:
 
 
 def checked(source: DataFrame, shape: Shape) -> DataFrame:
-    """The connector's rows with the schema's fields, the lake's own columns, and ``_reason``: null where all is
-    well.
+    """The connector's rows with the schema's fields, the lake's own columns, and ``_reason``: null if the row
+    is valid.
 
     Raises ``SchemaError`` for a check that is no condition over the fields.
     """
@@ -72,16 +72,17 @@ def checked(source: DataFrame, shape: Shape) -> DataFrame:
 
 
 def _once(costly: Column) -> Column:
-    """The same value, computed once a row: as a list's only element, taken out of it.
+    """The same value, computed once per row: as a list's only element, taken out of it.
 
-    Spark moves a condition below the projection that made its columns, and writes their expressions anew into
-    it: the JSON would be parsed again for each time that a condition names it. It moves none below a generator.
+    Spark moves a condition below the projection that made its columns, and copies their expressions
+    into it. The JSON would be parsed again for each time that a condition names it. Spark moves none
+    below a generator.
     """
     return F.explode(F.array(costly))
 
 
 def _timed(rows: DataFrame, shape: Shape) -> DataFrame:
-    """Adds when, on which day, and whether late; without an event time nothing."""
+    """Adds the event's time, its day, and whether it is late; without an event time nothing."""
     if shape.event_time is None:
         return rows
     limit = F.col("_kafka_time") - F.expr(f"INTERVAL {shape.watermark}")
@@ -91,7 +92,7 @@ def _timed(rows: DataFrame, shape: Shape) -> DataFrame:
 
 
 def _moment(shape: Shape) -> Column:
-    """The event time as a timestamp; null where its number is not within Spark's calendar."""
+    """The event time as a timestamp; null if its number is outside Spark's calendar."""
     assert shape.event_time is not None
     value = named(shape.event_time)
     if isinstance(shape.schema[shape.event_time].dataType, TimestampType):
@@ -102,7 +103,7 @@ def _moment(shape: Shape) -> Column:
 
 
 def _judged(rows: DataFrame, shape: Shape) -> DataFrame:
-    """Adds to ``_reason`` what can be said only of values: no time, late, a check that failed."""
+    """Adds to ``_reason`` the faults of values: no valid time, late, a failed check."""
     faults = [F.col("_reason")]
     if shape.event_time is not None:
         no_time = F.lit(f"{shape.event_time} is not a time in {shape.time_unit} between 1970 and 9999")
@@ -131,18 +132,19 @@ def good_rows(rows: DataFrame, shape: Shape) -> DataFrame:
 
 
 def bad_rows(rows: DataFrame) -> DataFrame:
-    """The others, as ``dead_letters`` wants them: where from, value, reason."""
+    """The other rows, in the form for ``dead_letters``: origin, value, reason."""
     where_from = [F.col(renamed).alias(name) for name, renamed in SOURCE_RENAMED.items()]
     columns = [*where_from, F.col("_value").alias("value"), F.col("_reason").alias("reason")]
     return rows.where(F.col("_reason").isNotNull()).select(*columns)
 
 
 def once_each(rows: DataFrame, key: str, within: str) -> DataFrame:
-    """The rows without copies: of those with the same ``key``, read within ``within`` of the first, the first.
+    """The rows without copies: of those with the same ``key``, read within ``within`` of the first,
+    the first.
 
-    The time that counts is the batch's, which the checkpoint keeps, so a replayed batch says the same. By event
-    time Spark would drop, without a word, what is behind its watermark: of the whole stream's newest event, also
-    when that stands in another partition. A row without a key is a copy of none.
+    The batch's time counts, which the checkpoint keeps, so a replayed batch gives the same result. By event
+    time Spark would silently drop rows behind its watermark, which follows the newest event of the whole
+    stream, even one in another partition. A row without a key is never a copy.
     """
     identity = F.concat_ws("-", *list(SOURCE_RENAMED.values())[:3])
     helpers = {
@@ -154,5 +156,5 @@ def once_each(rows: DataFrame, key: str, within: str) -> DataFrame:
 
 
 def named(name: str) -> Column:
-    """A field by its name, whatever is in it."""
+    """A field by its name, whatever characters the name has."""
     return F.col(f"`{name}`")

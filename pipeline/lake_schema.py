@@ -1,4 +1,6 @@
-"""A lake's schema: read from a text or a file, checked for what a lake can hold, and held against the lake's past."""
+"""A lake's schema: read from a text or a file, checked for what a lake can hold, and compared with
+existing files.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,19 @@ SOURCE_RENAMED: Final = {
     "offset": "_offset",
     "kafka_time": "_kafka_time",
 }
-"""Where a row came from, under names that few schemas have."""
+"""A row's origin, under names that few schemas have."""
 
 RESERVED: Final = frozenset(
     {*SOURCE_RENAMED.values(), *TIME_COLUMNS, REST, "_value", "_text", "_json", "_reason"}
 )
-_NO_FILES_YET: Final = (
-    "Unable to infer schema"  # its condition has another name where the sink's log is empty
-)
+_NO_FILES_YET: Final = "Unable to infer schema"  # its condition has another name if the sink's log is empty
 
 
 def load_schema(given: str) -> StructType:
-    """A schema as Spark writes one in JSON (``StructType.json()``), or from a ``.json`` file of that, or a DDL text.
+    """A schema from Spark's JSON (``StructType.json()``), a ``.json`` file with that, or a DDL text.
 
-    ``NOT NULL`` (``"nullable": false``) makes a field required. A DDL text needs a running session. Raises
-    ``SchemaError``.
+    ``NOT NULL`` (``"nullable": false``) makes a field required. A DDL text needs a running session.
+    Raises ``SchemaError``.
     """
     try:
         text = Path(given).read_text() if given.endswith(".json") else given
@@ -55,10 +55,10 @@ def load_schema(given: str) -> StructType:
 
 
 def check_schema(schema: StructType, event_time: str | None, named: Sequence[str]) -> None:
-    """Whether a lake can have these fields.
+    """Checks that a lake can have these fields.
 
-    ``event_time``: the field that says when, required and a whole number or a timestamp. ``named``: other fields
-    that options name. Raises ``SchemaError``.
+    ``event_time``: the field with the event's time, required and a whole number or a timestamp. ``named``:
+    other fields that options name. Raises ``SchemaError``.
     """
     if not schema.fields:
         raise SchemaError("the schema has no fields")
@@ -105,9 +105,10 @@ def _faults(data_type: DataType, path: str) -> Iterator[str]:
 
 
 def check_evolution(old: StructType, new: StructType) -> None:
-    """Whether a lake of ``old`` rows can get ``new`` ones: old files have to be readable beside them.
+    """Checks that a lake of ``old`` rows can get ``new`` ones: old files must be readable beside them.
 
-    A field may be added if it is optional, and may be left out; none may change its type. Raises ``SchemaError``.
+    A field may be added if it is optional, and may be left out; no field may change its type.
+    Raises ``SchemaError``.
     """
     for fault in _changes(old, new, ""):
         raise SchemaError(f"{fault}: the lake's files of before would not be readable beside the new ones")
@@ -131,8 +132,8 @@ def _changes(old: DataType, new: DataType, path: str) -> Iterator[str]:
 
 
 def written_schema(spark: SparkSession, output: str) -> StructType | None:
-    """What the lake's files hold together, or None when there are none yet. Reads the files' footers."""
-    if not _exists(spark, output):  # reading it would be refused too, after a page of warnings
+    """The merged schema of the lake's files, or None when there are none yet. Reads the files' footers."""
+    if not _exists(spark, output):  # reading it would fail too, after a page of warnings
         return None
     try:
         return spark.read.option("mergeSchema", "true").parquet(output).schema
@@ -143,16 +144,16 @@ def written_schema(spark: SparkSession, output: str) -> StructType | None:
 
 
 def _exists(spark: SparkSession, directory: str) -> bool:
-    """Asks Hadoop, for whom the directory may be on any file system; pyspark has no way of its own."""
+    """Uses Hadoop, because the directory may be on any file system; pyspark has no API for this."""
     context: Any = spark.sparkContext
     path = context._jvm.org.apache.hadoop.fs.Path(directory)  # noqa: SLF001 (see above)
     return bool(path.getFileSystem(context._jsc.hadoopConfiguration()).exists(path))  # noqa: SLF001
 
 
 def check_past(written: StructType | None, schema: StructType, partition_by: Sequence[str]) -> None:
-    """Whether the job may go on with a lake that holds ``written``. Raises ``SchemaError``.
+    """Checks that the job may continue with a lake that has the schema ``written``. Raises ``SchemaError``.
 
-    Partition columns stand last and are read from directory names: they are compared by name alone.
+    Partition columns are last and come from directory names: they are compared only by name.
     """
     if written is None:
         return

@@ -1,7 +1,8 @@
 """The lake job for the topic of lifecycle events: version 1 of their schema, one row per ``id``.
 
-Publishing is at least once, and a broker that was stopped publishes its end with its next start: copies are
-known for a day, and what comes more than an hour after its time is marked late, not refused.
+Publishing is at least once, and a stopped broker publishes its end with its next start. So copies
+are recognized for a day, and an event that comes more than an hour after its time is marked as late,
+not rejected.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _FLAGS: Final = (
 
 
 def lifecycle_options_from(values: dict[str, Any]) -> LakeOptions:
-    """The lake's options with all that is preset."""
+    """The lake's options, with all presets."""
     preset = {
         "schema": EVENT_SCHEMA.json(),
         "event_time": "end_us",

@@ -1,4 +1,4 @@
-"""What a pipeline job is told on its command line: the option lists and the frozen results."""
+"""The command-line options of the pipeline's jobs, and the frozen values made of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Flag = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What every job needs. Directories are as Spark takes them: a path or a URI."""
+    """The options of every job. Directories are in Spark's form: a path or a URI."""
 
     bootstrap_servers: str
     topics: str
@@ -38,7 +38,7 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions(StreamOptions):
-    """Everything ``journal_stream`` needs: what every job does, and its windows."""
+    """All options of ``journal_stream``: those of every job, and its windows."""
 
     windows_topic: str
     window: str
@@ -51,7 +51,7 @@ Options = TypeVar("Options", bound=StreamOptions)
 
 
 def interval(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Accepts Spark's plain intervals only: the text goes into SQL."""
+    """Accepts only Spark's plain intervals, because the text goes into SQL."""
     if value is not None and not _INTERVAL.fullmatch(value):
         raise click.BadParameter(
             f"{value!r} is not an interval such as '10 seconds' or '1 minute'", param=parameter
@@ -60,7 +60,7 @@ def interval(_context: click.Context, parameter: click.Parameter, value: str | N
 
 
 def option(flag: str, help_text: str, **settings: Any) -> Flag:
-    """One option, whose default is shown if it has one."""
+    """One option, with its default shown if it has one."""
     default = settings.get("default")
     return click.option(
         flag, help=help_text, show_default=default is not None and not callable(default), **settings
@@ -68,7 +68,7 @@ def option(flag: str, help_text: str, **settings: Any) -> Flag:
 
 
 def in_shared_dir(name: str) -> str | None:
-    """A directory in that of the inventory, which `fab spark.submit` tells; None when it told none."""
+    """A directory in the inventory's shared one, which `fab spark.submit` passes; None if it passed none."""
     shared = os.environ.get("LANDLINE_SHARED_DIR")
     return f"file://{shared}/{name}" if shared else None
 
@@ -124,7 +124,7 @@ _JOURNAL: Final = (
 def with_options(
     flags: Sequence[Flag], collect: Callable[[dict[str, Any]], Options]
 ) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
-    """Decorates a command with ``flags``; it is called with the one value that ``collect`` makes of them."""
+    """Decorates a command with ``flags``; it is called with the value that ``collect`` returns."""
 
     def decorate(command: Callable[[Options], None]) -> Callable[..., None]:
         def called(**values: Any) -> None:
@@ -140,7 +140,7 @@ def with_options(
 
 
 def picked(kind: type[Options], values: dict[str, Any]) -> Options:
-    """The fields of ``kind`` out of the parsed values."""
+    """The fields of ``kind`` from the parsed values."""
     return kind(**{field.name: values[field.name] for field in fields(kind)})
 
 

@@ -1,8 +1,8 @@
 """The shape of a journal record, of a window and of the topics' messages.
 
-One journal entry is one JSON object as ``journalctl -o json`` prints it: every value is a string, but a field
-that is not UTF-8 is an array of bytes and a repeated field an array of strings. All fields are therefore read
-as strings (Spark keeps the JSON text of an array) and cast afterwards by ``transform``.
+One journal entry is one JSON object as ``journalctl -o json`` prints it. Every value is a string, but a field
+that is not UTF-8 is an array of bytes, and a repeated field an array of strings. So all fields are read as
+strings (Spark keeps the JSON text of an array), and ``transform`` casts them afterwards.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ LATEST_MICROS: Final = 253_402_300_799_999_999
 """The last microsecond of the year 9999, where Spark's calendar ends."""
 
 CURSOR_FIELD: Final = "__CURSOR"
-"""The journal's own name of the entry, unique over all hosts: tells a duplicate from a twin."""
+"""The journal's id of the entry, unique over all hosts: distinguishes a duplicate from a similar entry."""
 
 CORRUPT_FIELD: Final = "_corrupt"
-"""Where ``from_json`` leaves the text of what it cannot parse."""
+"""The column for text that ``from_json`` cannot parse."""
 
 UNKNOWN_UNIT: Final = "-"
-"""The unit of an entry that no unit wrote: the kernel's, or one from before the units."""
+"""The unit of an entry that no unit wrote: the kernel's, or one from before units started."""
 
 DEFAULT_PRIORITY: Final = 6
-"""What syslog calls info: the priority of an entry that names none, as ``journalctl`` shows it."""
+"""syslog's info: the priority of an entry without one, as ``journalctl`` shows it."""
 
 JOURNAL_FIELDS: Final = (
     EVENT_TIME_FIELD,
@@ -46,7 +46,7 @@ JOURNAL_SCHEMA: Final = StructType(
 )
 
 SOURCE_COLUMNS: Final = ("topic", "partition", "offset", "kafka_time")
-"""Where a record came from; the first three are its identity, in every output."""
+"""A record's origin; the first three are its identity, in every output."""
 
 RECORD_COLUMNS: Final = (
     *SOURCE_COLUMNS,
@@ -64,4 +64,4 @@ RECORD_COLUMNS: Final = (
 """The columns of the Parquet output. It is partitioned by ``event_date``."""
 
 HEADER_PREFIX: Final = "landline.dead-letter."
-"""A dead letter carries the headers reason, topic, partition, offset and timestamp under this prefix."""
+"""The prefix of a dead letter's headers reason, topic, partition, offset and timestamp."""

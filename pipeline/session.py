@@ -1,4 +1,4 @@
-"""Makes the Spark session of a job: the same under ``spark-submit``, in a test and alone."""
+"""Creates the Spark session of a job: the same under ``spark-submit``, in a test and alone."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def make_session(
     driver_host: str | None = None,
     log_level: str = "WARN",
 ) -> SparkSession:
-    """A session in UTC with ``jars`` on the class path of driver and executors.
+    """A session in UTC, with ``jars`` on the class path of driver and executors.
 
-    Under ``spark-submit`` the JVM runs already, and its own ``spark.jars`` counts for the driver.
+    Under ``spark-submit`` the JVM is already running, and its own ``spark.jars`` applies to the driver.
 
-    ``driver_host``: needed where the machine has several addresses and the executors reach only one of them.
+    ``driver_host``: needed if the machine has several addresses and the executors reach only one of them.
     """
     builder = (
         SparkSession.builder.appName(app_name)
         .config("spark.jars", ",".join(map(str, jars)))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", shuffle_partitions)
-        # Driver and executors share files by their group, and Hadoop has a umask of its own.
+        # Driver and executors share files through their group, and Hadoop has its own umask.
         .config("spark.hadoop.fs.permissions.umask-mode", "002")
-        # Three queries in one driver: none of them waits for the whole batch of another.
+        # Three queries in one driver: none of them waits for another's whole batch.
         .config("spark.scheduler.mode", "FAIR")
     )
     if master is not None:

@@ -1,6 +1,6 @@
-"""What all streaming jobs do alike: read topics, start one query per sink, run until stopped or failed.
+"""The common part of all streaming jobs: read topics, start one query per sink, run until stopped or failed.
 
-Each sink has a query, a checkpoint and a scheduler pool of its own: docs/adr/0005 says why.
+Each sink has its own query, checkpoint and scheduler pool: docs/adr/0005 explains why.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read_topics(spark: SparkSession, options: StreamOptions) -> DataFrame:
 
 
 def writer(frame: DataFrame, name: str, options: StreamOptions) -> DataStreamWriter:
-    """A query's writer without a sink yet, on the checkpoint ``name`` below the job's."""
+    """A query's writer without a sink, with the checkpoint ``name`` below the job's."""
     checkpoint = f"{options.checkpoint.rstrip('/')}/{name}"
     append = frame.writeStream.queryName(name).outputMode("append").option("checkpointLocation", checkpoint)
     if options.available_now:
@@ -70,7 +70,7 @@ def topic_writer(frame: DataFrame, name: str, topic: str, options: StreamOptions
 
 
 def start_all(spark: SparkSession, writers: Mapping[str, DataStreamWriter]) -> list[StreamingQuery]:
-    """Starts each query in a scheduler pool of its own: within one pool Spark serves first in, first out."""
+    """Starts each query in its own scheduler pool: within one pool Spark schedules first in, first out."""
     queries = []
     for name, each in writers.items():
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
@@ -79,11 +79,11 @@ def start_all(spark: SparkSession, writers: Mapping[str, DataStreamWriter]) -> l
 
 
 def run_until_stopped(spark: SparkSession, queries: list[StreamingQuery], stop: Event) -> None:
-    """Returns when ``stop`` is set or all queries have ended; raises what a query died of."""
+    """Returns when ``stop`` is set or all queries have ended; raises the error that ended a query."""
     while not stop.is_set() and any(query.isActive for query in queries):
         if spark.streams.awaitAnyTermination(timeout=_POLL_S):
-            # One has ended: well (the next round waits for the others), or by an exception, which that call
-            # raised.
+            # A query has ended: normally (the next round waits for the others), or with an exception, which
+            # that call raised.
             spark.streams.resetTerminated()
     for query in queries:
         if not stop.is_set() and (error := query.exception()) is not None:
@@ -94,8 +94,10 @@ def run_until_stopped(spark: SparkSession, queries: list[StreamingQuery], stop: 
 def run_job(
     app_name: str, options: StreamOptions, start: Callable[[SparkSession], list[StreamingQuery]]
 ) -> None:
-    """A whole job: jars, session, the queries that ``start`` starts, until SIGTERM; exits 1 when one fails."""
-    os.umask(0o002)  # as session has Hadoop's
+    """A whole job: jars, session, and the queries of ``start``, until SIGTERM; exits with 1 when
+    one fails.
+    """
+    os.umask(0o002)  # the same as Hadoop's umask in session
     try:
         jars = connector_jars()
     except JarError as error:

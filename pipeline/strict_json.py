@@ -1,9 +1,9 @@
-"""Holds a JSON object against a schema, field by field: nothing is cast in silence, nothing becomes null in silence.
+"""Checks a JSON object against a schema, field by field: no value is silently cast or becomes null.
 
-``from_json`` would read the number 7 into a string and leave out what it cannot read. Here the JSON is parsed
-into Spark's variant, which remembers what each value was, and a value is taken only if it was that: an integer
-for an integer type and within its range, a number for a floating one, text for a string. JSON has no times:
-they are text in RFC 3339, with an offset (``timestamp``), without (``timestamp_ntz``), or a day alone
+``from_json`` would read the number 7 into a string and omit what it cannot read. Here the JSON is parsed into
+Spark's variant, which keeps the type of each value, and a value is accepted only if it has the right one: an
+integer for an integer type and within its range, a number for a floating one, text for a string. JSON has no
+times: they are text in RFC 3339, with an offset (``timestamp``), without (``timestamp_ntz``), or only a day
 (``date``). A JSON null is a missing value.
 
 Everything is an expression over columns; no Python runs on the executors.
@@ -41,7 +41,7 @@ _TEXT: Final = "^STRING$"
 _DAY: Final = r"\d{4}-\d{2}-\d{2}"
 _CLOCK: Final = r"[T ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?"
 
-# What a variant's schema must be for each type.
+# The variant's schema that each type requires.
 _KINDS: Final[dict[type[DataType], str]] = {
     StringType: _TEXT,
     BooleanType: "^BOOLEAN$",
@@ -60,7 +60,7 @@ _KINDS: Final[dict[type[DataType], str]] = {
     StructType: "^OBJECT<",
 }
 
-# How a text must look before it is cast: Spark would take "2026" for a time.
+# The form of a text before it is cast: Spark would accept "2026" as a time.
 _LOOKS: Final[dict[type[DataType], str]] = {
     DateType: f"^{_DAY}$",
     TimestampType: rf"^{_DAY}{_CLOCK}(Z|[+-]\d{{2}}:\d{{2}})$",
@@ -71,22 +71,22 @@ ROOT: Final = "$"
 
 
 def is_supported(data_type: DataType) -> bool:
-    """Whether a field may have the type, not looking into it."""
+    """Whether a field may have the type, without its inner types."""
     return type(data_type) in _KINDS
 
 
 def parse(text: Column) -> Column:
-    """The text as a variant; null when it is not JSON, or names a field twice."""
+    """The text as a variant; null if it is not JSON, or names a field twice."""
     return F.try_parse_json(text)
 
 
 def fault(json: Column, schema: StructType) -> Column:
-    """The first thing that is wrong with the fields of a variant that is an object: text, or null."""
+    """The first fault in the fields of a variant that is an object: text, or null."""
     return F.coalesce(*_field_faults(json, ROOT, schema, ""), F.lit(None))
 
 
 def typed(json: Column, schema: StructType) -> dict[str, Column]:
-    """Each field as a column of its type; null where ``fault`` would have told of it."""
+    """Each field as a column of its type; null where ``fault`` would report it."""
     return {field.name: _typed(json, _below(ROOT, field.name), field.dataType) for field in schema}
 
 
@@ -119,7 +119,7 @@ def _field_faults(json: Column, path: str, schema: StructType, title: str) -> It
 
 
 def _type_fault(json: Column, path: str, wanted: DataType, name: str) -> Column:
-    """What is wrong with a value that is there."""
+    """The fault of a value that is present."""
     kind = F.schema_of_variant(_variant(json, path))
     word = F.regexp_extract(kind, r"^\w+", 0)
     told = F.concat(F.lit(f"{name} is of type "), word, F.lit(f", not {wanted.simpleString()}"))
@@ -128,7 +128,7 @@ def _type_fault(json: Column, path: str, wanted: DataType, name: str) -> Column:
 
 
 def _inner_faults(json: Column, path: str, wanted: DataType, name: str) -> Iterator[Column]:
-    """What is wrong inside a value of the right kind."""
+    """The faults inside a value of the right kind."""
     if isinstance(wanted, StructType):
         yield from _field_faults(json, path, wanted, f"{name}.")
     elif isinstance(wanted, ArrayType):
@@ -154,7 +154,7 @@ def _member_fault(members: Column, wanted: DataType, may_be_null: bool, name: st
 
 
 def _fits(json: Column, path: str, wanted: DataType) -> Column:
-    """Whether a number is in its type's range and exact in it, or a text a time."""
+    """Whether a number is in its type's range and exact in it, or a text is a valid time."""
     value = F.try_variant_get(json, path, wanted.simpleString())
     fits = value.isNotNull()
     if isinstance(wanted, DecimalType):

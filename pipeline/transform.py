@@ -1,8 +1,8 @@
 """From the source's rows to records and windows: DataFrame in, DataFrame out, no IO.
 
-Everything here is a function of the row (and of the watermark, for the windows), never of the clock: a batch
-that is replayed after a crash gives the same rows again. That is what the sinks' promises rest on
-(docs/adr/0005).
+Everything here is a function of the row (and of the watermark, for the windows), never of the clock.
+So a batch that is replayed after a crash gives the same rows again. The sinks' guarantees depend on
+this (docs/adr/0005).
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from pipeline.schema import (
 
 
 def parsed(source: DataFrame, max_ahead: str) -> DataFrame:
-    """Adds to the connector's rows what was read from their JSON, and ``reason``: null where all is well.
+    """Adds to the connector's rows the fields of their JSON, and ``reason``: null if the row is valid.
 
-    ``max_ahead``: a Spark interval. An entry may claim to be that much younger than its Kafka record and no
-    more: one clock in the year 2500 would otherwise move the watermark there, and every honest entry would be
-    late.
+    ``max_ahead``: a Spark interval. An entry may be at most this much newer than its Kafka record. Otherwise
+    one clock in the year 2500 would move the watermark there, and every correct entry would be late.
     """
     text = F.col("value").cast("string")
     micros = F.col(f"journal.{EVENT_TIME_FIELD}").try_cast(LongType())
@@ -54,7 +53,7 @@ def parsed(source: DataFrame, max_ahead: str) -> DataFrame:
 
 
 def _reason(micros: Column, in_range: Column, max_ahead: str) -> Column:
-    """Why a row cannot be used: the first of the faults that it has, or null."""
+    """Why a row cannot be used: its first fault, or null."""
     ahead_limit = F.col("kafka_time") + F.expr(f"INTERVAL {max_ahead}")
     broken = F.when(F.col("journal").isNull(), F.lit(NOT_AN_OBJECT)).when(
         F.col(f"journal.{CORRUPT_FIELD}").isNotNull(), F.lit("the value is not valid JSON")
@@ -72,7 +71,7 @@ def _reason(micros: Column, in_range: Column, max_ahead: str) -> Column:
 
 
 def records(rows: DataFrame) -> DataFrame:
-    """The rows that could be read, in the columns of ``schema.RECORD_COLUMNS``."""
+    """The valid rows, in the columns of ``schema.RECORD_COLUMNS``."""
     journal = {name: F.col(f"journal.{name}") for name in JOURNAL_SCHEMA.names}
     priority = journal["PRIORITY"].try_cast(IntegerType())
     columns = {
@@ -92,8 +91,9 @@ def records(rows: DataFrame) -> DataFrame:
 def windows(entries: DataFrame, window: str, slide: str, watermark: str) -> DataFrame:
     """Counts of ``records`` rows per host, unit and priority in each window of event time.
 
-    The shipper delivers at least once, so the same journal entry may stand at two offsets: entries are first
-    made one per cursor, as far back as the watermark remembers. A record without a cursor counts as itself.
+    The shipper delivers at least once, so the same journal entry may be at two offsets. Entries are
+    first reduced to one per cursor, as far back as the watermark remembers. A record without a cursor
+    counts as itself.
     """
     identity = F.coalesce(F.col("cursor"), record_key())
     once = (
@@ -108,11 +108,10 @@ def windows(entries: DataFrame, window: str, slide: str, watermark: str) -> Data
 
 
 def window_messages(counts: DataFrame) -> DataFrame:
-    """Rows of ``windows`` as Kafka messages: JSON value, and a JSON key that names window, host, unit,
-    priority.
+    """Rows of ``windows`` as Kafka messages: a JSON value, and a JSON key of window, host, unit and priority.
 
-    The value is the window's whole count, not an increment: writing it twice under the same key changes
-    nothing.
+    The value is the window's complete count, not an increment: writing it twice under the same key
+    changes nothing.
     """
     stamps = {
         name: F.date_format(name, "yyyy-MM-dd'T'HH:mm:ss.SSSXXX") for name in ("window_start", "window_end")

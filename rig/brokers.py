@@ -1,7 +1,8 @@
-"""What a broker process is to a test, whoever's it is: the interface, clusters of it, and the two peers.
+"""The interface of a broker process for tests, whether Landline or Apache Kafka; clusters of them;
+and `Peer`.
 
-``kafka_broker`` and ``landline_broker`` fill it in. ``Peer`` makes standalone brokers and clusters of one of the
-two, so that a test written once runs against both.
+``kafka_broker`` and ``landline_broker`` implement it. ``Peer`` creates standalone brokers and clusters of one
+of the two, so that a test that is written once runs against both.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rig.wire import ClusterView, answers_api_versions, cluster_view
 
 HOST = "127.0.0.1"
 
-# For tests that run many brokers on a small machine; a test overrides what it is about.
+# For tests that run many brokers on a small machine. A test overrides the settings that it is about.
 TEST_CONFIG: Mapping[str, object] = {
     "auto.create.topics.enable": "false",
     "controlled.shutdown.retry.backoff.ms": 500,
@@ -37,13 +38,13 @@ TEST_CONFIG: Mapping[str, object] = {
 
 
 def http_status(url: str, timeout_s: float = 2.0) -> int:
-    """Returns the HTTP status of a GET, or 0 when nobody answers."""
+    """Returns the HTTP status of a GET, or 0 when there is no answer."""
     try:
         with urllib.request.urlopen(url, timeout=timeout_s) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
-    except (OSError, http.client.HTTPException):  # it is down, or went down in the middle of an answer
+    except (OSError, http.client.HTTPException):  # it is down, or went down while answering
         return 0
 
 
@@ -55,7 +56,7 @@ def write_properties(path: Path, settings: Mapping[str, object]) -> Path:
 
 
 class BrokerProcess(abc.ABC):
-    """One broker on loopback. It keeps its port and its log dir over ``stop``, ``kill`` and ``start``."""
+    """One broker on loopback. It keeps its port and its log dir across ``stop``, ``kill`` and ``start``."""
 
     broker_id: int
     log_dir: Path
@@ -65,11 +66,11 @@ class BrokerProcess(abc.ABC):
 
     @property
     def bootstrap(self) -> str:
-        """``host:port`` of its listener."""
+        """``host:port`` of the broker's listener."""
         return f"{HOST}:{self.port}"
 
     def is_ready(self) -> bool:
-        """Whether clients are served now."""
+        """Whether the broker serves clients now."""
         return answers_api_versions(HOST, self.port)
 
     def start(self) -> Self:
@@ -79,7 +80,9 @@ class BrokerProcess(abc.ABC):
         return self
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to do
-        """Does what an operator does once before the first start; ``start`` does it when it was not done."""
+        """The preparation that an operator does once before the first start; ``start`` does it if it was
+        not done.
+        """
 
     def start_nowait(self) -> None:
         """Starts the process and returns at once."""
@@ -89,12 +92,13 @@ class BrokerProcess(abc.ABC):
     def wait_ready(self) -> None:
         """Waits until the broker serves clients, knows the controller and finds itself in the cluster.
 
-        Apache Kafka serves before that; a client that comes in between may wait for its next refresh of metadata.
+        Apache Kafka serves before that; a client that connects in between may have to wait for its next
+        metadata refresh.
         """
         self.process.wait_ready(lambda: self.is_ready() and self._is_member(), self.start_timeout_s)
 
     def view(self) -> ClusterView:
-        """The cluster as this broker tells it to clients; an ``OSError`` when it does not answer."""
+        """The cluster as this broker reports it to clients; an ``OSError`` when it does not answer."""
         return cluster_view(HOST, self.port)
 
     def _is_member(self) -> bool:
@@ -113,11 +117,11 @@ class BrokerProcess(abc.ABC):
         self.process.kill()
 
     def freeze(self) -> None:
-        """Wedges it (SIGSTOP)."""
+        """Suspends it (SIGSTOP)."""
         self.process.freeze()
 
     def thaw(self) -> None:
-        """Lets it go on after ``freeze``."""
+        """Resumes it after ``freeze``."""
         self.process.thaw()
 
     def rss_mb(self) -> float:
@@ -125,16 +129,16 @@ class BrokerProcess(abc.ABC):
         return self.process.rss_mb()
 
     def cpu_seconds(self) -> CpuSeconds:
-        """CPU time since its start."""
+        """CPU time since the process started."""
         return self.process.cpu_seconds()
 
     def log_text(self) -> str:
-        """Everything that it has printed."""
+        """All output of the process."""
         return self.process.log_text()
 
     @abc.abstractmethod
     def _prepare(self) -> None:
-        """Writes what the process reads when it starts."""
+        """Writes the files that the process reads when it starts."""
 
     def __enter__(self) -> Self:
         return self.start()
@@ -154,11 +158,11 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """All brokers' addresses, joined by commas."""
+        """The bootstrap servers: all brokers' addresses, joined by commas."""
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     def start(self) -> Self:
-        """Starts all brokers at once and waits for each."""
+        """Starts all brokers at once and waits until each is ready."""
         for broker in self.brokers.values():
             broker.start_nowait()
         for broker in self.brokers.values():
@@ -167,11 +171,11 @@ class Cluster:
         return self
 
     def is_complete(self) -> bool:
-        """Whether every broker tells clients of every broker."""
+        """Whether every broker reports every broker to clients."""
         return all(broker.view().ports.keys() == self.brokers.keys() for broker in self.brokers.values())
 
     def controller(self) -> BrokerProcess:
-        """The broker that controls now; waits until one does and the others say the same."""
+        """The current controller; waits until all running brokers agree on one."""
 
         def agreed() -> BrokerProcess | None:
             running = [broker for broker in self.brokers.values() if broker.process.running]
@@ -195,7 +199,7 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Kills every broker that still runs."""
+        """Kills every broker that is still running."""
         for broker in self.brokers.values():
             broker.process.kill()
 

@@ -1,5 +1,6 @@
-"""Small real disks for broker's data: ext4 in a file, that can be filled, emptied and broken. Needs root and loop
-devices.
+"""Small real disks for a broker's data: ext4 in a file, which can be filled, emptied and broken.
+
+Needs root and loop devices.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ _STEPS = (1 << 20, 1 << 16, 1 << 12, 1)
 
 
 def can_mount() -> bool:
-    """Whether disks of one's own can be mounted here."""
+    """Whether this process can mount disks."""
     return os.geteuid() == 0 and Path("/dev/loop-control").exists()
 
 
 def needs_small_disks() -> pytest.MarkDecorator:
-    """Skips a test where they cannot."""
+    """Skips a test where it cannot."""
     return pytest.mark.skipif(not can_mount(), reason="mounting a small disk needs root and loop devices")
 
 
 class SmallDisk:
-    """One file system, mounted while it is entered. ``path`` is where."""
+    """One file system, mounted at ``path`` while it is entered."""
 
     def __init__(self, directory: Path, mebibytes: int = 64) -> None:
         self.path = directory / "disk"
@@ -42,7 +43,7 @@ class SmallDisk:
         self.path.mkdir(parents=True)
         with self._image.open("wb") as image:
             image.truncate(self._mebibytes << 20)
-        # No blocks kept for root: the tests' broker is root, and is to meet the end of the disk.
+        # No blocks are reserved for root: the tests' broker runs as root, and must find the disk full.
         _run("mkfs.ext4", "-q", "-m", "0", str(self._image))
         self._mount()
         return self
@@ -53,7 +54,7 @@ class SmallDisk:
         _run("umount", "--lazy", str(self.path))
 
     def _mount(self) -> None:
-        # Tables of inodes are not written in the background: what is timed here would be that as well.
+        # The kernel would initialize inode tables in the background and disturb what is timed here.
         _run("mount", "-o", "loop,errors=remount-ro,noinit_itable", str(self._image), str(self.path))
 
     def free_bytes(self) -> int:
@@ -61,7 +62,7 @@ class SmallDisk:
         return found.f_bavail * found.f_frsize
 
     def fill(self, *, leave_bytes: int = 0) -> None:
-        """Takes the space but for about ``leave_bytes``; to the last byte when that is 0."""
+        """Fills the disk up to about ``leave_bytes``; to the last byte if that is 0."""
         fd = os.open(self.path / _BALLAST, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             if leave_bytes:
@@ -73,24 +74,26 @@ class SmallDisk:
             os.close(fd)
 
     def empty(self) -> None:
-        """Gives the space back."""
+        """Releases the space."""
         (self.path / _BALLAST).unlink()
 
     def break_down(self) -> None:
-        """As a failing disk: the kernel finds an error and makes the file system read-only under open files."""
+        """Like a failing disk: the kernel detects an error and makes the file system read-only under
+        open files.
+        """
         device = _run("findmnt", "--noheadings", "--output", "SOURCE", str(self.path)).strip()
         Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("test\n")
 
     def freeze(self) -> None:
-        """Nothing is written, and whoever writes or syncs waits: a disk that does not answer. Until :meth:`thaw`."""
+        """Blocks all writes and syncs, like a disk that does not respond, until :meth:`thaw`."""
         _run("fsfreeze", "--freeze", str(self.path))
 
     def thaw(self) -> None:
-        """Writes go on."""
+        """Unblocks writes."""
         _run("fsfreeze", "--unfreeze", str(self.path))
 
     def stop_reading(self) -> None:
-        """Every read and write fails from now on, also of what is cached: ext4's emergency shutdown."""
+        """Makes every read and write fail from now on, even of cached data: ext4's emergency shutdown."""
         fd = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(fd, _EXT4_SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
@@ -98,7 +101,7 @@ class SmallDisk:
             os.close(fd)
 
     def mend(self) -> None:
-        """Checks and mounts it anew, once nobody uses it."""
+        """Checks and remounts the disk, once nobody uses it."""
         _run("umount", str(self.path))
         subprocess.run(["e2fsck", "-fy", str(self._image)], check=False, capture_output=True)
         self._mount()

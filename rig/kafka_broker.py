@@ -1,6 +1,7 @@
 """Apache Kafka 3.9.1 brokers in ZooKeeper mode, as processes on loopback.
 
-The jars come from ``kafka_dist``. Tests take a small, quickly started JVM; the benchmark passes Kafka's own flags.
+The jars come from ``kafka_dist``. Tests use a small JVM that starts quickly; the benchmark passes Kafka's
+own flags.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rig.processes import ManagedProcess, ProcessFailedError
 
 MAIN_CLASS = "kafka.Kafka"
 SMALL_JVM = ("-Xmx384m", *SHORT_LIVED_JVM)
-# What kafka-server-start sets when the operator sets nothing (3.9.1).
+# What kafka-server-start sets by default (3.9.1).
 DEFAULT_JVM = (
     "-Xmx1G",
     "-Xms1G",
@@ -31,7 +32,7 @@ DEFAULT_JVM = (
 
 
 class KafkaBroker(BrokerProcess):
-    """One Apache Kafka broker; config keys are given as keywords with ``_`` for ``.``, or in ``config``."""
+    """One Apache Kafka broker. Config keys are keywords with ``_`` for ``.``, or keys of ``config``."""
 
     start_timeout_s = 120.0
 
@@ -64,7 +65,9 @@ class KafkaBroker(BrokerProcess):
         )
 
     def wait_ready(self) -> None:
-        """Waits until it serves, and starts it anew, as systemd would, while its dead session's znode stands."""
+        """Waits until it serves. While the znode of its dead session exists, restarts it, as
+        systemd would.
+        """
         deadline = time.monotonic() + self.start_timeout_s
         while True:
             try:

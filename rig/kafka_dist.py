@@ -1,10 +1,10 @@
 """Apache Kafka's own jars: the peer of the tests and the benchmark, and Kafka's command-line tools.
 
-Everything is 3.9.1, the last with ZooKeeper, unless a version is named: the benchmark runs 4.1 as well. The jars
-are obtained once by ``mvn`` (whatever repository this machine's Maven is set up for) into a cache that all
-checkouts share: ``$LANDLINE_CACHE`` or /var/cache/landline, below it ``kafka/<version>``. The cache is built
-aside and renamed into place under a lock, so that parallel test runs and interrupted downloads do no harm.
-Starting brokers is left to ``kafka_broker``.
+The version is 3.9.1, the last with ZooKeeper, unless another is named: the benchmark runs 4.1 as well.
+``mvn`` downloads the jars once, from the repository that this machine's Maven is configured for. They go into
+a cache that all checkouts share: ``kafka/<version>`` below ``$LANDLINE_CACHE`` or /var/cache/landline. The
+cache is built in a temporary directory and renamed into place under a lock, so parallel test runs and
+interrupted downloads do no harm. ``kafka_broker`` starts the brokers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEBIAN_PACKAGES = {"java": "default-jre-headless", "mvn": "maven"}
 DOWNLOAD_TIMEOUT_S = 540
 TOOL_TIMEOUT_S = 180
 ARGUMENT_CHARS = 100_000
-"""Of one argument; Linux takes 128 KiB."""
+"""Of one argument; Linux allows 128 KiB."""
 TOOL_JVM = ("-Xmx256m", *SHORT_LIVED_JVM)
 
 _LOG4J = """\
@@ -52,7 +52,7 @@ appender.out.layout.pattern=[%d] %p %m (%c)%n
 
 @dataclass(frozen=True, slots=True)
 class _Logging:
-    """What a version of Kafka logs with: an artifact, and its configuration beside the jars."""
+    """The logging library of a Kafka version: an artifact, and its configuration file beside the jars."""
 
     group: str
     name: str
@@ -70,17 +70,17 @@ _LOGGING = {
 
 
 class KafkaDistUnavailableError(RuntimeError):
-    """Apache Kafka's jars cannot be had; the message is one line that says what to do."""
+    """Apache Kafka's jars are not available. The message is one line that says what to do."""
 
 
 def cache_dir() -> Path:
-    """Returns the cache root that all checkouts on this machine share."""
+    """Returns the root of the cache that all checkouts on this machine share."""
     return Path(os.environ.get("LANDLINE_CACHE", "/var/cache/landline"))
 
 
 @cache
 def jar_dir(version: str = KAFKA_VERSION) -> Path:
-    """Returns the directory of Kafka's jars, obtaining them first when the cache lacks them.
+    """Returns the directory of Kafka's jars, and downloads them first when the cache lacks them.
 
     Raises ``KafkaDistUnavailableError`` when java or mvn is missing, or the download fails.
     """
@@ -94,7 +94,7 @@ def jar_dir(version: str = KAFKA_VERSION) -> Path:
 
 
 def classpath(version: str = KAFKA_VERSION) -> str:
-    """Returns the value of java's ``-cp`` for Kafka's server and tools, with a log4j configuration in it."""
+    """Returns the value of java's ``-cp`` for Kafka's server and tools; it includes a log4j configuration."""
     return f"{jar_dir(version)}:{jar_dir(version)}/*"
 
 
@@ -114,7 +114,9 @@ def java_command(
 def run_tool(
     main_class: str, *args: str, timeout_s: float = TOOL_TIMEOUT_S, input_text: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs one of Kafka's command-line tools to its end; the caller judges the exit code and the texts."""
+    """Runs one of Kafka's command-line tools to completion. The caller checks the exit code and
+    the output.
+    """
     command = java_command(main_class, *args, jvm=TOOL_JVM, log_target="System.err")
     return subprocess.run(
         command, input=input_text, capture_output=True, text=True, timeout=timeout_s, check=False
@@ -122,8 +124,10 @@ def run_tool(
 
 
 def dump_log_segments(files: Sequence[Path], *flags: str) -> subprocess.CompletedProcess[str]:
-    """Runs Kafka's DumpLogSegments over segment, index or snapshot files, as often as their names need; the texts of
-    all runs and the worst exit code.
+    """Runs Kafka's DumpLogSegments over segment, index or snapshot files, in as many runs as the command
+    line needs.
+
+    Returns the output of all runs and the highest exit code.
     """
     runs = [
         run_tool("kafka.tools.DumpLogSegments", "--files", joined, *flags)
@@ -138,7 +142,7 @@ def dump_log_segments(files: Sequence[Path], *flags: str) -> subprocess.Complete
 
 
 def _joined(names: Sequence[str]) -> list[str]:
-    """Names with commas between, in as few strings as Linux takes as arguments; one at least."""
+    """The names, joined by commas into as few strings as Linux allows as arguments; at least one."""
     strings: list[list[str]] = [[]]
     size = 0
     for name in names:

@@ -1,6 +1,6 @@
 """Apache Kafka 4.1 nodes in KRaft mode (broker and controller in one), as processes on loopback.
 
-There is no ZooKeeper: each node's log dir is formatted before its first start, as Kafka's operators do.
+There is no ZooKeeper: each node's log dir is formatted before its first start, as Kafka's operators do it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORMAT_TIMEOUT_S = 120.0
 
 
 def new_cluster_id() -> str:
-    """A cluster id such as ``kafka-storage random-uuid`` prints; none starts with a dash."""
+    """A cluster id as printed by ``kafka-storage random-uuid``; it never starts with a dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         if not text.startswith("-"):
@@ -31,7 +31,7 @@ def new_cluster_id() -> str:
 
 
 class KraftBroker(BrokerProcess):
-    """One node. ``voters`` are the controllers' ports of all nodes by id, its own among them."""
+    """One node. ``voters`` are the controller ports of all nodes by id, including its own."""
 
     start_timeout_s = 120.0
 
@@ -73,7 +73,7 @@ class KraftBroker(BrokerProcess):
         )
 
     def prepare(self) -> None:
-        """Formats the log dir; does nothing when that was done before."""
+        """Formats the log dir, unless that was done before."""
         write_properties(self._properties, self._settings)
         if (self.log_dir / "meta.properties").exists():
             return

@@ -1,4 +1,6 @@
-"""Landline brokers as processes on loopback: with ZooKeeper, or standalone. The same interface as Kafka's."""
+"""Landline brokers as processes on loopback: with ZooKeeper, or standalone. The same interface as
+for Kafka's.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _OWN_CONFIG: Mapping[str, object] = {"landline.log.dir.min.free.bytes": 64 << 20
 
 
 class _LandlineProcess(BrokerProcess):
-    """What both ways of running Landline share: its HTTP port and what counts as ready."""
+    """The common part of both modes of Landline: the HTTP port, and when a broker is ready."""
 
     http_port: int
 
@@ -34,7 +36,7 @@ class _LandlineProcess(BrokerProcess):
         return f"http://{HOST}:{self.http_port}"
 
     def is_ready(self) -> bool:
-        """Whether clients are served and /readyz says so."""
+        """Whether the broker serves clients and /readyz agrees."""
         return super().is_ready() and http_status(f"{self.http_url}/readyz") == 200
 
 
@@ -79,7 +81,7 @@ class LandlineBroker(_LandlineProcess):
 
 
 class LandlineStandalone(_LandlineProcess):
-    """One Landline broker without ZooKeeper (``landline standalone``), on a port chosen here."""
+    """One Landline broker without ZooKeeper (``landline standalone``), by default on a free port."""
 
     def __init__(
         self, data_dir: Path, config: dict[str, object] | None = None, port: int | None = None

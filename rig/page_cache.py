@@ -1,4 +1,4 @@
-"""The kernel's page cache: files leave it, and are seen to have left."""
+"""Drops files from the kernel's page cache, and verifies that they left it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ DROP_TIMEOUT_S = 10.0
 
 
 def drop_from_cache(files: Iterable[Path]) -> None:
-    """Writes the files to the disk and drops their pages; raises TimeoutError when they stay in the cache: the kernel
-    keeps for a moment what another processor has at hand.
+    """Writes the files to disk and drops their pages; raises TimeoutError when they stay in the cache.
+
+    The kernel keeps pages for a moment while another processor still holds them.
     """
     for file in files:
         fd = os.open(file, os.O_RDONLY)

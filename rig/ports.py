@@ -1,7 +1,7 @@
 """Free loopback ports for the processes that a test starts.
 
 Ports come from 10000-29999: above 32768 they collide with ephemeral ports, where a polling probe can even
-connect to itself. A port is handed out once per process; each xdist worker draws from its own slice.
+connect to itself. Each port is handed out once per process, and each xdist worker has its own range.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _random = random.SystemRandom()
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Returns a TCP port that nobody listens on at ``host`` and that this process never got before."""
+    """Returns a TCP port at ``host`` that is free and that this process never got before."""
     candidates = _slice_of_this_worker()
     for _ in range(1_000):
         port = _random.choice(candidates)

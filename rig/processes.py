@@ -1,6 +1,6 @@
 """A server process under test: started with a log file, stopped, killed, frozen and measured by its pid.
 
-Knows nothing of brokers or ZooKeeper. Whatever is still running when the test run ends is killed at exit.
+Knows nothing of brokers or ZooKeeper. Processes that still run at the end of the test run are killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _alive: weakref.WeakSet[ManagedProcess] = weakref.WeakSet()
 
 
 class ProcessFailedError(RuntimeError):
-    """The process ended, or did not get ready, when it should run; the message carries its log's tail."""
+    """The process ended, or did not get ready in time. The message includes the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,9 @@ class CpuSeconds:
 
 
 class ManagedProcess:
-    """One process at a time, started anew after every stop; its output is appended to one log file."""
+    """One process at a time, which can be started again after every stop. All output is appended to one
+    log file.
+    """
 
     def __init__(
         self,
@@ -63,14 +65,14 @@ class ManagedProcess:
 
     @property
     def pid(self) -> int:
-        """The running process's id; raises ``ProcessFailedError`` when there is none."""
+        """The process id; raises ``ProcessFailedError`` when no process is running."""
         if self._process is None or self._process.poll() is not None:
             raise ProcessFailedError(f"{self.title} is not running\n{self.log_tail()}")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the process was started and has not ended."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -79,7 +81,7 @@ class ManagedProcess:
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        """Starts the process without waiting for anything."""
+        """Starts the process without waiting until it is ready."""
         if self.running:
             raise ProcessFailedError(f"{self.title} runs already (pid {self.pid})")
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +98,9 @@ class ManagedProcess:
         _alive.add(self)
 
     def wait_ready(self, is_ready: Callable[[], bool], timeout_s: float, interval_s: float = 0.05) -> None:
-        """Waits until ``is_ready``; an end of the process or of the time raises with the log's tail."""
+        """Waits until ``is_ready``; raises with the end of the log when the process ends or the time
+        is over.
+        """
 
         def ready_or_dead() -> bool:
             return not self.running or is_ready()
@@ -113,17 +117,19 @@ class ManagedProcess:
             )
 
     def stop(self, timeout_s: float = 60.0) -> int:
-        """Sends SIGTERM and returns the exit code; raises ``ProcessFailedError`` (and kills) after the time."""
+        """Sends SIGTERM and returns the exit code; on a timeout, kills it and
+        raises ``ProcessFailedError``.
+        """
         return self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
-        """Ends the process by SIGKILL; does nothing when it has ended already."""
+        """Kills the process by SIGKILL; does nothing when it has already ended."""
         self._end(signal.SIGKILL, 30.0)
 
     def freeze(self) -> None:
-        """Stops the process's threads (SIGSTOP): a wedged server whose sockets still accept.
+        """Suspends the process's threads (SIGSTOP): a hung server whose sockets still accept connections.
 
-        Returns when all of them stand still: on a busy machine one may otherwise still answer.
+        Returns when all threads are suspended: on a busy machine one may otherwise still answer.
         """
         os.kill(self.pid, signal.SIGSTOP)
         tasks = Path(f"/proc/{self.pid}/task")
@@ -132,7 +138,7 @@ class ManagedProcess:
         )
 
     def thaw(self) -> None:
-        """Lets a frozen process go on."""
+        """Resumes a frozen process."""
         os.kill(self.pid, signal.SIGCONT)
 
     def rss_mb(self) -> float:
@@ -145,11 +151,11 @@ class ManagedProcess:
         return CpuSeconds(times.user, times.system)
 
     def log_text(self) -> str:
-        """Everything that the process has printed in all its lives."""
+        """All output of the process, across restarts."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def log_tail(self, lines: int = 40) -> str:
-        """The last lines of its log, for an error message."""
+        """The last lines of the log, for an error message."""
         return f"--- {self.log_path}\n" + "\n".join(self.log_text().splitlines()[-lines:])
 
     def _end(self, how: signal.Signals, timeout_s: float) -> int:
@@ -171,7 +177,7 @@ class ManagedProcess:
 
 
 def _is_stopped(task: Path) -> bool:
-    """Whether a thread stands still by a signal, or is gone."""
+    """Whether a thread is stopped by a signal, or has ended."""
     try:
         return task.joinpath("stat").read_text().rpartition(")")[2].split()[0] in {"T", "t"}
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A client of one socket that sends what it is told, right or wrong: for what no client library would ever send."""
+"""A client with one socket that sends any bytes, valid or not: for requests that no client library sends."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _strangers = count()
 def request_frame(
     api_key: int, version: int, body: bytes, correlation_id: int = 1, client_id: str = CLIENT_ID
 ) -> bytes:
-    """A whole request: length, header and ``body``."""
+    """A complete request: length, header and ``body``."""
     return framing.request_prefix(api_key, version, correlation_id, client_id, len(body)) + body
 
 
 def stranger() -> str:
-    """An address of this machine that no connection came from yet: each address has its own line in the log."""
+    """A loopback address that no connection came from yet: the broker's log has a line per address."""
     number = next(_strangers)
     return f"127.77.{number // 250}.{1 + number % 250}"
 
 
 class RawClient:
-    """One connection. To connect and to read take ``timeout_s`` seconds at most, then ``TimeoutError`` is raised."""
+    """One connection. Connecting and reading raise ``TimeoutError`` after ``timeout_s`` seconds."""
 
     def __init__(self, host: str, port: int, timeout_s: float = TIMEOUT_S, from_host: str = "") -> None:
         self._socket = socket.create_connection(
@@ -41,7 +41,7 @@ class RawClient:
         self._correlation_id = 0
 
     def send(self, data: bytes) -> None:
-        """Sends bytes as they are; a peer that has closed already is no error here."""
+        """Sends bytes unchanged; ignores that the peer has already closed the connection."""
         try:
             self._socket.sendall(data)
         except (ConnectionResetError, BrokenPipeError):
@@ -65,7 +65,7 @@ class RawClient:
     def produce(
         self, topic: str, partition: int, records: bytes | None, *, version: int = 9, acks: int = -1
     ) -> Any:
-        """Produces the bytes as one partition's records; returns that partition's response."""
+        """Produces the bytes as the records of one partition; returns that partition's response."""
         data = {"index": partition, "records": records}
         fields = {
             "acks": acks,
@@ -83,7 +83,7 @@ class RawClient:
         configs: Mapping[str, str] | None = None,
         timeout_ms: int = 30_000,
     ) -> Any:
-        """Asks for a topic (CreateTopics v7); returns its row of the response."""
+        """Sends CreateTopics v7 for one topic; returns its row of the response."""
         row = {
             "name": name,
             "num_partitions": partitions,
@@ -94,7 +94,7 @@ class RawClient:
         return self.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [row], "timeout": timeout_ms}).topics[0]
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
-        """The partition's high watermark, by ListOffsets."""
+        """The partition's high watermark, from ListOffsets."""
         wanted = {"partition_index": partition, "timestamp": -1}
         fields = {
             "replica_id": -1,
@@ -123,7 +123,7 @@ class RawClient:
         return self.ask(FETCH, 11, fields).responses[0].partitions[0]
 
     def receive_frame(self) -> bytes:
-        """One response, without its length."""
+        """One response, without its length field."""
         return receive_frame(self._socket)
 
     def is_open(self) -> bool:
@@ -135,7 +135,7 @@ class RawClient:
             return False
 
     def await_close(self) -> bytes:
-        """Reads until the peer closes; what it sent before. ``TimeoutError`` when it does not close."""
+        """Reads until the peer closes; returns what was received. ``TimeoutError`` when it does not close."""
         received = bytearray()
         try:
             while chunk := self._socket.recv(65536):
@@ -145,11 +145,11 @@ class RawClient:
         return bytes(received)
 
     def finish_sending(self) -> None:
-        """Says that nothing more will come, and still reads."""
+        """Shuts down the sending side; reading still works."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes the connection."""
         self._socket.close()
 
     def __enter__(self) -> Self:

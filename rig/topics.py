@@ -1,4 +1,4 @@
-"""Topics as the tests see them from outside, by librdkafka's admin client: create, in sync or not, how far."""
+"""Topics as librdkafka's admin client sees them from outside: creation, replicas, offsets and records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def create_topic(
     replication_factor: int = 1,
     config: dict[str, str] | None = None,
 ) -> None:
-    """Creates a topic and waits until every partition has a leader, as every broker sees it."""
+    """Creates a topic and waits until every broker reports a leader for every partition."""
     admin = _admin(bootstrap)
     created = admin.create_topics([NewTopic(topic, partitions, replication_factor, config=config or {})])
     created[topic].result(2 * CALL_TIMEOUT_S)
@@ -33,8 +33,9 @@ def create_topic(
 
 
 def await_leaders(bootstrap: str, topic: str, partitions: int | None = None) -> None:
-    """Waits until every partition has a leader and every broker that answers says so: after a start or a creation
-    there is none for a moment, and brokers hear of it one after another.
+    """Waits until every broker that answers reports a leader for every partition.
+
+    After a start or a creation there is no leader for a moment, and brokers learn of it one after another.
     """
     admin = _admin(bootstrap)
 
@@ -50,26 +51,26 @@ def _knows_leaders(host: str, port: int, topic: str, partitions: int | None) -> 
     try:
         with RawClient(host, port, BROKER_TIMEOUT_S) as client:
             found = client.ask(ApiKey.METADATA, 4, fields).topics[0].partitions
-    except OSError:  # Dead or frozen: for the others to notice, not for this wait.
+    except OSError:  # Dead or frozen: detected by the other brokers, not waited for here.
         return True
     return len(found) == (partitions or max(1, len(found))) and all(p.leader_id >= 0 for p in found)
 
 
 def delete_topics(bootstrap: str, topics: Iterable[str]) -> None:
-    """Deletes topics; one that cannot be deleted raises."""
+    """Deletes topics; raises for one that cannot be deleted."""
     admin = _admin(bootstrap)  # Must outlive its futures.
     for deleted in admin.delete_topics(list(topics)).values():
         deleted.result(2 * CALL_TIMEOUT_S)
 
 
 def isr_sizes(bootstrap: str, topic: str) -> dict[int, int]:
-    """How many replicas of each partition are in sync."""
+    """The number of in-sync replicas of each partition."""
     found = _admin(bootstrap).list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic]
     return {number: len(partition.isrs) for number, partition in found.partitions.items()}
 
 
 def partition_replicas(bootstrap: str, topic: str) -> dict[int, list[int]]:
-    """Who has each partition, the preferred leader first."""
+    """The replicas of each partition, the preferred leader first."""
     found = _admin(bootstrap).list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic]
     return {number: list(partition.replicas) for number, partition in found.partitions.items()}
 
@@ -81,7 +82,9 @@ def partition_leaders(bootstrap: str, topic: str) -> dict[int, int]:
 
 
 def await_full_isr(bootstrap: str, topic: str, replicas: int, timeout_s: float = 120.0) -> None:
-    """Waits until every partition's ISR has so many replicas and every replica leads its share again."""
+    """Waits until every partition's ISR has this many replicas, and leadership is balanced across
+    the replicas.
+    """
 
     def settled() -> bool:
         sizes = isr_sizes(bootstrap, topic)
@@ -101,7 +104,7 @@ def record_count(bootstrap: str, topic: str) -> int:
 
 
 def all_records(bootstrap: str, topic: str) -> list[Any]:
-    """Every record that the topic holds now, as librdkafka's messages; those of a partition in their order."""
+    """Every record that the topic has now, as librdkafka's messages, in order within each partition."""
     settings = {"bootstrap.servers": bootstrap, "group.id": f"{topic}-reader", "enable.auto.commit": False}
     consumer = Consumer(settings)
     found: list[Any] = []
@@ -121,7 +124,7 @@ def all_records(bootstrap: str, topic: str) -> list[Any]:
 
 
 def end_offsets(consumer: Consumer, topic: str) -> dict[int, int]:
-    """Each partition's end (its high watermark)."""
+    """Each partition's end offset (its high watermark)."""
     return {partition: each.stop for partition, each in held_offsets(consumer, topic).items()}
 
 
@@ -132,7 +135,9 @@ def held_offsets(consumer: Consumer, topic: str) -> dict[int, range]:
 
 
 def _held(consumer: Consumer, partition: TopicPartition) -> range:
-    """A new leader tells no end before its followers have confirmed it (OFFSET_NOT_AVAILABLE, KIP-207)."""
+    """Retries: a new leader reports no end offset until its followers have confirmed it
+    (OFFSET_NOT_AVAILABLE, KIP-207).
+    """
     low, high = wait_until(
         lambda: consumer.get_watermark_offsets(partition, timeout=CALL_TIMEOUT_S),
         timeout=CALL_TIMEOUT_S,

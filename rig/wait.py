@@ -1,4 +1,4 @@
-"""The two ways a test passes time: waiting for a condition, and letting a state last."""
+"""The two ways to wait in a test: for a condition, and for a fixed time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def wait_until(
 ) -> T:
     """Polls ``condition`` until it is truthy and returns its value.
 
-    ``timeout`` and ``interval`` are seconds. An exception raised by the condition counts as "not yet" and is
-    shown if time runs out; then ``TimeoutError`` names ``what`` was waited for.
+    ``timeout`` and ``interval`` are in seconds. An exception in the condition counts as "not yet". On a
+    timeout, ``TimeoutError`` names ``what`` was waited for, with the last exception.
     """
     deadline = time.monotonic() + timeout
     last_error: Exception | None = None
@@ -36,12 +36,12 @@ def wait_until(
 
 
 def last_for(seconds: float) -> None:
-    """Lets a fault, or a start that is to be hit, last so long. Not a wait for its effects: they are a condition."""
+    """Lets a fault, or the time before an action, last this long. To wait for an effect, use a condition."""
     if seconds > 0:
         time.sleep(seconds)
 
 
 async def last_for_async(seconds: float) -> None:
-    """As :func:`last_for`, for a client's event loop: a rate to keep, or a pause before a client tries again."""
+    """As :func:`last_for`, for a client's event loop: to keep a rate, or to pause before a client retries."""
     if seconds > 0:
         await asyncio.sleep(seconds)

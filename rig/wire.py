@@ -1,7 +1,7 @@
-"""The few Kafka requests that are sent byte by byte, so that no client library stands between.
+"""A few Kafka requests that are sent byte by byte, without a client library.
 
-Only what readiness probes and raw-protocol tests share: framing, ApiVersions v0, Metadata v1. The client
-libraries' drivers are in ``tests/support/clients``, the benchmark's prepared requests in ``bench``.
+Only what readiness probes and raw-protocol tests share: framing, ApiVersions v0, Metadata v1. The drivers of
+client libraries are in ``tests/support/clients``, the benchmark's prepared requests in ``bench``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KEY_RANGE = struct.Struct(">hhh")
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """The versions that a broker advertises for one API, both ends included."""
+    """The versions that a broker advertises for one API, both ends inclusive."""
 
     lowest: int
     highest: int
@@ -26,7 +26,9 @@ class VersionRange:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The cluster as one broker tells it in Metadata: who is there, at which port, and who controls (-1: nobody)."""
+    """The cluster as one broker reports it in Metadata: the brokers' ports, and the controller's id
+    (-1: none).
+    """
 
     ports: dict[int, int]
     controller_id: int
@@ -35,13 +37,13 @@ class ClusterView:
 def framed(
     api_key: int, version: int, correlation_id: int, body: bytes, client_id: bytes = b"probe"
 ) -> bytes:
-    """Returns a whole request: length, header v1, body. Not for flexible versions."""
+    """Returns a complete request: length, header v1, body. Not for flexible versions."""
     header = HEADER.pack(api_key, version, correlation_id, len(client_id)) + client_id
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
 def receive_exactly(connection: socket.socket, size: int) -> bytes:
-    """Reads ``size`` bytes; raises ``ConnectionError`` when the peer closes before."""
+    """Reads ``size`` bytes; raises ``ConnectionError`` when the peer closes earlier."""
     data = bytearray()
     while len(data) < size:
         chunk = connection.recv(min(65536, size - len(data)))
@@ -52,13 +54,13 @@ def receive_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def receive_frame(connection: socket.socket) -> bytes:
-    """Reads one response without its length."""
+    """Reads one response, without its length field."""
     (size,) = struct.unpack(">i", receive_exactly(connection, 4))
     return receive_exactly(connection, size)
 
 
 def api_versions(host: str, port: int, timeout_s: float = 2.0) -> dict[int, VersionRange]:
-    """Asks ApiVersions v0; returns the range by API key. Any failure is an ``OSError``."""
+    """Sends ApiVersions v0; returns the version range by API key. Any failure is an ``OSError``."""
     with socket.create_connection((host, port), timeout=timeout_s) as connection:
         connection.sendall(framed(API_VERSIONS, 0, 1, b""))
         answer = receive_frame(connection)
@@ -77,7 +79,7 @@ def answers_api_versions(host: str, port: int, timeout_s: float = 2.0) -> bool:
 
 
 def cluster_view(host: str, port: int, timeout_s: float = 2.0) -> ClusterView:
-    """Asks Metadata v1 for no topic. Any failure is an ``OSError``."""
+    """Sends Metadata v1 without topics. Any failure is an ``OSError``."""
     with socket.create_connection((host, port), timeout=timeout_s) as connection:
         connection.sendall(framed(METADATA, 1, 1, struct.pack(">i", 0)))
         answer = receive_frame(connection)
@@ -93,6 +95,6 @@ def cluster_view(host: str, port: int, timeout_s: float = 2.0) -> ClusterView:
 
 
 def _after_string(data: bytes, at: int) -> int:
-    """The position behind a (nullable) string that starts at ``at``."""
+    """The position after a (nullable) string that starts at ``at``."""
     (size,) = struct.unpack_from(">h", data, at)
     return int(at + 2 + max(size, 0))

@@ -1,6 +1,7 @@
-"""Real ZooKeeper servers for tests, one or an ensemble, on loopback, with their data in a directory of the caller.
+"""Real ZooKeeper servers for tests, single or as an ensemble, on loopback, with their data in the
+caller's directory.
 
-Runs Debian's ``zookeeper`` jar when that is installed, else the ZooKeeper classes among Kafka's jars.
+Runs Debian's ``zookeeper`` jar if it is installed, else the ZooKeeper classes among Kafka's jars.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _chroot_numbers = itertools.count(1)
 
 
 class ZooKeeperServer:
-    """One ZooKeeper server; ``stop``, ``kill`` and ``start`` again keep its data and its port.
+    """One ZooKeeper server. It keeps its data and its port across ``stop``, ``kill`` and ``start``.
 
-    ``tick_ms`` is ZooKeeper's tickTime: sessions last from 2 to 20 ticks, whatever a client asks for. ``quorum`` are
-    the settings that make it one of an ensemble; such a server waits for its disk.
+    ``tick_ms`` is ZooKeeper's tickTime: session timeouts are 2 to 20 ticks, whatever a client requests.
+    ``quorum`` has the settings of an ensemble's member; such a server waits for its disk.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class ZooKeeperServer:
         return self._process
 
     def chroot(self, name: str = "t") -> str:
-        """Returns a connect string with a chroot that nobody else in this run gets (it is not created)."""
+        """Returns a connect string with a chroot that is unique in this run (it is not created)."""
         return f"{self.connect_string}/{name}-{os.getpid()}-{next(_chroot_numbers)}"
 
     def start(self) -> Self:
@@ -71,13 +72,13 @@ class ZooKeeperServer:
         return self
 
     def start_nowait(self) -> None:
-        """Starts the server; one of an ensemble serves only with a majority."""
+        """Starts the server; a member of an ensemble serves only with a majority."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._config.write_text(self._properties())
         self._process.start()
 
     def wait_ready(self) -> None:
-        """Returns when it serves."""
+        """Waits until the server serves."""
         self._process.wait_ready(self.is_ready, START_TIMEOUT_S)
 
     def stop(self) -> None:
@@ -89,11 +90,11 @@ class ZooKeeperServer:
         self._process.kill()
 
     def is_ready(self) -> bool:
-        """Whether the server answers and serves (``srvr`` names its mode only when it does)."""
+        """Whether the server answers and serves (``srvr`` includes its mode only then)."""
         return "Mode:" in self.four_letter_word("srvr")
 
     def four_letter_word(self, word: str) -> str:
-        """Sends one of ZooKeeper's four-letter commands and returns the answer, or "" when nobody listens."""
+        """Sends one of ZooKeeper's four-letter commands and returns the answer, or "" when there is none."""
         try:
             with socket.create_connection((self.host, self.port), timeout=2.0) as connection:
                 connection.sendall(word.encode())
@@ -127,7 +128,8 @@ class ZooKeeperServer:
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "*",
             "maxSessionTimeout": 60_000,
-            # A test's data is thrown away, and its writes wait for each other's fsync on a shared machine.
+            # A test's data is thrown away, and on a shared machine every write would wait for the fsyncs
+            # of others.
             "forceSync": "no",
             "preAllocSize": 1024,
         }
@@ -137,7 +139,9 @@ class ZooKeeperServer:
 
 
 class ZooKeeperEnsemble:
-    """Servers that vote, each with its data below ``directory`` or where ``disks`` says. Entered, all serve."""
+    """Servers that vote. Each has its data below ``directory``, or in its entry of ``disks``. All serve
+    once entered.
+    """
 
     def __init__(self, directory: Path, size: int = 3, disks: Mapping[int, Path] | None = None) -> None:
         self._disks = disks or {}
@@ -159,7 +163,7 @@ class ZooKeeperEnsemble:
         return ",".join(server.connect_string for server in self.servers.values())
 
     def leader(self) -> int:
-        """The number of the server that leads; raises TimeoutError when none does for half a minute."""
+        """The number of the leading server; raises TimeoutError when there is none for half a minute."""
         return wait_until(self._leader, what="the ensemble has a leader")
 
     def _leader(self) -> int:

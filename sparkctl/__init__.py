@@ -1,1 +1,3 @@
-"""Launches Spark standalone as Spark does, from the master over ssh. ``fabfile.py`` is its face."""
+"""Launches Spark standalone from its master over ssh, as Spark's own scripts do. ``fabfile.py`` is its
+command line.
+"""

@@ -1,8 +1,9 @@
-"""The shell texts that the launcher sends, and the reading of what comes back. Pure: nothing is run here.
+"""Builds the shell commands that the launcher sends, and parses their output. Pure: nothing is run here.
 
-pyspark's package has ``spark-daemon.sh`` but not start-master, start-worker and workers.sh, so their part is
-here: the class names and arguments, and the loop over the workers, which the master runs. Unlike
-``workers.sh`` it brings every exit code back, as a line ``@exit HOST CODE`` that no daemon prints.
+The pyspark package has ``spark-daemon.sh`` but not start-master, start-worker and workers.sh. This module
+replaces those three: it builds class names and arguments, and the loop over the workers, which runs on the
+master. Unlike ``workers.sh``, the loop reports every exit code, as a line ``@exit HOST CODE`` that no
+daemon prints.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from enum import Enum
 from sparkctl.inventory import Host, SparkCluster
 
 EXIT_MARK = "@exit"
-# Spark's own: 0 running, 1 a pid file without its process, 2 not running.
+# Exit codes of Spark's status command: 0 running, 1 a pid file without its process, 2 not running.
 STATUS_RUNNING = 0
 SSH_OPTIONS = "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 HOST_TIMEOUT_S = 90
@@ -41,7 +42,7 @@ push() {{
 
 
 class Role(Enum):
-    """What a daemon is; the value is the class that Spark starts for it."""
+    """The kind of a daemon. The value is the class that Spark starts for it."""
 
     MASTER = "org.apache.spark.deploy.master.Master"
     WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -49,7 +50,9 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HostResult:
-    """What one host did: its exit code and its lines, already prefixed with its name."""
+    """The result of a command on one host: its exit code, and its output lines, prefixed with the
+    host's name.
+    """
 
     host: str
     exit_code: int
@@ -57,7 +60,7 @@ class HostResult:
 
 
 def start_command(cluster: SparkCluster, role: Role, host: Host) -> str:
-    """Starts a daemon, then asks for it: ``spark-daemon.sh start`` exits 0 even if the JVM died."""
+    """Starts a daemon, then checks its status: ``spark-daemon.sh start`` exits 0 even if the JVM died."""
     start = _daemon(cluster, "start", role, *_arguments(cluster, role, host))
     return f"unset SPARK_NO_DAEMONIZE; {start} || exit; {_daemon(cluster, 'status', role)}"
 
@@ -74,7 +77,7 @@ def stop_command(cluster: SparkCluster, role: Role) -> str:
 
 
 def status_command(cluster: SparkCluster, role: Role) -> str:
-    """Asks whether the daemon runs; exit codes as at ``STATUS_RUNNING``."""
+    """Checks whether the daemon runs. For the exit codes see ``STATUS_RUNNING``."""
     return _daemon(cluster, "status", role)
 
 
@@ -91,7 +94,7 @@ def _daemon(cluster: SparkCluster, action: str, role: Role, *arguments: str) -> 
 
 
 def as_spark(cluster: SparkCluster, login: str, command: str) -> str:
-    """``command`` in a shell of Spark's user, for a connection that logged in as ``login``."""
+    """Wraps ``command`` in a shell of Spark's user, for a connection that logged in as ``login``."""
     shell = ["bash", "-c", command]
     if login == cluster.user:
         return shlex.join(shell)
@@ -101,12 +104,12 @@ def as_spark(cluster: SparkCluster, login: str, command: str) -> str:
 
 
 def push_script(commands: Iterable[tuple[Host, str]], *, parallel: bool = True, stamped: bool = False) -> str:
-    """What the master runs: each command on its worker by ssh, and every exit code reported.
+    """The script that the master runs: it runs each command on its worker by ssh and reports every exit code.
 
-    All at once, as Spark's ``workers.sh`` does, or one after another, as that does when ``SPARK_SSH_FOREGROUND`` is
-    set. A ``stamped`` script also says when, in seconds since 1970: lines ``@begin HOST TIME``, ``@open HOST TIME``
-    when the worker's shell runs, ``@end HOST TIME``; and ``@bytes HOST COUNT``, what ssh sent and received, if it lived
-    to tell.
+    It runs them all at once, as Spark's ``workers.sh`` does, or one after another, as ``workers.sh`` does
+    when ``SPARK_SSH_FOREGROUND`` is set. A ``stamped`` script also prints times, in seconds since 1970:
+    ``@begin HOST TIME``, ``@open HOST TIME`` when the worker's shell runs, and ``@end HOST TIME``. It also
+    prints ``@bytes HOST COUNT``, the bytes that ssh sent and received, if ssh ended normally.
     """
     pushes, waits = [], []
     for number, (host, command) in enumerate(commands):
@@ -121,7 +124,7 @@ def push_script(commands: Iterable[tuple[Host, str]], *, parallel: bool = True, 
 
 
 def push_results(names: Iterable[str], output: str) -> list[HostResult]:
-    """One result per name from the output of ``push_script``; a host whose exit code is missing gets 255."""
+    """The results in the output of ``push_script``, one per name. A host without an exit code gets 255."""
     lines = output.splitlines()
     codes = {}
     for mark, name, code in (line.split() for line in lines if line.startswith(f"{EXIT_MARK} ")):

@@ -1,4 +1,4 @@
-"""Reaches the master over ssh, by Fabric. The only module that knows Fabric's Connection."""
+"""Connects to the master over ssh, with Fabric. No other module uses Fabric's Connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMAND_TIMEOUT_S = 180
 
 
 class Connected(Protocol):
-    """What the launcher needs of a ``fabric.Connection``."""
+    """The part of ``fabric.Connection`` that the launcher uses."""
 
     user: str
 
@@ -25,14 +25,14 @@ class Connected(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a command did on the host."""
+    """The exit code and the output of a command that ran on the host."""
 
     exit_code: int
     output: str
 
 
 def connect(host: Host) -> Connection:
-    """A connection to the host, not opened yet. Host keys are checked unless the inventory says otherwise."""
+    """A connection to the host, not yet opened. Host keys are checked unless the inventory disables that."""
     config = Config(runtime_ssh_path=host.ssh_config) if host.ssh_config else Config()
     keys: dict[str, Any] = {"key_filename": host.key_file} if host.key_file else {}
     connection = Connection(
@@ -53,7 +53,7 @@ def connect(host: Host) -> Connection:
 
 
 def run(connection: Connected, host: Host, command: str) -> Ran:
-    """Runs a command; its exit code is a result, a connection that fails is an ``Error``."""
+    """Runs a command and returns its exit code and output. Raises ``Error`` if the connection fails."""
     try:
         done = connection.run(
             command, hide=True, warn=True, timeout=COMMAND_TIMEOUT_S, in_stream=False, pty=False

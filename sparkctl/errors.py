@@ -1,15 +1,17 @@
-"""How an action on the Spark cluster can end other than well. ``fabfile`` turns each into its exit code."""
+"""The ways in which an action on the Spark cluster can fail or be refused. ``fabfile`` maps each to its
+exit code.
+"""
 
 from __future__ import annotations
 
 
 class NothingToDo(Exception):
-    """The cluster already is as asked: told to the caller, and no failure (exit code 0)."""
+    """The cluster is already in the requested state. This is reported, but is not a failure (exit code 0)."""
 
 
 class UsageError(Exception):
-    """The caller asked for something that cannot be, and nothing was touched (exit code 2)."""
+    """The request is invalid, and nothing was changed (exit code 2)."""
 
 
 class Error(Exception):
-    """The action failed; the message names each host that did not do its part (exit code 1)."""
+    """The action failed. The message names each host that failed (exit code 1)."""

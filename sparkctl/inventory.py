@@ -1,8 +1,8 @@
-"""Reads the hosts of the Spark cluster from the Ansible inventory: the deploy and the launcher know the same
-hosts.
+"""Reads the hosts of the Spark cluster from the Ansible inventory, so deployment and launcher use the
+same hosts.
 
-Groups: ``spark_master`` (one host) and ``spark_workers``. Host variables: Ansible's connection variables and
-the spark role's own, where they differ from the role's defaults.
+Groups: ``spark_master`` (one host) and ``spark_workers``. Host variables: Ansible's connection variables, and
+the spark role's own variables where they differ from the role's defaults.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ READ_TIMEOUT_S = 60
 
 
 def host_port(host: str, port: int) -> str:
-    """``host:port`` as URLs have it: an IPv6 address in brackets."""
+    """``host:port`` as in a URL: an IPv6 address is in brackets."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host, as the controller reaches it; ``peer_address`` is how the other hosts do."""
+    """One host. The controller reaches it at ``address``, the other hosts at ``peer_address``."""
 
     name: str
     address: str
@@ -47,7 +47,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class SparkCluster:
-    """The master, the workers in the inventory's order, and where the role put Spark on all of them."""
+    """The master, the workers in the inventory's order, and where the role installed Spark on all of them."""
 
     master: Host
     workers: tuple[Host, ...]
@@ -57,27 +57,30 @@ class SparkCluster:
     master_port: int = 7077
     master_ui_port: int = 8080
     worker_ui_port: int = 8081
-    # What the driver and all hosts see under one path; "" when there is no such directory, or none known.
+    # A directory that the driver and all hosts see under the same path; "" when there is none, or it is
+    # not known.
     shared_dir: str = ""
 
     @property
     def url(self) -> str:
-        """What workers and drivers connect to."""
+        """The URL that workers and drivers connect to."""
         return f"spark://{host_port(self.master.peer_address, self.master_port)}"
 
     @property
     def ui_json(self) -> str:
-        """Where the master says how its cluster is."""
+        """The URL of the master's state as JSON."""
         return f"http://{host_port(self.master.address, self.master_ui_port)}/json/"
 
 
 def read_inventory(source: str | None = None) -> SparkCluster:
-    """The cluster of an inventory: ``source``, or that of ``LANDLINE_INVENTORY``. Raises ``UsageError``."""
+    """The cluster of the inventory ``source``, by default that of ``LANDLINE_INVENTORY``.
+    Raises ``UsageError``.
+    """
     return cluster_from(read_listing(source))
 
 
 def read_listing(source: str | None = None) -> Mapping[str, Any]:
-    """The JSON of ``--list`` of that inventory. Raises ``UsageError``."""
+    """The output of ``ansible-inventory --list``, parsed from JSON. Raises ``UsageError``."""
     source = source or os.environ.get(INVENTORY_VARIABLE, DEFAULT_INVENTORY)
     if not Path(source).exists():
         raise UsageError(f"no inventory at {source}; set {INVENTORY_VARIABLE} to yours")
@@ -91,7 +94,7 @@ def read_listing(source: str | None = None) -> Mapping[str, Any]:
 
 
 def cluster_from(inventory: Mapping[str, Any]) -> SparkCluster:
-    """The cluster in the JSON of ``--list``. Raises ``UsageError`` when a group is missing or odd."""
+    """The cluster in the output of ``--list``. Raises ``UsageError`` when a group is missing or invalid."""
     variables: Mapping[str, Mapping[str, Any]] = inventory.get("_meta", {}).get("hostvars", {})
     masters, workers = (_members(inventory, group) for group in (MASTER_GROUP, WORKERS_GROUP))
     if len(masters) != 1:
@@ -116,7 +119,7 @@ def cluster_from(inventory: Mapping[str, Any]) -> SparkCluster:
 
 
 def _plain(value: Any) -> str:
-    """The value, or "" for an expression: ``--list`` does not work those out."""
+    """The value, or "" if it is a template: ``--list`` does not evaluate templates."""
     return "" if "{{" in str(value) else str(value)
 
 
@@ -157,7 +160,9 @@ def _host(name: str, variables: Mapping[str, Any]) -> Host:
 
 
 def _ssh_options(arguments: list[str]) -> dict[str, str]:
-    """What ssh arguments say in ``-o Key=value``, ``-F file`` and ``-i file``; others do not matter."""
+    """The settings in ssh arguments of the form ``-o Key=value``, ``-F file`` and ``-i file``. Ignores
+    all others.
+    """
     options: dict[str, str] = {}
     for flag, value in zip(arguments, [*arguments[1:], ""], strict=False):
         if flag == "-o" or (flag.startswith("-o") and flag != "-o"):

@@ -1,7 +1,7 @@
-"""The actions on a Spark cluster: a check, then the doing, then the proof that it is done.
+"""The actions on a Spark cluster. Each one checks the state, acts, and verifies the result.
 
-The controller speaks to the master alone; the master reaches the workers over its own ssh. Every host's exit
-code is collected, and a failure names each host that failed and why.
+The controller connects to the master only; the master reaches the workers over its own ssh. The exit code of
+every host is collected, and an error names each host that failed and why.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POLL_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Which daemons run, by their hosts' own word, and what the master says (None: it does not answer)."""
+    """The running daemons, as reported by their hosts, and the master's view (None: it does not answer)."""
 
     master_runs: bool
     workers: dict[str, HostResult]
@@ -39,7 +39,9 @@ class ClusterState:
 
 
 class Launcher:
-    """Start, stop and look at one cluster. ``say`` gets each line for the operator."""
+    """The launcher of one cluster: start, stop and inspect it. ``say`` receives each line for
+    the operator.
+    """
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class Launcher:
         self._sleep = sleep
 
     def state(self) -> ClusterState:
-        """Asks every host. Raises ``Error`` only when the master's host cannot be reached."""
+        """The state of every host. Raises ``Error`` only when the master's host cannot be reached."""
         master = self._on_master(commands.status_command(self._cluster, Role.MASTER), tell=False)
         command = commands.status_command(self._cluster, Role.WORKER)
         workers = self._push(self._cluster.workers, lambda _: command, tell=False)
@@ -70,11 +72,11 @@ class Launcher:
         )
 
     def start(self, *, parallel: bool = True) -> MasterView:
-        """Starts what does not run and waits until the master sees every worker ALIVE.
+        """Starts what does not run, and waits until the master reports every worker as ALIVE.
 
         The master starts the workers all at once, or one after another.
 
-        Raises ``NothingToDo`` when all run already, ``Error`` with the hosts that did not start.
+        Raises ``NothingToDo`` when all run already, and ``Error`` with the hosts that did not start.
         """
         state = self.state()
         missing = self._start_check(state)
@@ -94,9 +96,9 @@ class Launcher:
         return self._wait(lambda view: not self._absent(view), self._absent_text)
 
     def stop(self) -> None:
-        """Stops the workers, then the master, each until its process is gone.
+        """Stops the workers, then the master, and waits for each process to end.
 
-        Raises ``NothingToDo`` when nothing runs, ``Error`` with the hosts that could not be stopped.
+        Raises ``NothingToDo`` when nothing runs, and ``Error`` with the hosts that could not be stopped.
         """
         state = self.state()
         unreachable = [result for result in state.workers.values() if result.exit_code not in {0, 1, 2}]
@@ -110,7 +112,9 @@ class Launcher:
         self._require("stop", [*results, *unreachable])
 
     def _start_check(self, state: ClusterState) -> list[Host]:
-        """The workers to start. Raises when there is nothing to start, or a host that cannot be asked."""
+        """The workers to start. Raises when there is nothing to start, or when a host's status cannot
+        be read.
+        """
         self._require("answer", [r for r in state.workers.values() if r.exit_code not in {0, 1, 2}])
         missing = [worker for worker in self._cluster.workers if worker.name not in state.running_workers]
         if state.master_runs and not missing and state.view is not None and not self._absent(state.view):
@@ -120,7 +124,7 @@ class Launcher:
         return missing
 
     def _absent(self, view: MasterView) -> list[Host]:
-        """The workers that the master does not call ALIVE."""
+        """The workers that the master does not report as ALIVE."""
         alive = view.alive_hosts()
         return [worker for worker in self._cluster.workers if worker.peer_address not in alive]
 
@@ -132,7 +136,7 @@ class Launcher:
     def _wait(
         self, good: Callable[[MasterView], bool], complaint: Callable[[MasterView | None], str]
     ) -> MasterView:
-        """Polls the master until its view is ``good``."""
+        """Polls the master until its view is ``good``. Raises ``Error`` after ``READY_TIMEOUT_S``."""
         deadline = self._clock() + READY_TIMEOUT_S
         while True:
             view = self._fetch_view()
@@ -159,7 +163,7 @@ class Launcher:
         tell: bool = True,
         parallel: bool = True,
     ) -> list[HostResult]:
-        """Lets the master run a command on each worker over its own ssh."""
+        """Has the master run a command on each worker over its own ssh."""
         if not workers:
             return []
         script = commands.push_script(
@@ -177,7 +181,7 @@ class Launcher:
             self._say(line)
 
     def _require(self, action: str, results: Sequence[HostResult]) -> None:
-        """Raises an ``Error`` that shows every host that failed."""
+        """Raises an ``Error`` that names every host that failed."""
         failed = [result for result in results if result.exit_code != 0]
         if failed:
             told = "\n".join(line for result in failed for line in result.lines[-12:])

@@ -1,4 +1,4 @@
-"""What the master says of its cluster, read from its web UI's JSON."""
+"""Reads the master's view of the cluster from the JSON of its web UI."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READ_TIMEOUT_S = 5
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """A worker in the master's eyes; memory in MiB."""
+    """A worker as the master reports it; memory in MiB."""
 
     host: str
     state: str
@@ -25,7 +25,9 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class MasterView:
-    """The master's state (ALIVE, STANDBY, RECOVERING), its workers, and how many applications run."""
+    """The master's state (ALIVE, STANDBY, RECOVERING), its workers, and the number of
+    running applications.
+    """
 
     url: str
     status: str
@@ -33,13 +35,15 @@ class MasterView:
     active_apps: int
 
     def alive_hosts(self) -> set[str]:
-        """Hosts with a worker that is ALIVE; a worker that came back leaves its dead self in the list."""
+        """The hosts with an ALIVE worker. A worker that was restarted also leaves its dead entry in
+        the list.
+        """
         return {worker.host for worker in self.workers if worker.state == "ALIVE"}
 
 
 def fetch_view(url: str, timeout_s: float = READ_TIMEOUT_S) -> MasterView | None:
-    """What the master at ``url`` says now, or None when nobody answers there in time."""
-    # No proxy of the environment stands between the controller and its hosts.
+    """The current view of the master at ``url``, or None when it does not answer in time."""
+    # Bypasses the environment's proxy: the controller reaches its hosts directly.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=timeout_s) as answer:
@@ -49,7 +53,7 @@ def fetch_view(url: str, timeout_s: float = READ_TIMEOUT_S) -> MasterView | None
 
 
 def view_from(body: Mapping[str, Any]) -> MasterView:
-    """The view in the JSON of Spark 4.0's ``/json/``."""
+    """Parses the JSON of Spark 4.0's ``/json/``."""
     workers = tuple(
         WorkerView(w["host"], w["state"], w["cores"], w["coresused"], w["memory"], w["memoryused"])
         for w in body["workers"]

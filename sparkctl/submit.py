@@ -1,4 +1,6 @@
-"""Runs a PySpark job on the cluster, with its driver here: spark-submit's arguments and environment."""
+"""Runs a PySpark job on the cluster with the driver on this machine: spark-submit's arguments
+and environment.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,24 @@ from pathlib import Path
 
 from sparkctl.errors import UsageError
 
-# Driver and executors may be different users who share files by their group.
+# Driver and executors may run as different users, who share files through their group.
 UMASK = 0o002
 SMALL = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job's file, its own arguments, and Spark settings that go before the defaults."""
+    """A job's file, the job's own arguments, and Spark settings that override the defaults."""
 
     job: Path
     arguments: tuple[str, ...] = ()
     settings: Mapping[str, str] | None = None
-    # Of the driver: what a job takes for options that it is not given.
+    # Environment variables of the driver: the defaults for options that the job is not given.
     variables: Mapping[str, str] | None = None
 
 
 def find_job(text: str, root: Path) -> Path:
-    """The file of a job: a path, or the bare name of a module of ``pipeline/``. Raises ``UsageError``."""
+    """The file of a job: a path, or the bare name of a module in ``pipeline/``. Raises ``UsageError``."""
     for path in (Path(text), root / text, root / "pipeline" / f"{text}.py"):
         if path.is_file() and path.suffix == ".py":
             return path.resolve()
@@ -49,15 +51,15 @@ def parse_settings(text: str) -> dict[str, str]:
 
 
 def address_towards(host: str, port: int) -> str:
-    """This machine's address on the way to ``host``: where executors over there reach a driver here."""
+    """This machine's address on the route to ``host``, where executors on that side reach a driver here."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Connecting a datagram socket sends nothing: it only asks the routing table.
+        # Connecting a datagram socket sends nothing: it only queries the routing table.
         probe.connect((host, port))
         return str(probe.getsockname()[0])
 
 
 def command_line(submission: Submission, master_url: str, driver_host: str) -> list[str]:
-    """spark-submit in client mode, as this Python's pyspark has it."""
+    """The spark-submit command in client mode, with the pyspark of this Python."""
     settings = {
         "spark.driver.host": driver_host,
         "spark.driver.bindAddress": driver_host,
@@ -69,16 +71,19 @@ def command_line(submission: Submission, master_url: str, driver_host: str) -> l
 
 
 def environment(root: Path, variables: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This environment over ``variables``, with the project on the driver's path and this Python as the driver's."""
+    """The driver's environment: ``variables``, overridden by this process's environment.
+
+    The project is on the driver's path, and the driver runs this Python.
+    """
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    # Not PYSPARK_PYTHON: that is the executors', and their hosts have their own.
+    # PYSPARK_PYTHON is not set: it applies to the executors, and their hosts have a Python of their own.
     known = {**(variables or {}), **os.environ}
     return {**known, "PYTHONPATH": path, "PATH": programs, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
 def submit(command: Sequence[str], root: Path, variables: Mapping[str, str] | None = None) -> int:
-    """Runs it to its end in the foreground; returns its exit code."""
+    """Runs the command in the foreground until it ends, and returns its exit code."""
     return subprocess.run(
         list(command), env=environment(root, variables), umask=UMASK, check=False
     ).returncode

@@ -10,12 +10,14 @@ from sparkctl.launcher import ClusterState
 from sparkctl.master import WorkerView
 
 _COLOURS = {"ALIVE": "green", "running": "green", "unreachable": "red", "DEAD": "red"}
-# An exit code of spark-daemon.sh status in words.
+# The exit codes of spark-daemon.sh status, in words.
 _DAEMON = {0: "running", 1: "died", 2: "stopped"}
 
 
 def status_table(cluster: SparkCluster, state: ClusterState) -> Table:
-    """A line for the master and for each worker: what the host says, what the master says, what is in use."""
+    """A row for the master and for each worker: the host's report, the master's report, and the resources
+    in use.
+    """
     table = Table(title=f"Spark at {cluster.url}", title_justify="left")
     for name in ("host", "daemon", "process", "registered", "cores", "memory MiB"):
         table.add_column(name, justify="right" if name.startswith(("cores", "memory")) else "left")
@@ -34,14 +36,14 @@ def status_table(cluster: SparkCluster, state: ClusterState) -> Table:
 
 
 def is_well(cluster: SparkCluster, state: ClusterState) -> bool:
-    """Whether the master is ALIVE and so is every worker of the inventory."""
+    """Whether the master and every worker of the inventory are ALIVE."""
     if state.view is None or state.view.status != "ALIVE":
         return False
     return {worker.peer_address for worker in cluster.workers} <= state.view.alive_hosts()
 
 
 def _registration(worker: Host, state: ClusterState) -> WorkerView | None:
-    """The master's last word on a host; a living worker goes before its dead former selves."""
+    """The master's latest entry for a host. An ALIVE worker takes precedence over its dead entries."""
     seen = [view for view in state.view.workers if view.host == worker.peer_address] if state.view else []
     return next((view for view in seen if view.state == "ALIVE"), seen[-1] if seen else None)
 

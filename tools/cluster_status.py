@@ -1,9 +1,9 @@
-"""Prints the cluster as its brokers see it, from each one's /status, and what to try next.
+"""Prints the cluster from each broker's /status, and commands to try next.
 
     python tools/cluster_status.py               exit code 0 when every broker runs and one is the controller, else 1
-    python tools/cluster_status.py --svg FILE    also draws what it prints, for the README
+    python tools/cluster_status.py --svg FILE    also draws the output, for the README
 
-Where Ansible's inventory is a lab's it has to run inside the lab's network, as `make status` does.
+With a lab's inventory it must run inside the lab's network, as `make status` does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Status = dict[str, Any]
 
 
 def ask(broker: Broker) -> Status:
-    """Returns the broker's /status; without an answer, a status that only says why."""
+    """Returns the broker's /status. If there is no answer, returns a status that holds only the reason."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{broker.url}/status", timeout=TIMEOUT_S) as answer:
@@ -44,7 +44,7 @@ def ask(broker: Broker) -> Status:
 
 
 def listeners_of(status: Status) -> str:
-    """Returns the listeners as one cell, whether they come as text or as fields."""
+    """Returns the listeners as one table cell."""
     found = status.get("listeners", [])
     return "\n".join(map(str, found))
 
@@ -58,7 +58,7 @@ def is_well(statuses: list[Status]) -> bool:
 
 
 def row(broker: Broker, status: Status) -> list[Text | str]:
-    """Returns the broker's line of the table."""
+    """Returns the broker's row of the table."""
     running = status["state"] in RUNNING
     under = status.get("under_replicated_partitions", 0)
     lag = (
@@ -100,7 +100,7 @@ def table(brokers: list[Broker], statuses: list[Status]) -> Table:
 
 
 def next_commands(inventory: Inventory, brokers: list[Broker]) -> list[tuple[str, str]]:
-    """Returns three commands to try, each with what it shows."""
+    """Returns three commands to try, each with a description."""
     bootstrap = brokers[0].bootstrap
     lab = os.environ.get("LANDLINE_LAB")
     if not lab or "lab.py" not in os.environ.get("ANSIBLE_INVENTORY", "inventory/lab.py"):

@@ -1,4 +1,4 @@
-"""The inventory, as Ansible reads it, reduced to what the tools and the smoke tests ask of it."""
+"""The Ansible inventory, reduced to what the tools and the smoke tests need."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from sparkctl.inventory import host_port
 
 ROOT = Path(__file__).resolve().parent.parent
-# Brokers that jobs and tools use when they are not told which, before the inventory's.
+# Bootstrap servers that jobs and tools use by default; takes precedence over the inventory.
 BOOTSTRAP_ENV = "LANDLINE_BOOTSTRAP_SERVERS"
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """One broker as the role `broker` lays it out on its host."""
+    """One broker, as the role `broker` sets it up on its host."""
 
     host: str
     broker_id: int
@@ -28,7 +28,7 @@ class Broker:
     port: int
     http_port: int
     internal_port: int
-    """Of the listener between brokers; 0 where there is none."""
+    """The port of the listener between brokers; 0 where there is none."""
 
     @property
     def unit(self) -> str:
@@ -44,14 +44,18 @@ class Broker:
 
 
 class Inventory:
-    """Groups and host variables of `ansible-inventory --list`. Only plain values: nothing is templated."""
+    """Groups and host variables of `ansible-inventory --list`. Only plain values: templates are
+    not evaluated.
+    """
 
     def __init__(self, listing: Mapping[str, Any]) -> None:
         self._listing = listing
 
     @classmethod
     def read(cls, source: str | None = None) -> Inventory:
-        """Asks Ansible, for its configured inventory or this one; `SystemExit` with its complaint."""
+        """Runs `ansible-inventory` for `source` or the configured inventory. Raises `SystemExit` with
+        its error.
+        """
         argv = [str(Path(sys.executable).with_name("ansible-inventory")), "--list"]
         argv += ["-i", source] if source else []
         done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -60,7 +64,7 @@ class Inventory:
         return cls(json.loads(done.stdout))
 
     def hosts(self, group: str) -> list[str]:
-        """Names of the hosts of a group, those of its child groups too; empty when there is no such group."""
+        """Names of the hosts of a group and of its child groups; empty when there is no such group."""
         found = self._listing.get(group, {})
         own = list(found.get("hosts", []))
         return own + [host for child in found.get("children", []) for host in self.hosts(child)]
@@ -71,22 +75,22 @@ class Inventory:
         return found
 
     def address(self, host: str) -> str:
-        """Where a host is reached."""
+        """The address at which a host is reached."""
         return str(self.variables(host).get("ansible_host", host))
 
     def ssh_arguments(self, host: str) -> list[str]:
-        """Options of ssh for a host."""
+        """The ssh options for a host."""
         variables = self.variables(host)
         options = shlex.split(variables.get("ansible_ssh_common_args", ""))
         key = variables.get("ansible_ssh_private_key_file")
         return [*options, *(["-i", key] if key else [])]
 
     def brokers(self) -> list[Broker]:
-        """All brokers, by host and id; ids and ports as the role `broker` gives them."""
+        """All brokers, by host and id, with the ids and ports that the role `broker` assigns."""
         return list(self._brokers())
 
     def bootstrap(self) -> str:
-        """What clients connect to first: every host's first broker; empty when there is none."""
+        """The bootstrap servers for clients: every host's first broker; empty when there is none."""
         first = {broker.host: broker.bootstrap for broker in reversed(self.brokers())}
         return ",".join(reversed(first.values()))
 

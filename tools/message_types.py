@@ -1,9 +1,9 @@
-"""Writes broker/protocol/requests.pyi and responses.pyi, the types of messages for mypy, and field_names.py.
+"""Writes broker/protocol/requests.pyi and responses.pyi, the message types for mypy, and field_names.py.
 
-python tools/message_types.py [--check]     --check only says whether they are up to date
+python tools/message_types.py [--check]     --check only reports whether they are up to date
 
-A decoded message is of a class of its own for each version. What is written here is one class for all the versions
-that are served: each field of any of them, with the versions that have it where not all do.
+At run time each version of a message has its own class. The stubs have one class for all served versions. It
+has the fields of every version, and notes the versions that have a field where not all do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from broker.protocol.api_keys import APIS, Api, ApiKey  # noqa: E402
 
-# Parsed and encoded by modules of their own, which have rows for them.
+# Parsed and encoded by their own modules, which have their own row types.
 OWN = {
     ApiKey.PRODUCE,
     ApiKey.FETCH,
@@ -36,7 +36,7 @@ OWN = {
     ApiKey.UPDATE_METADATA,
     ApiKey.ALTER_PARTITION,
 }
-# What the broker itself asks others.
+# Requests that the broker itself sends.
 ASKED = {
     ApiKey.ALLOCATE_PRODUCER_IDS,
     ApiKey.CONTROLLED_SHUTDOWN,
@@ -72,7 +72,9 @@ FIELD_NAMES: Final = dict(row.split(": ", 1) for row in _ROWS.replace("\\n    ",
 
 @dataclasses.dataclass
 class Entity:
-    """A message, or a structure within one: its fields' types, and the versions that have each."""
+    """A message, or a structure within one: the types of its fields, and the versions that have
+    each field.
+    """
 
     name: str
     fields: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -81,7 +83,7 @@ class Entity:
 
 
 def entities_of(api: Api, kind: str) -> dict[str, Entity]:
-    """By kio's names, what lies within before what it lies in."""
+    """The messages and structures by kio's names; nested structures come before those that contain them."""
     found: dict[str, Entity] = {}
     for version in range(api.min_version, api.max_version + 1):
         module = importlib.import_module(f"kio.schema.{api.name}.v{version}.{kind}")
@@ -104,7 +106,7 @@ def entities_of(api: Api, kind: str) -> dict[str, Entity]:
 
 
 def type_of(hint: object) -> str:
-    """A field's type as a stub says it."""
+    """A field's type as written in a stub."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in {typing.Union, types.UnionType}:
         (inner,) = (each for each in arguments if each is not type(None))
@@ -115,7 +117,7 @@ def type_of(hint: object) -> str:
 
 
 def name_of(hint: object) -> str:
-    """Types of numbers and names in kio are subtypes, or aliases, of Python's."""
+    """The Python name of a type. kio's types of numbers and names are subtypes or aliases of Python's."""
     while (base := getattr(hint, "__supertype__", None)) is not None:
         hint = base
     if not isinstance(hint, type):
@@ -140,7 +142,7 @@ def name_of(hint: object) -> str:
 
 
 def field_names() -> str:
-    """The names of the fields that any version has, of every message and structure."""
+    """The names of all fields of any version, for every message and structure."""
     rows = []
     for api in APIS.values():
         package = importlib.import_module(f"kio.schema.{api.name}")
@@ -171,7 +173,7 @@ def written(kind: str, keys: Iterator[ApiKey]) -> str:
 
 
 def one(entity: Entity, names: dict[str, str]) -> str:
-    """One class."""
+    """The stub of one class."""
     lines = [f"class {names[entity.name]}:"]
     for name, told in entity.fields.items():
         said = re.sub(r"\w+", lambda match: names.get(match[0], match[0]), told)
@@ -190,7 +192,7 @@ def one(entity: Entity, names: dict[str, str]) -> str:
 @click.command()
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if a file is not as it would be written.")
 def main(check: bool) -> None:
-    """Writes the types of messages."""
+    """Writes the message types."""
     protocol = ROOT / "broker" / "protocol"
     texts = {
         protocol / "requests.pyi": written("request", map(ApiKey, sorted(APIS.keys() - OWN))),

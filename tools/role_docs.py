@@ -1,6 +1,6 @@
 """Writes docs/roles.md: every variable of every role, from the roles' argument_specs and defaults.
 
-python tools/role_docs.py [--check]     --check only says whether the file is up to date
+python tools/role_docs.py [--check]     --check only reports whether the file is up to date
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ the latter say more. Set them in the inventory: `inventory/sample` shows where.
 
 
 def default_of(name: str, defaults: dict[str, Any]) -> str:
-    """Returns the default as one cell of a table."""
+    """Returns the default as a table cell."""
     if name not in defaults:
         return ""
     value = defaults[name]
@@ -36,7 +36,7 @@ def default_of(name: str, defaults: dict[str, Any]) -> str:
 
 
 def section(role: Path) -> str:
-    """Returns one role's part of the page."""
+    """Returns the section of one role."""
     spec = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())["argument_specs"]["main"]
     path = role / "defaults" / "main.yml"
     defaults = yaml.safe_load(path.read_text()) if path.exists() else {}
@@ -52,7 +52,7 @@ def section(role: Path) -> str:
 
 
 def sentence(description: str | list[str]) -> str:
-    """Returns a description, which may be a list of paragraphs, as one cell of a table."""
+    """Returns a description, which may be a list of paragraphs, as a table cell."""
     parts = [description] if isinstance(description, str) else description
     return " ".join(" ".join(parts).split()).replace("|", "\\|")
 

@@ -1,10 +1,10 @@
-"""The command `topics`: a small client to look at a cluster with, and to make a topic, write to it and read it.
+"""The command `topics`: a small client to inspect a cluster, and to create, write and read a topic.
 
     .venv/bin/topics list -b 127.0.0.1:9092
     .venv/bin/lab enter default -- topics read landline.journal --last 5
 
-Without `-b` the brokers are the Ansible inventory's: a lab's inside `lab enter`. Everything is done by confluent-kafka,
-as any client would; for more there are kcat and Kafka's own tools.
+Without `-b` it uses the brokers of the Ansible inventory; for a lab, run it inside `lab enter`. It uses
+confluent-kafka, like any other client. For more, use kcat or Kafka's own tools.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ brokers = click.option(
 
 
 class _Group(click.Group):
-    """Turns what a client or a broker says into one line and exit code 1."""
+    """A command group that prints an error of a client or a broker as one line, with exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -73,7 +73,7 @@ def list_topics(servers: str | None) -> None:
 def create(name: str, partitions: int, replication_factor: int | None, servers: str | None) -> None:
     """Make the topic NAME; one that is there stays as it is."""
     new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor or -1)
-    admin = _admin(servers)  # whose end would end the request
+    admin = _admin(servers)  # kept in a variable: its destruction would end the request
     (made,) = admin.create_topics([new], operation_timeout=TIMEOUT_S).values()
     try:
         made.result(TIMEOUT_S)
@@ -153,7 +153,9 @@ def _admin(servers: str | None) -> AdminClient:
 
 
 def _config(servers: str | None) -> dict[str, Any]:
-    """Every client's settings. librdkafka's own lines are left out: what matters comes as an error."""
+    """Settings of every client. librdkafka's own log lines are disabled: what matters is raised as
+    an error.
+    """
     known = servers or Inventory.read().bootstrap()
     if not known:
         raise click.UsageError("the inventory's group brokers is empty: say by -b where brokers are")

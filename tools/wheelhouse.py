@@ -2,11 +2,12 @@
 
     python tools/wheelhouse.py     writes build/dist/ and build/wheelhouse-shipper/
 
-build/dist has release.json and the archive it names, build/wheelhouse-shipper the client that the journal
-shipper of each host uses. The closure of the broker's dependencies comes from the environment that
-`make setup` made; versions and hashes come from requirements.lock, and pip checks them. Nothing is built or
-fetched whose inputs did not change. The release's name carries a hash of its content: other code is another
-directory on the hosts. Builds go one after another, and what a deploy may be reading is replaced whole, by a rename.
+build/dist has release.json and the archive that it names. build/wheelhouse-shipper has the client for the
+journal shipper of each host. The closure of the broker's dependencies comes from the environment that `make
+setup` made. Versions and hashes come from requirements.lock, and pip checks them. Nothing is built or fetched
+again if its inputs did not change. The release's name contains a hash of its content, so other code goes to
+another directory on the hosts. Builds run one at a time. A file that a deployment may be reading is replaced
+whole, by a rename.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ KEPT_ARCHIVES = 3
 
 
 def closure(names: Iterable[str]) -> set[str]:
-    """Returns the canonical names of these distributions and of all that they need here."""
+    """Returns the canonical names of these distributions and of all their dependencies in
+    this environment.
+    """
     seen: set[str] = set()
     waiting = [canonicalize_name(name) for name in names]
     while waiting:
@@ -58,7 +61,7 @@ def closure(names: Iterable[str]) -> set[str]:
 
 
 def locked_blocks(lock: str) -> Iterator[tuple[str, str]]:
-    """Yields name and text (pin and hashes) of every entry of a hashed requirements file."""
+    """Yields the name and text (pin and hashes) of every entry of a hashed requirements file."""
     for block in re.split(r"\n(?=\S)", lock):
         match = re.match(r"([A-Za-z0-9._-]+)==", block)
         if match:
@@ -67,7 +70,7 @@ def locked_blocks(lock: str) -> Iterator[tuple[str, str]]:
 
 
 def requirements_of(names: Iterable[str], lock: str) -> str:
-    """Returns the part of the lock that these need at run time; `SystemExit` when it lacks something."""
+    """Returns the lock entries that these need at run time; `SystemExit` when one is missing."""
     wanted = closure(names)
     blocks = {name: block for name, block in locked_blocks(lock) if name in wanted}
     missing = sorted(wanted - blocks.keys())
@@ -85,7 +88,7 @@ def digest(parts: Iterable[tuple[str, bytes]]) -> str:
 
 
 def is_fresh(stamp: Path, key: str) -> bool:
-    """Whether the stamp beside a result says that it was made from these inputs."""
+    """Whether a result's stamp file says that it was built from these inputs."""
     return stamp.is_file() and stamp.read_text() == key
 
 
@@ -110,13 +113,13 @@ def fetch(directory: Path, requirements: str) -> None:
 
 
 def source_files() -> list[Path]:
-    """Returns what goes into the broker's wheel."""
+    """Returns the files that go into the broker's wheel."""
     code = [path for path in (ROOT / "broker").rglob("*") if path.is_file() and path.suffix != ".pyc"]
     return [*code, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE"))]
 
 
 def pack(version: str, wheel: Path, requirements: str) -> dict[str, str]:
-    """Writes the archive of one release and returns what release.json says of it."""
+    """Writes the archive of one release and returns the content of release.json."""
     pin = f"landline=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
     wheels = [*WHEELHOUSE.glob("*.whl"), wheel]
     contents = {path.name: path.read_bytes() for path in wheels}
@@ -156,7 +159,7 @@ def build(project: dict[str, Any], requirements: str) -> None:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Writes a file that somebody may be reading: they get the old one or the new one, whole."""
+    """Replaces a file atomically: a reader gets the old or the new content, whole."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_bytes(content)
     fresh.replace(path)
@@ -164,7 +167,7 @@ def replace(path: Path, content: bytes) -> None:
 
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """While no other build of this checkout goes on."""
+    """Holds a lock, so that no other build of this checkout runs meanwhile."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

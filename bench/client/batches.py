@@ -1,4 +1,4 @@
-"""Encoded record batches (magic 2, base offset 0): of 1 KiB records unless told otherwise, compressed if asked to."""
+"""Encoded record batches (magic 2, base offset 0): by default of 1 KiB records, optionally compressed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAIN_VALUE = bytes(range(256))
 
 
 class Codec(enum.Enum):
-    """Compressions by the number that a batch's attributes carry."""
+    """A compression type; the value is its number in a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -49,7 +49,7 @@ def encode_batch(
     record_bytes: int = RECORD_BYTES,
     codec: Codec = Codec.NONE,
 ) -> Batch:
-    """Returns a batch of at most ``target_bytes`` (before compression) that holds as many records as fit."""
+    """Returns a batch of at most ``target_bytes`` (before compression) with as many records as fit."""
     records: list[bytes] = []
     size = BATCH_OVERHEAD
     source = random.Random(0)
@@ -63,7 +63,7 @@ def encode_batch(
 
 
 def _value(size: int, codec: Codec, source: random.Random) -> bytes:
-    """A record's value; one that will be compressed is lines of a log, of which a third or so remains."""
+    """A record's value. A value to be compressed is log lines, which compress to about a third."""
     if codec is Codec.NONE:
         return (PLAIN_VALUE * (size // len(PLAIN_VALUE) + 1))[:size]
     lines = b"".join(
@@ -91,12 +91,12 @@ def _varint(number: int) -> bytes:
 
 
 def _lz4(body: bytes) -> bytes:
-    """Kafka reads LZ4 frames of independent blocks only."""
+    """Kafka only reads LZ4 frames of independent blocks."""
     return bytes(lz4.frame.compress(body, block_linked=False, store_size=False))
 
 
 def _snappy(body: bytes) -> bytes:
-    """In the framing of snappy-java, blocks of 32 KiB, as Kafka's producer writes it."""
+    """In the framing of snappy-java, in blocks of 32 KiB, as Kafka's producer writes it."""
     framed = bytearray(SNAPPY_HEAD)
     for start in range(0, len(body), SNAPPY_BLOCK):
         block = bytes(snappy.compress_raw(body[start : start + SNAPPY_BLOCK]))

@@ -1,6 +1,8 @@
-"""What this machine's loopback and sendfile can do: a server that does nothing but answer a request by ``sendfile``.
+"""Measures this machine's limit for loopback and sendfile: a server that only answers requests
+by ``sendfile``.
 
-It is read by the same client as the brokers are, in the same run: a broker's fetch is compared with it.
+The same client reads from it as from the brokers, in the same run, so that a broker's fetch can be compared
+with it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ REQUEST = b"next"
 
 
 def sendfile_rate(file: Path, answer_bytes: int, total_bytes: int) -> float:
-    """Bytes per second of answers of ``answer_bytes`` out of ``file``, over as many connections as the brokers get."""
+    """The rate, in bytes per second, of answers of ``answer_bytes`` from ``file``, over as many connections
+    as for brokers.
+    """
     with _server(file, answer_bytes) as port:
         connections = [Connection(port, answer_bytes + 4096) for _ in range(CONNECTIONS)]
         for connection in connections:
@@ -59,7 +63,7 @@ def _server(file: Path, answer_bytes: int) -> Iterator[int]:
 
 
 def serve(pipe: Pipe, file: Path, answer_bytes: int) -> None:
-    """The server's process: one thread, one epoll, sockets that do not block, until it is killed."""
+    """The server's process: one thread, one epoll, non-blocking sockets, until it is killed."""
     listener = socket.create_server((HOST, 0))
     pipe.send(listener.getsockname()[1])
     fd = os.open(file, os.O_RDONLY)
@@ -80,7 +84,7 @@ def serve(pipe: Pipe, file: Path, answer_bytes: int) -> None:
 
 
 class _Client:
-    """One connection: where it is in the file, which is read round and round, and what is left of an answer."""
+    """One connection: its position in the file, which is read in a loop, and the unsent part of an answer."""
 
     def __init__(self, connected: socket.socket, fd: int, size: int) -> None:
         connected.setblocking(False)
@@ -91,7 +95,9 @@ class _Client:
         self._place = self._left = 0
 
     def go_on(self) -> int | None:
-        """Takes a request, or sends more of an answer; returns what to wait for, None when the client is gone."""
+        """Reads a request, or sends more of an answer; returns the event to wait for, None when the client
+        is gone.
+        """
         if self._left == 0:
             if not self.socket.recv(len(REQUEST)):
                 return None

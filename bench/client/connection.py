@@ -1,4 +1,4 @@
-"""Sockets to a broker, with a buffer that answers are received into."""
+"""Sockets to a broker, with a buffer for received answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ METADATA_ROOM = 1 << 20
 
 
 class Connection:
-    """A blocking connection: ``send`` and ``receive`` whole frames."""
+    """A blocking connection that sends and receives whole frames."""
 
     def __init__(self, port: int, buffer_bytes: int = 4096, host: str = HOST) -> None:
         self._socket = _connect(host, port)
@@ -35,7 +35,7 @@ class Connection:
         self._socket.sendall(request)
 
     def receive(self) -> memoryview:
-        """Receives one answer, without its length; valid until the next one."""
+        """Receives one answer, without its length; valid until the next call."""
         self._receive_into(self._buffer[: LENGTH.size])
         answer = self._buffer[: _checked_size(self._buffer, 0)]
         self._receive_into(answer)
@@ -60,7 +60,7 @@ class Connection:
 
 
 class ReadyConnection:
-    """A connection for an event loop: ``answers`` takes what has come, without waiting."""
+    """A non-blocking connection for an event loop."""
 
     def __init__(self, port: int, buffer_bytes: int = 4096, host: str = HOST) -> None:
         self._socket = _connect(host, port)
@@ -73,7 +73,7 @@ class ReadyConnection:
         return self._socket.fileno()
 
     def send(self, request: bytes) -> None:
-        """Sends a whole request; waits when the socket is full."""
+        """Sends a whole request; waits while the socket is full."""
         rest = memoryview(request)
         while rest:
             try:
@@ -82,7 +82,7 @@ class ReadyConnection:
                 _await_writable(self._socket)
 
     def answers(self) -> Iterator[memoryview]:
-        """Receives once; yields each answer that is whole, valid until the next step."""
+        """Receives once; yields each complete answer, valid until the next step."""
         try:
             count = self._socket.recv_into(self._buffer[self._filled :])
         except BlockingIOError:
@@ -117,7 +117,7 @@ def leaders(port: int, topic: str) -> dict[int, int]:
 
 
 def serving_leaders(port: int, topic: str, partitions: int) -> dict[int, int] | None:
-    """The leaders of all partitions, or None while one is unknown or does not serve yet, as after a creation."""
+    """The leaders of all partitions; None while one is unknown or does not serve yet, as after a creation."""
     found = leaders(port, topic)
     if len(found) < partitions:
         return None

@@ -1,7 +1,7 @@
-"""Members of one consumer group in one event loop: how long until all of them are in one generation again.
+"""Members of one consumer group in one event loop: measures how long until all are in one generation again.
 
-Members heartbeat far more often than clients do (every 50 ms, not 3 s), so that the broker's part is measured and
-not the waiting for the next heartbeat.
+Members send heartbeats far more often than clients do (every 50 ms, not 3 s), so that the broker is measured
+and not the wait for the next heartbeat.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOT_YET = {COORDINATOR_LOADING, COORDINATOR_UNAVAILABLE, NOT_COORDINATOR}
 
 
 class Phase(enum.Enum):
-    """What a member waits for the answer of; STABLE and TURNED_AWAY: of nothing."""
+    """The answer that a member waits for; STABLE and TURNED_AWAY: none."""
 
     TURNED_AWAY = "turned away"
     JOINING = "joining"
@@ -38,7 +38,7 @@ class Phase(enum.Enum):
 
 
 class Member:
-    """One member: sends the next request, reads its answer."""
+    """One member: sends requests and reads their answers."""
 
     def __init__(self, port: int, group: str, metadata: bytes) -> None:
         self.connection = ReadyConnection(port, 1 << 20)
@@ -51,7 +51,7 @@ class Member:
         self._id = ""
 
     def join(self) -> None:
-        """Asks to be let in, with what is known of its id."""
+        """Sends JoinGroup, with the member id if it is known."""
         self.phase = Phase.JOINING
         protocols = struct.pack(">i", 1) + string("range") + blob(self._metadata)
         body = string(self._group) + struct.pack(">ii", SESSION_MS, REBALANCE_MS)
@@ -59,13 +59,13 @@ class Member:
         self.connection.send(request(JOIN_GROUP, JOIN_GROUP_VERSION, body))
 
     def beat(self) -> None:
-        """Heartbeats."""
+        """Sends a heartbeat."""
         self.phase = Phase.BEATING
         body = string(self._group) + struct.pack(">i", self.generation) + string(self._id)
         self.connection.send(request(HEARTBEAT, HEARTBEAT_VERSION, body))
 
     def answered(self, answer: bytes, now: float) -> None:
-        """Goes on as the answer says."""
+        """Continues according to the answer."""
         reader = FieldReader(answer, 8)
         error_code = reader.int16()
         if self.phase is Phase.JOINING:
@@ -108,7 +108,9 @@ class Member:
 
 
 class Group:
-    """Members that join, each with ``metadata``, and the time until all of them are stable in one generation."""
+    """A consumer group whose members join with ``metadata``; measures how long until all are stable in
+    one generation.
+    """
 
     def __init__(self, port: int, name: str, metadata: bytes = bytes(10)) -> None:
         self._port = port
@@ -118,7 +120,7 @@ class Group:
         self._selector = selectors.DefaultSelector()
 
     def add(self, count: int) -> None:
-        """``count`` members ask to be let in."""
+        """Adds ``count`` members, which ask to join."""
         for _ in range(count):
             member = Member(self._port, self._name, self._metadata)
             self._members.append(member)
@@ -126,7 +128,7 @@ class Group:
             member.join()
 
     def settle(self, timeout_s: float = 60.0) -> float:
-        """Plays on until all members are in one generation; returns the seconds that took."""
+        """Continues until all members are in one generation; returns the seconds that this took."""
         start = time.perf_counter()
         while not self._is_settled():
             now = time.perf_counter()
@@ -136,7 +138,7 @@ class Group:
         return time.perf_counter() - start
 
     def close(self) -> None:
-        """Hangs up; the members' sessions run out by themselves."""
+        """Closes the connections; the members' sessions expire by themselves."""
         self._selector.close()
         for member in self._members:
             member.connection.close()
@@ -161,7 +163,9 @@ class Group:
 
 
 def await_coordinator(port: int, group: str) -> int:
-    """Asks for the group's coordinator until there is one; returns its port. The first ask makes the offsets topic."""
+    """Asks for the group's coordinator until there is one; returns its port. The first request creates the
+    offsets topic.
+    """
     body = string(group) + struct.pack(">b", 0)
     deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
     while time.monotonic() < deadline:

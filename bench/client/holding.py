@@ -1,4 +1,4 @@
-"""What a crowd of peers does to be remembered: connections that are held, and small requests by the thousand."""
+"""Load that a broker has to remember: open connections, and thousands of small requests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CRC = struct.Struct(">I")
 
 @contextmanager
 def idle_connections(port: int, count: int) -> Iterator[None]:
-    """Each asked once what the broker can do, and asks no more."""
+    """Connections that send one ApiVersions request and then nothing."""
     with ExitStack() as stack:
         question = framed(API_VERSIONS, 0, 1, b"")
         for number in range(count):
@@ -62,7 +62,9 @@ def idle_connections(port: int, count: int) -> Iterator[None]:
 
 @contextmanager
 def half_frames(port: int, count: int) -> Iterator[None]:
-    """Each has announced a produce request and sent the first half of it, as far as the broker takes it."""
+    """Connections that announced a produce request and sent its first half, as far as the broker
+    accepts it.
+    """
     head = struct.pack(">i", 2 * HALF_BYTES) + struct.pack(">hhih", PRODUCE, PRODUCE_VERSION, 1, -1)
     with ExitStack() as stack:
         held = [stack.enter_context(_connect(port, number)) for number in range(count)]
@@ -72,7 +74,7 @@ def half_frames(port: int, count: int) -> Iterator[None]:
 
 @contextmanager
 def deaf_readers(port: int, topic: str, count: int) -> Iterator[None]:
-    """Each asks for megabytes of records and reads nothing."""
+    """Connections that request megabytes of records and read nothing."""
     wanted = fetch_request(topic, 0, 0, FETCH_BYTES) * FETCHES
     with ExitStack() as stack:
         held = [stack.enter_context(_connect(port, number, SMALL_WINDOW)) for number in range(count)]
@@ -81,7 +83,7 @@ def deaf_readers(port: int, topic: str, count: int) -> Iterator[None]:
 
 
 def write_as_producers(port: int, topic: str, partitions: int, count: int) -> None:
-    """One batch each of so many producer ids, by requests of one batch to each partition."""
+    """Writes one batch for each of ``count`` producer ids; each request has one batch per partition."""
     batch = bytearray(encode_batch(1, record_bytes=1).data)
 
     def of_producer(number: int) -> bytes:
@@ -96,12 +98,12 @@ def write_as_producers(port: int, topic: str, partitions: int, count: int) -> No
         data = [struct.pack(">i", each) + of_producer(first + each) for each in range(here)]
         return request(PRODUCE, PRODUCE_VERSION, body + struct.pack(">i", here) + b"".join(data))
 
-    # The first partition's speaks for all: they are alike.
+    # Only the first partition's error is checked: all are alike.
     _ask_all(port, -(-count // partitions), produce, 4 + 4 + len(string(topic)) + 4 + 4)
 
 
 def commit_as_groups(port: int, topic: str, prefix: str, count: int) -> None:
-    """One offset each of so many groups."""
+    """Commits one offset for each of ``count`` groups."""
     offsets = struct.pack(">q", -1) + struct.pack(">i", 1) + string(topic)
     offsets += struct.pack(">iiq", 1, 0, 1) + string("")
 
@@ -113,7 +115,7 @@ def commit_as_groups(port: int, topic: str, prefix: str, count: int) -> None:
 
 
 def delete_the_groups(port: int, prefix: str, count: int) -> None:
-    """All those that :func:`commit_as_groups` made, as far as there are any."""
+    """Deletes the groups of :func:`commit_as_groups`, as far as they exist."""
     connection = Connection(port, ANSWER_ROOM)
     try:
         for first in range(0, count, GROUPS_OF_A_DELETION):
@@ -127,7 +129,7 @@ def delete_the_groups(port: int, prefix: str, count: int) -> None:
 
 
 def _connect(port: int, number: int, receive_bytes: int = 0) -> socket.socket:
-    """By turns from several addresses of this host."""
+    """Connects from several addresses of this host in turn."""
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         if receive_bytes:
@@ -142,7 +144,7 @@ def _connect(port: int, number: int, receive_bytes: int = 0) -> socket.socket:
 
 
 def _send_to_all(held: list[socket.socket], data: bytes) -> None:
-    """Until all is sent, or nobody took any of it for a while."""
+    """Sends until everything is sent, or until no socket accepted anything for a while."""
     left = {one.fileno(): (one, memoryview(data)) for one in held}
     poll = select.poll()
     for one in held:
@@ -159,7 +161,7 @@ def _send_to_all(held: list[socket.socket], data: bytes) -> None:
                 rest = rest[one.send(rest) :]
             except BlockingIOError:
                 continue
-            except OSError:  # the broker has enough of it
+            except OSError:  # the broker has closed it
                 rest = rest[:0]
             left[number] = one, rest
             if not rest:
@@ -168,7 +170,7 @@ def _send_to_all(held: list[socket.socket], data: bytes) -> None:
 
 
 def _ask_all(port: int, count: int, frame: Callable[[int], bytes], error_at: int) -> None:
-    """Many requests with some in flight; an error that says that there are enough ends it."""
+    """Sends many requests with some in flight; stops at an error that says that a limit is reached."""
     connection = Connection(port, ANSWER_ROOM)
     sent = received = 0
     try:

@@ -1,7 +1,7 @@
-"""Peers that mean no good: each is a process that does one thing to a broker until its time is over.
+"""Hostile peers: each is a process that does one thing to a broker until its time is over.
 
-They cost as little as they can, and give way to everybody else on the CPUs (nice 19): what harms the others must be the
-broker's work for them, not the work of sending it.
+They use as little CPU as possible and have the lowest priority (nice 19), so that the broker's work for them
+harms others, not the work of sending it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEAST_WAIT_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What one peer got: answers, and how often it was put out, or turned away."""
+    """What one peer got: the number of answers, and how often it was disconnected or rejected."""
 
     answered: int = 0
     closed: int = 0
@@ -45,7 +45,9 @@ class _OverError(Exception):
 
 
 class _Peer:
-    """One connection that is made anew when the broker closes it. Raises :class:`_OverError` when the time is over."""
+    """One connection, which is reopened when the broker closes it. Raises :class:`_OverError` when the time
+    is over.
+    """
 
     def __init__(self, port: int, end: float) -> None:
         self.port, self.end = port, end
@@ -57,7 +59,7 @@ class _Peer:
         self._connected().sendall(data)
 
     def receive(self) -> bytes:
-        """One answer's first bytes; the rest is thrown away."""
+        """Returns the first bytes of an answer and discards the rest."""
         (size,) = LENGTH.unpack(self._exactly(LENGTH.size))
         head = self._exactly(min(size, 64))
         left = size - len(head)
@@ -67,19 +69,19 @@ class _Peer:
         return head
 
     def drain(self) -> None:
-        """Takes what comes, whatever it is, until the broker closes."""
+        """Reads and discards everything until the broker closes the connection."""
         while self._some(ROOM):
             pass
 
     def reset(self) -> None:
-        """Hangs up without a goodbye: no port is left waiting."""
+        """Closes the connection with a reset, so that no port stays in TIME_WAIT."""
         if self._socket is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER)
             self._socket.close()
             self._socket = None
 
     def lost(self) -> None:
-        """The broker closed, or did not let it in."""
+        """Counts a connection that the broker closed or did not accept."""
         self.closed += 1
         self.reset()
 
@@ -91,7 +93,7 @@ class _Peer:
         return self._socket
 
     def left(self) -> float:
-        """Seconds; raises when there are none."""
+        """The remaining seconds; raises when there are none."""
         left = self.end - time.monotonic()
         if left <= 0:
             raise _OverError
@@ -115,7 +117,9 @@ class _Peer:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The frames one after the other, ``in_flight`` of them at a time. ``opening`` is sent first on a connection."""
+    """A peer that sends the frames one after the other, ``in_flight`` at a time, after ``opening`` on each
+    new connection.
+    """
 
     frames: Sequence[bytes]
     in_flight: int = 1
@@ -138,12 +142,12 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class IdleSession:
-    """Opens a fetch session (v12 to v17) of what ``opening`` names, and asks again and again for nothing new."""
+    """A peer with a fetch session (v12 to v17), opened by ``opening``, whose fetches find nothing new."""
 
     opening: bytes
     empty: bytes
     epoch_at: int
-    """Where in ``empty`` the session's epoch lies; its id lies before."""
+    """The position of the session's epoch in ``empty``; its id is before it."""
 
     def begin(self, peer: _Peer) -> Iterator[None]:
         """Yields after each answer."""
@@ -160,16 +164,18 @@ class IdleSession:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Sends ``data`` on ``connections`` sockets and holds them: halves of requests, or fetches that wait."""
+    """A peer that sends ``data`` on ``connections`` sockets and keeps them open: halves of requests, or
+    fetches that wait.
+    """
 
     data: bytes
     connections: int = 1
 
     def begin(self, peer: _Peer) -> Iterator[None]:
-        """Ends with the time only."""
+        """Ends only when the time is over."""
         with ExitStack() as stack:
             for _ in range(self.connections):
-                with suppress(TimeoutError):  # the broker takes no more of it
+                with suppress(TimeoutError):  # the broker accepts no more of it
                     held = stack.enter_context(socket.create_connection((HOST, peer.port), 5))
                     held.settimeout(0.3)
                     held.sendall(self.data)
@@ -179,7 +185,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """The frame again and again, with another number each time at ``at``, of ``numbers`` in turn."""
+    """A peer that repeats the frame with a different number at ``at`` each time, cycling
+    through ``numbers``.
+    """
 
     DIGITS: ClassVar = 8
 
@@ -199,13 +207,13 @@ class Numbered:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """``connections`` of one process, each of which sends the frame again as soon as it has its answer."""
+    """A peer with many ``connections``; each sends the frame again as soon as it has its answer."""
 
     frame: bytes
     connections: int
 
     def begin(self, peer: _Peer) -> Iterator[None]:
-        """Yields after each turn."""
+        """Yields after each round."""
         allow_files(self.connections)
         with ExitStack() as stack, selectors.DefaultSelector() as selector:
             for _ in range(self.connections):
@@ -220,7 +228,7 @@ class Crowd:
         raise ConnectionResetError
 
     def _take(self, one: Any, owed: list[int], peer: _Peer, selector: selectors.DefaultSelector) -> None:
-        """``owed``: how many bytes of the answer are still to come."""
+        """``owed``: the number of bytes of the answer still to come."""
         try:
             data = one.recv(ROOM)
         except BlockingIOError:
@@ -232,7 +240,7 @@ class Crowd:
             peer.closed += 1
             return
         if owed[0] == 0:
-            # The length comes whole: it is the first of what a socket holds.
+            # The length is never split: it is the first data in the socket.
             owed[0] = LENGTH.size + LENGTH.unpack_from(data)[0]
         owed[0] -= len(data)
         if owed[0] <= 0:
@@ -244,7 +252,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """Connects, sends ``data`` and hangs up, as often as it can."""
+    """A peer that connects, sends ``data`` and closes, as often as possible."""
 
     data: bytes = b""
 
@@ -259,7 +267,7 @@ class Storm:
 
 @dataclass(frozen=True, slots=True)
 class Deaf:
-    """Sends the frame without end and reads no answer."""
+    """A peer that sends the frame endlessly and reads no answer."""
 
     frame: bytes
 
@@ -272,7 +280,7 @@ class Deaf:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Asks a page of the HTTP endpoint, a connection for each."""
+    """A peer that requests a page of the HTTP endpoint, with a new connection for each."""
 
     path: str
 
@@ -291,7 +299,7 @@ Hostility = Repeated | IdleSession | Numbered | Crowd | Held | Storm | Deaf | Pa
 
 
 def allow_files(count: int) -> None:
-    """Raises this process's limit of open files to ``count`` and some, as far as the system lets it."""
+    """Raises this process's limit of open files to ``count`` and some, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + SPARE_FILES
     if soft >= wanted:
@@ -303,7 +311,7 @@ def allow_files(count: int) -> None:
 
 
 class HostilePeer(ClientProcess[Tally]):
-    """One peer; begins with ``go``, and may be ended at any time."""
+    """One peer; starts with ``go``, and may be ended at any time."""
 
     context: ClassVar = multiprocessing.get_context("forkserver")
 
@@ -312,7 +320,7 @@ class HostilePeer(ClientProcess[Tally]):
 
 
 def attack(does: Hostility, port: int, seconds: float) -> Tally:
-    """Does it for so many seconds, in this process."""
+    """Runs it for this many seconds, in this process."""
     os.nice(19)
     end = time.monotonic() + seconds
     peer = _Peer(port, end)

@@ -1,8 +1,8 @@
-"""Many connections in one event loop, each with a window of requests in flight or with a pace of its own.
+"""Many connections in one event loop, each with a window of requests in flight or at its own pace.
 
-Each answer's time is kept, from its request's ``send`` to the moment it was read whole. A paced lane sends at its
-moments whether or not the last answer has come, and its times count from those moments: a stall is seen by all of
-the requests that it held up.
+The time of each answer is recorded, from its request's ``send`` until it was read completely. A paced lane
+sends on schedule whether or not the last answer has arrived, and its times count from the schedule. So a
+stall affects the times of all requests that it delayed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ US_PER_S = 1e6
 
 
 class Lane:
-    """One connection that repeats one request. ``interval_s`` is its pace; None: as fast as ``in_flight`` allows."""
+    """One connection that repeats one request. ``interval_s`` is its pace; None: as fast as
+    ``in_flight`` allows.
+    """
 
     def __init__(
         self, port: int, request: bytes, in_flight: int, interval_s: float | None = None, room: int = 4096
@@ -40,12 +42,12 @@ class Lane:
         self.request = request
 
     def answered(self, answer: memoryview) -> None:
-        """Raises for an answer that tells of an error."""
+        """Raises for an answer with an error."""
         raise NotImplementedError
 
 
 class ProduceLane(Lane):
-    """Writes one batch again and again."""
+    """A lane that writes one batch repeatedly."""
 
     def __init__(self, port: int, topic: str, request: bytes, in_flight: int = 1) -> None:
         super().__init__(port, request, in_flight)
@@ -56,7 +58,7 @@ class ProduceLane(Lane):
 
 
 class FetchLane(Lane):
-    """Reads the same few batches again and again."""
+    """A lane that reads the same few batches repeatedly."""
 
     def __init__(self, port: int, topic: str, partition: int, max_bytes: int, interval_s: float) -> None:
         request = fetch_request(topic, partition, 0, max_bytes)
@@ -70,7 +72,7 @@ class FetchLane(Lane):
 
 @dataclass(slots=True)
 class LanesRun:
-    """What a run over lanes came to. ``times_us`` has one list of times for each lane."""
+    """The result of a run over lanes. ``times_us`` has one list of times per lane."""
 
     answered: int = 0
     seconds: float = 0.0
@@ -99,7 +101,7 @@ def run_lanes(
     count: int | None = None,
     until: Callable[[], bool] = lambda: False,
 ) -> LanesRun:
-    """Runs all lanes for ``seconds``, or until ``count`` answers came, or until ``until`` says so."""
+    """Runs all lanes for ``seconds``, or until ``count`` answers arrived, or until ``until`` returns True."""
     return _Loop(lanes, seconds, count, until).run()
 
 
@@ -181,8 +183,9 @@ class _Loop:
                 self._due[lane] = due + lane.interval_s
 
     def _ready(self, poll: select.epoll) -> list[tuple[int, int]]:
-        """Waits for answers, or for the next moment to send: to the microsecond, where ``epoll`` rounds up to the next
-        millisecond.
+        """Waits for answers, or for the next time to send.
+
+        The wait is exact to the microsecond, while ``epoll`` rounds up to the next millisecond.
         """
         if not self._due:
             return poll.poll(IDLE_TIMEOUT_S)

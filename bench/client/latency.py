@@ -1,7 +1,8 @@
-"""End to end at a fixed rate: one record a request, from the moment it should be sent until a waiting fetch has it.
+"""End-to-end latency at a fixed rate: one record per request, from its scheduled time until a waiting fetch
+has it.
 
-The clock is read in nanoseconds, and times count from the schedule: a broker that stalls is charged for all that
-waited. One thread does both sides, so no hand-off of ours is in the times.
+The clock is read in nanoseconds, and times count from the schedule, so a stall of the broker is part of all
+affected times. One thread does both sides, so the times include no hand-off between threads.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ US_PER_S = 1e6
 
 @dataclass(frozen=True, slots=True)
 class EndToEnd:
-    """Times in microseconds: until the produce was acknowledged, and until the record was read."""
+    """The times of all records in microseconds: until the produce was acknowledged, and until the record
+    was read.
+    """
 
     acked_us: list[float]
     read_us: list[float]
@@ -40,7 +43,7 @@ def end_to_end(
 ) -> EndToEnd:
     """Writes ``batch`` (of one record) to partition 0 of ``topic`` at a fixed rate, and reads it.
 
-    ``begin`` is the topic's end offset: how many records it was given before.
+    ``begin`` is the topic's end offset: the number of records written before.
     """
     return _EndToEnd(
         port, topic, batch, per_second, count=int(per_second * seconds), acks=acks, begin=begin
@@ -48,7 +51,7 @@ def end_to_end(
 
 
 class _EndToEnd:
-    """One run. A record's offset is its number, after those of before."""
+    """One run. A record's offset is its number, counted after the earlier records."""
 
     def __init__(
         self, port: int, topic: str, batch: Batch, per_second: int, *, count: int, acks: int, begin: int

@@ -1,4 +1,6 @@
-"""Clients in processes of their own: in the field they share no thread, so that one's work is not another's wait."""
+"""Clients in their own processes: real clients share no thread, so that one does not wait for
+another's work.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ class ClientDiedError(RuntimeError):
 
 
 class ClientProcess(Generic[T]):
-    """``work`` in a process that is up when the ``with`` block begins, waits for ``go``, and is gone when it ends.
+    """A process that runs ``work``: ready when the ``with`` block begins, it waits for ``go``, and ends with
+    the block.
 
-    ``context`` is how it is started: a spawned one's CPU time is in this process's once it has ended, one of the fork
-    server's is up sooner.
+    ``context`` is its start method. The CPU time of a spawned process is included in this process's after its
+    end; a process of the fork server is ready sooner.
     """
 
     context: ClassVar[SpawnContext | ForkServerContext] = multiprocessing.get_context("spawn")
@@ -45,19 +48,19 @@ class ClientProcess(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Has it a result, or died?"""
+        """Whether it has a result, or died."""
         return self._pipe.poll()
 
     def done_within(self, seconds: float) -> bool:
-        """Has it a result, or died, within so many seconds?"""
+        """Whether it has a result, or dies, within this many seconds."""
         return self._pipe.poll(seconds)
 
     def go(self) -> None:
-        """Lets it begin."""
+        """Starts the work."""
         self._pipe.send(None)
 
     def result(self) -> T:
-        """Waits for what ``work`` returned, and for the process's end: only then is its CPU time known.
+        """Waits for the result of ``work``, and for the end of the process: only then its CPU time is known.
 
         Raises TimeoutError, and ``ClientDiedError`` when the work raised.
         """

@@ -1,4 +1,6 @@
-"""A librdkafka producer that writes to some partitions without end: what a failover is to a client."""
+"""A librdkafka producer that writes to some partitions endlessly, to measure a failover as a client
+sees it.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ _INTERVAL_S = 0.02
 
 
 class Producing:
-    """Writes one record to each of ``partitions`` every 20 ms, from when it is entered until it is left.
+    """A producer that writes one record to each of ``partitions`` every 20 ms, from entry until exit.
 
-    ``mark`` begins to wait anew: what was sent before counts no longer. The producer keeps the order within a
-    partition, so an acknowledgement of a later record is one of all before it.
+    ``mark`` starts a new wait: earlier records no longer count. The producer keeps the order within a
+    partition, so the acknowledgement of a record acknowledges all before it.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: Collection[int]) -> None:
@@ -48,7 +50,7 @@ class Producing:
         self._marked_at, self._acked_at = time.perf_counter(), {}
 
     def await_all(self, timeout_s: float) -> float:
-        """Seconds from the mark until each partition had acknowledged a record. Raises when that takes too long."""
+        """Seconds from the mark until each partition has acknowledged a record. Raises after the timeout."""
         wait_until(
             lambda: len(self._acked_at) == len(self._partitions),
             timeout_s,
@@ -65,7 +67,7 @@ class Producing:
                 delivered = partial(self._delivered, number, time.perf_counter())
                 try:
                     self._producer.produce(self._topic, _VALUE, partition=number, on_delivery=delivered)
-                except BufferError:  # as many wait as it takes; these come first
+                except BufferError:  # the queue is full; the queued records come first
                     break
             self._producer.poll(_INTERVAL_S)
             self._ended.wait(_INTERVAL_S)

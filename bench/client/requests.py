@@ -1,7 +1,7 @@
-"""Whole requests as bytes, and what is read of their answers.
+"""Whole requests as bytes, and the parsing of their answers.
 
-Produce v7, Fetch v11, ListOffsets v1, CreateTopics v2 and Metadata v1 have no flexible fields, and every broker of
-today has them.
+Produce v7, Fetch v11, ListOffsets v1, CreateTopics v2 and Metadata v1 have no flexible fields, and every
+current broker supports them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
 class RawClientError(RuntimeError):
-    """The broker answered with an error code, or with bytes of another shape."""
+    """The broker answered with an error code, or with an unexpected layout."""
 
     def __init__(self, message: str, error_code: int = -1) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class RawClientError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One partition's answer: its high watermark, and where its records lie in the answer."""
+    """One partition's answer: its high watermark, and the position of its records in the answer."""
 
     high_watermark: int
     start: int
@@ -41,7 +41,7 @@ class Fetched:
 
 
 class FieldReader:
-    """Reads fields one after the other."""
+    """A reader of a message's fields, one after the other."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -68,7 +68,7 @@ class FieldReader:
         return self._data[self.at - size : self.at]
 
     def skip_array(self, element_bytes: int) -> None:
-        """Passes over an array of elements of one size."""
+        """Skips an array of elements with a fixed size."""
         count = max(0, self.int32())
         self.at += count * element_bytes
 
@@ -79,13 +79,13 @@ class FieldReader:
 
 
 def string(text: str) -> bytes:
-    """A string with its length."""
+    """A string, preceded by its length."""
     data = text.encode()
     return struct.pack(">h", len(data)) + data
 
 
 def blob(data: bytes) -> bytes:
-    """Bytes with their length."""
+    """Bytes, preceded by their length."""
     return struct.pack(">i", len(data)) + data
 
 
@@ -102,19 +102,19 @@ def produce_request(topic: str, partition: int, batch: Batch, acks: int = -1) ->
 
 
 def produced_error_at(topic: str) -> int:
-    """Where the error code of a Produce answer for one partition lies."""
+    """The position of the error code in a Produce answer for one partition."""
     return 4 + 4 + len(string(topic)) + 4 + 4
 
 
 def check_produced(answer: memoryview, error_at: int) -> None:
-    """Raises for an error code at ``error_at`` of a Produce answer."""
+    """Raises for an error code at ``error_at`` in a Produce answer."""
     (error_code,) = struct.unpack_from(">h", answer, error_at)
     if error_code != 0:
         raise RawClientError(f"Produce was answered with error code {error_code}", error_code)
 
 
 def fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
-    """One partition, without a fetch session; waits for one byte."""
+    """Fetches one partition, without a fetch session; waits for one byte."""
     body = struct.pack(">iiiibii", -1, FETCH_WAIT_MS, 1, max_bytes, 0, 0, -1)
     body += struct.pack(">i", 1) + string(topic)
     body += struct.pack(">iiiqqi", 1, partition, -1, offset, -1, max_bytes)
@@ -123,7 +123,7 @@ def fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> by
 
 
 def read_fetched(answer: memoryview, topic: str) -> Fetched:
-    """Reads the answer of ``fetch_request``; raises for an error code."""
+    """Parses the answer of ``fetch_request``; raises for an error code."""
     header = 4 + 4 + 2 + 4 + 4 + len(string(topic)) + 4
     (top_error,) = struct.unpack_from(">h", answer, 8)
     error, high_watermark = struct.unpack_from(">hq", answer, header + 4)
@@ -136,7 +136,7 @@ def read_fetched(answer: memoryview, topic: str) -> Fetched:
 
 
 def batch_offsets(answer: memoryview, fetched: Fetched) -> list[int]:
-    """The base offsets of all whole batches in an answer."""
+    """The base offsets of all complete batches in an answer."""
     found, at, end = [], fetched.start, fetched.start + fetched.size
     while at + OFFSET_AND_LENGTH.size <= end:
         offset, length = OFFSET_AND_LENGTH.unpack_from(answer, at)
@@ -147,13 +147,13 @@ def batch_offsets(answer: memoryview, fetched: Fetched) -> list[int]:
 
 
 def create_topic_request(topic: str, partitions: int) -> bytes:
-    """A topic of one replica."""
+    """Creates a topic with one replica."""
     body = struct.pack(">i", 1) + string(topic) + struct.pack(">ihii", partitions, 1, 0, 0)
     return request(CREATE_TOPICS, CREATE_TOPICS_VERSION, body + struct.pack(">ib", REQUEST_TIMEOUT_MS, 0))
 
 
 def end_offset_request(topic: str, partition: int) -> bytes:
-    """Asks for one partition's end."""
+    """Asks for one partition's end offset."""
     body = struct.pack(">ii", -1, 1) + string(topic) + struct.pack(">iiq", 1, partition, -1)
     return request(LIST_OFFSETS, LIST_OFFSETS_VERSION, body)
 
@@ -170,7 +170,7 @@ def metadata_request(topic: str) -> bytes:
 
 
 def read_leaders(answer: bytes) -> dict[int, int]:
-    """The port of each partition's leader, of a Metadata answer; a partition without one is absent."""
+    """The port of each partition's leader in a Metadata answer; a partition without a leader is absent."""
     reader = FieldReader(answer, 4)
     ports = {}
     for _ in range(reader.int32()):

@@ -1,6 +1,7 @@
-"""Other people's clients as processes: Kafka's own ProducerPerformance and ConsumerPerformance, and kcat (librdkafka).
+"""Third-party clients as processes: Kafka's own ProducerPerformance and ConsumerPerformance, and
+kcat (librdkafka).
 
-Kafka's are those of 3.9.1 for every broker, with the JVM flags of their start scripts.
+Kafka's clients are those of 3.9.1 for every broker, with the JVM flags of their start scripts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _PRODUCED = re.compile(r"records sent, .*\(([\d.]+) MB/sec\)")
 
 
 class ToolFailedError(RuntimeError):
-    """The tool ended with an error, or printed something else than its figures."""
+    """The tool failed, or did not print its figures."""
 
 
 def write_lines(path: Path, mib: int) -> None:
@@ -31,7 +32,7 @@ def write_lines(path: Path, mib: int) -> None:
 
 
 def producer_performance(bootstrap: str, topic: str, records: int, props: Mapping[str, object]) -> float:
-    """Runs kafka-producer-perf-test with records of 1 KiB; returns the MiB/s that it tells."""
+    """Runs kafka-producer-perf-test with records of 1 KiB; returns the MiB/s that it reports."""
     settings = [f"{key}={value}" for key, value in {"bootstrap.servers": bootstrap, **props}.items()]
     output = _java(
         "org.apache.kafka.tools.ProducerPerformance",
@@ -44,7 +45,9 @@ def producer_performance(bootstrap: str, topic: str, records: int, props: Mappin
 
 
 def consumer_performance(bootstrap: str, topic: str, records: int) -> float:
-    """Runs kafka-consumer-perf-test over the topic's first ``records``; returns its fetch.MB.sec, without joining."""
+    """Runs kafka-consumer-perf-test over the topic's first ``records``; returns its fetch.MB.sec, which
+    excludes joining.
+    """
     output = _java(
         "org.apache.kafka.tools.ConsumerPerformance",
         *("--bootstrap-server", bootstrap, "--topic", topic, "--messages", str(records)),
@@ -64,7 +67,7 @@ def kcat_produce(bootstrap: str, topic: str, lines: Path) -> None:
 
 
 def kcat_consume(bootstrap: str, topic: str, records: int) -> None:
-    """Reads so many records from the beginning of all partitions and throws them away."""
+    """Reads this many records from the beginning of all partitions and discards them."""
     options = ("-X", "fetch.wait.max.ms=100", "-X", "queued.min.messages=1000000")
     command = [
         "kcat",
@@ -88,7 +91,7 @@ def _java(main_class: str, *args: str) -> str:
 
 
 def _run(command: list[str], *, discard: bool = False) -> str:
-    """Output of megabytes is better never read."""
+    """Megabytes of output are not worth reading."""
     out = subprocess.DEVNULL if discard else subprocess.PIPE
     done = subprocess.run(
         command, check=False, timeout=TIMEOUT_S, stdout=out, stderr=subprocess.PIPE, text=True

@@ -1,4 +1,6 @@
-"""Moves much: batches in, several in flight; fetches out, one in flight; over one connection per partition."""
+"""Moves large amounts over one connection per partition: batches in, several in flight; fetches out, one
+in flight.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,10 @@ def produce(
 
 
 def fetch(leaders: Mapping[int, int], topic: str, batch: Batch, total_bytes: int, max_bytes: int) -> int:
-    """Reads ``total_bytes``, one request in flight on each connection; returns the bytes.
+    """Reads ``total_bytes``, with one request in flight per connection; returns the number of bytes.
 
-    The log must hold nothing but copies of ``batch``: offsets are counted, not decoded. At its end it starts anew.
+    The log must contain only copies of ``batch``: offsets are counted, not decoded. At its end, reading
+    starts again.
     """
     room = max_bytes + len(batch.data) + ANSWER_OVERHEAD
     connections = {partition: Connection(port, room) for partition, port in leaders.items()}

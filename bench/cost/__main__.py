@@ -1,5 +1,6 @@
-"""``python -m bench.cost``: asks everything, compares, prints. Exits 1 when something is dearer, 2 when nothing was
-judged. See docs/benchmarks/README.md.
+"""``python -m bench.cost``: sends everything, compares, prints.
+
+Exits with 1 when something is more expensive, 2 when nothing was judged. See docs/benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SHOWN_EVERY: Final = 10
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and gives its exit code."""
+    """Runs the command and returns its exit code."""
     options = _parser().parse_args(argv)
     configure_logging({"LANDLINE_LOG_LEVEL": "error"})
     chosen = [pair for pair in pairs(share=options.share) if fnmatch.fnmatch(str(pair[0]), options.only)]
@@ -51,7 +52,7 @@ def _check(chosen: Sequence[tuple[Asked, int]], *, few: bool) -> int:
     with asking() as client:
         loaded(client, list(dict.fromkeys(asked for asked, _ in chosen)))
         findings = list(_shown(_judged(client, chosen, known, _TRIES), len(chosen)))
-        # A busy moment is no news: what looked dear is asked once more, when it has passed.
+        # A temporary load is not a finding: what looked expensive is measured again later.
         again = [pair for pair, finding in zip(chosen, findings, strict=True) if finding.wrong]
         better = {
             (finding.name, finding.count): finding for finding in _judged(client, again, known, _MORE_TRIES)
@@ -87,7 +88,7 @@ def _judged(
 
 
 def _is_good(judged: Callable[[Taken], Finding], taken: Taken) -> bool:
-    """Whether it need not be tried again. What stands in no table yet is tried as often as may be."""
+    """Whether no further try is needed. A request without a table entry is tried as often as allowed."""
     return not judged(taken).wrong
 
 

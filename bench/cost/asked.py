@@ -1,7 +1,8 @@
-"""What is asked: each array of each version of each API, with as many smallest elements as one likes.
+"""The requests of the cost test: each array of each version of each API, with any number of
+smallest elements.
 
-Where the smallest element would be refused at the first look, the request around it names what there is: a topic, a
-group. No request changes anything but the groups of its own.
+Where the smallest element would be rejected at once, the request around it names existing things: a topic, a
+group. No request changes anything except its own groups.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from broker.protocol.api_keys import APIS, ApiKey
 FEW: Final = 1_000
 SOME: Final = 10_000
 MANY: Final = 99_000
-"""As many as are decoded at all, with those on the way to them."""
+"""The decoding limit, including the elements on the way to the array."""
 TOO_MANY: Final = 200_000
 TOPIC: Final = "cost"
 _BY_ID_FROM: Final = 10
@@ -36,8 +37,10 @@ _ELEMENTS: Final[Mapping[tuple[ApiKey, str], Mapping[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Asked:
-    """One array of one version of an API; ``path`` is its fields' names with dots between them. Elements are all alike,
-    or no two are: an answer may be made once for what is named twice.
+    """One array of one version of an API. ``path`` is its fields' names, joined by dots.
+
+    Elements are all ``alike``, or all different: an answer may be built only once for a name that
+    is repeated.
     """
 
     api: str
@@ -58,8 +61,10 @@ _groups = itertools.count()
 
 
 def pairs(*, share: bool = False) -> list[tuple[Asked, int]]:
-    """What is asked and with how many elements: few and some of every version, as many as are decoded and more than
-    those of the newest, which has the most fields. A ``share``: few and some of the newest.
+    """The requests and their numbers of elements.
+
+    Few and some for every version; the decoding limit and more than that for the newest, which has the most
+    fields. A ``share``: few and some for the newest.
     """
     newest = everything(newest=True)
     if share:
@@ -73,17 +78,17 @@ def pairs(*, share: bool = False) -> list[tuple[Asked, int]]:
 
 
 def everything(*, newest: bool = False) -> list[Asked]:
-    """All arrays of all versions that are served, in order; of the newest versions only, where so wanted."""
+    """All arrays of all served versions, in order; optionally of the newest versions only."""
     return sorted(_arrays(newest=newest))
 
 
 def without_arrays() -> set[str]:
-    """The APIs that take no array in any version."""
+    """The APIs that have no array in any version."""
     return set(_KEYS) - {asked.api for asked in everything()}
 
 
 def request(asked: Asked, count: int, element: Mapping[str, Any] | None = None) -> bytes:
-    """A whole request with ``count`` elements; it names a group of its own. ``element``: fields of each element."""
+    """A whole request with ``count`` elements and its own group. ``element``: fields of each element."""
     path = tuple(asked.path.split("."))
     chosen = {**_element(asked), **(element or {})}
     body = smallest.body(
@@ -103,9 +108,9 @@ def _arrays(*, newest: bool) -> Iterator[Asked]:
 
 
 def _element(asked: Asked) -> Mapping[str, Any]:
-    """Instead of a smallest element that is refused at the first look."""
+    """The replacement for a smallest element that is rejected at once."""
     if asked.key is ApiKey.CREATE_TOPICS and asked.version < _VALIDATED_FROM:
-        return {}  # it would be done
+        return {}  # it would be executed
     if asked.key is ApiKey.METADATA and asked.version >= _BY_ID_FROM and asked.alike:
         return {"topic_id": uuid.UUID(int=7)} if asked.version >= _ASKED_BY_ID_FROM else {"name": ""}
     return _ELEMENTS.get((asked.key, asked.path), {})

@@ -1,7 +1,8 @@
-"""Asks requests of a whole broker in this process, and counts what they take.
+"""Sends requests to a whole broker in this process, and measures what they cost.
 
-A request's CPU time is that of all threads of the process, for the large ones are served by handlers, without what the
-client's side takes here. What it keeps is the blocks of memory that are in use after it and were not before.
+A request's CPU time is that of all threads of the process, because handlers serve the large ones, minus that
+of the client's side here. The memory that it keeps is the number of blocks that are allocated after it and
+were not before.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _REST_S: Final = 0.003
 
 
 class Outcome(Enum):
-    """What became of a request."""
+    """The outcome of a request."""
 
     ANSWERED = "answered"
     REFUSED = "refused"
@@ -47,7 +48,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """By one request. ``cpu``: passes of the reference's computing loop."""
+    """The cost of one request. ``cpu``: in passes of the reference's computing loop."""
 
     cpu: float
     out: int
@@ -56,13 +57,13 @@ class Taken:
     cpu_us: float = 0.0
 
     def least(self, other: Taken) -> Taken:
-        """Of two tries the less of each: noise only ever adds."""
+        """The lower value of each figure in two tries: noise only ever adds."""
         cheaper = min(self, other, key=lambda one: one.cpu)
         return replace(cheaper, out=min(self.out, other.out), kept=min(self.kept, other.kept))
 
 
 class Asking:
-    """One client of the broker, and the yardstick of this machine; one thread's."""
+    """One client of the broker, and the reference of this machine; used by one thread."""
 
     def __init__(self, stage: Stage, reference: Reference) -> None:
         self.stage = stage
@@ -75,8 +76,10 @@ class Asking:
         self._socket.close()
 
     def least(self, asked: Asked, count: int, tries: int, good: Callable[[Taken], bool]) -> Taken:
-        """The least that a request takes, of ``tries`` and no more tries than make it ``good``; of a long one a second
-        would say little more.
+        """The lowest cost of a request.
+
+        It makes at most ``tries``, and stops when the cost is ``good``, or when the request is long: a second
+        try would add little.
         """
         taken = self.take(asked.key, asked.version, request(asked, count))
         for _ in range(tries - 1):
@@ -86,7 +89,7 @@ class Asking:
         return taken
 
     def take(self, api_key: ApiKey, version: int, frame: bytes) -> Taken:
-        """What one request takes."""
+        """The cost of one request."""
         gc.collect()
         before = sys.getallocatedblocks()
         spent_ns, out, head = self._exchange(frame)
@@ -99,7 +102,9 @@ class Asking:
         return min(self._reference.time_once().computing_ns for _ in range(_PASSES))
 
     def _exchange(self, frame: bytes) -> tuple[int, int, bytes | None]:
-        """Nanoseconds, bytes of the answer and its first ones; None when the broker closed the connection."""
+        """Nanoseconds, bytes of the answer, and its first bytes; None when the broker closed
+        the connection.
+        """
         left, head, received, size = memoryview(frame), bytearray(), 0, -1
         deadline = time.monotonic() + _TIMEOUT_S
         began, own_ns = time.process_time_ns(), 0
@@ -131,7 +136,7 @@ class Asking:
             return left
 
     def _receive(self) -> int:
-        """How many bytes came; raises EOFError when none will."""
+        """The number of bytes received; raises EOFError at the end."""
         try:
             count = self._socket.recv_into(self._room)
         except BlockingIOError:
@@ -142,7 +147,7 @@ class Asking:
 
 
 def _settled(before: int) -> int:
-    """The blocks that are there since; who answered may still be about to let go of what it answered from."""
+    """The number of additional blocks. The thread that answered may still be about to free some."""
     for _ in range(_LOOKS):
         gc.collect()
         kept = sys.getallocatedblocks() - before
@@ -160,7 +165,7 @@ def _outcome(api_key: ApiKey, version: int, head: bytes, size: int) -> Outcome:
 
 @contextmanager
 def asking() -> Iterator[Asking]:
-    """Of a broker that has the topic and coordinates groups, and has settled."""
+    """A client of a broker that has the topic, coordinates groups, and is idle."""
     with staged_broker() as stage, Reference(data_parent()) as reference:
         create_topic(stage, TOPIC, 1)
         await_coordinator(stage, TOPIC)
@@ -173,6 +178,6 @@ def asking() -> Iterator[Asking]:
 
 
 def loaded(client: Asking, what: Sequence[Asked]) -> None:
-    """Asks each once, so that no module is loaded and no table is made in what is counted."""
+    """Sends each request once, so that loading modules and building tables is not measured."""
     for asked in what:
         client.take(asked.key, asked.version, request(asked, 1))

@@ -1,4 +1,6 @@
-"""What is there and dear to tell: named once, and named again and again in one request, which is a few bytes more."""
+"""State that is expensive to return: requested once, and repeatedly in one request, which needs only a few
+more bytes.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ BATCHES: Final = 64
 AGAIN: Final = 20
 _BATCH_BYTES: Final = 16 * 1024
 _SESSION_MS: Final = 1_800_000
-_JOIN_VERSION: Final = 3  # lets in who has no id yet
+_JOIN_VERSION: Final = 3  # accepts members without an id
 _SYNC_VERSION: Final = 3
 _BROKER_RESOURCE, _TOPIC_RESOURCE = 4, 2
 _TRIES: Final = 5
@@ -33,7 +35,9 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``fields`` of a request that names it so many times. ``prepare`` makes it, once on a broker."""
+    """State on a broker. ``fields`` are those of a request that names it a number of times; ``prepare``
+    creates it, once per broker.
+    """
 
     name: str
     api_key: ApiKey
@@ -44,7 +48,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """What it takes to name it once, and what each time more takes: passes of the reference's loop, bytes."""
+    """The cost of one mention, and of each further one: passes of the reference's loop, bytes."""
 
     once: Taken
     more_cpu: float
@@ -52,7 +56,9 @@ class Repeats:
 
 
 def repeats(client: Asking, state: State) -> Repeats:
-    """Of a state that was prepared; the least of several tries each, by turns: both meet the same machine."""
+    """Measures a prepared state: the lowest of several tries each, alternating, so that both have the
+    same conditions.
+    """
     frames = [encode(state.api_key, state.version, state.fields(count)) for count in (1, AGAIN)]
     once, again = (client.take(state.api_key, state.version, frame) for frame in frames)
     for _ in range(_TRIES - 1):
@@ -62,7 +68,7 @@ def repeats(client: Asking, state: State) -> Repeats:
 
 
 def fat_group(stage: Stage) -> None:
-    """A stable group of many members with nearly a mebibyte of metadata in all."""
+    """A stable group of many members, with nearly a mebibyte of metadata in total."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     leader = stage.connect()
@@ -73,7 +79,7 @@ def fat_group(stage: Stage) -> None:
             stack.callback(member.close)
             member.send(encode(ApiKey.JOIN_GROUP, _JOIN_VERSION, _join("")))
             stage.turn()
-        # They wait for the one that is there already.
+        # They wait for the first member.
         stage.exchange(leader, encode(ApiKey.JOIN_GROUP, _JOIN_VERSION, _join(first)))
         answer = decode_answer(ApiKey.JOIN_GROUP, _JOIN_VERSION, leader.answer)
         if len(answer.members) != MEMBERS:
@@ -90,7 +96,7 @@ def fat_group(stage: Stage) -> None:
 
 
 def wide_topic(stage: Stage) -> None:
-    """A topic of many partitions, and an offset of the group in each."""
+    """A topic of many partitions, with an offset of the group in each."""
     create_topic(stage, WIDE, PARTITIONS)
     committed = [
         {"partition_index": number, "committed_offset": 1, "committed_metadata": ""}

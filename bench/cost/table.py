@@ -1,7 +1,7 @@
-"""The committed table, what is held against it, and how that is shown. Pure but for reading and writing the file.
+"""The committed table, the comparison with it, and its output. Pure, except for reading and writing the file.
 
-A figure is dear when it is more than twice what the table says and a floor, in each of three: CPU time and bytes of the
-answer for each element, and blocks of memory that are kept for each.
+A figure is too high when it is more than twice the table's value and a floor. There are three figures per
+element: CPU time, bytes of the answer, and memory blocks that are kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _MIB: Final = 1 << 20
 
 
 class Line(NamedTuple):
-    """For each element of a request: thousandths of a pass of the reference's loop, bytes, blocks."""
+    """A line of the table. Per element of a request: thousandths of a pass of the reference's loop,
+    bytes, blocks.
+    """
 
     cpu: float
     out: float
@@ -30,15 +32,17 @@ class Line(NamedTuple):
 
 
 _FLOOR: Final = Line(cpu=4.0, out=16.0, kept=0.5, outcome="")
-"""Of no request is less told: what it costs by itself, and what is anyone's."""
+"""Figures up to this are never too high: they are the request's own cost, or noise."""
 
 Table = Mapping[tuple[str, int], Line]
-"""By the name of what is asked and the number of elements."""
+"""By the request's name and the number of elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one request took beside what the table says; ``size`` is that of the request. ``wrong``: what is, if any."""
+    """The cost of one request beside the table's; ``size`` is the request's size. ``wrong``: what is too
+    high, if anything.
+    """
 
     name: str
     count: int
@@ -49,12 +53,12 @@ class Finding:
 
     @property
     def line(self) -> Line:
-        """What was taken, as the table tells it."""
+        """The cost in the table's units."""
         return line_of(self.taken, self.count)
 
 
 def line_of(taken: Taken, count: int) -> Line:
-    """What the table tells of a request with ``count`` elements."""
+    """The table's line for a request with ``count`` elements."""
     return Line(
         round(1000 * taken.cpu / count, 1),
         round(taken.out / count, 1),
@@ -64,7 +68,7 @@ def line_of(taken: Taken, count: int) -> Line:
 
 
 def judge(name: str, count: int, size: int, expected: Line | None, taken: Taken) -> Finding:
-    """Holds one request against its line."""
+    """Compares one request with its line."""
     return Finding(name, count, size, expected, taken, _wrong(line_of(taken, count), expected))
 
 
@@ -84,12 +88,12 @@ def _wrong(found: Line, expected: Line | None) -> list[str]:
 
 
 def gone(table: Table, wanted: Iterable[tuple[str, int]]) -> list[str]:
-    """Lines of the table that stand for nothing that is asked."""
+    """Lines of the table for requests that no longer exist."""
     return sorted({name for name, _ in set(table) - set(wanted)})
 
 
 def render(findings: Sequence[Finding], *, colour: bool) -> str:
-    """What is wrong, else the dearest."""
+    """The requests that are too expensive, or else the most expensive ones."""
     wrong = [finding for finding in findings if finding.wrong]
     dearest = sorted(findings, key=lambda finding: finding.line.cpu, reverse=True)[:_DEAREST]
     head = "dearer than the table tolerates" if wrong else "the dearest"
@@ -109,7 +113,7 @@ def render(findings: Sequence[Finding], *, colour: bool) -> str:
 
 
 def advice(findings: Sequence[Finding], lost: Sequence[str]) -> list[str]:
-    """What to do about it."""
+    """What to do about the findings."""
     renew = "`make cost COST_ARGS=--update` and commit bench/cost/table.json with the reason"
     wrong = [finding for finding in findings if finding.wrong]
     lines = [f"cost: {len(findings) - len(wrong)} of {len(findings)} requests cost what the table says."]
@@ -124,7 +128,7 @@ def advice(findings: Sequence[Finding], lost: Sequence[str]) -> list[str]:
 
 
 def load(path: Path = TABLE_PATH) -> dict[tuple[str, int], Line]:
-    """The committed table; empty where there is no file."""
+    """The committed table; empty without a file."""
     if not path.exists():
         return {}
     return {
@@ -135,7 +139,7 @@ def load(path: Path = TABLE_PATH) -> dict[tuple[str, int], Line]:
 
 
 def save(table: Table, path: Path = TABLE_PATH) -> None:
-    """Sorted, one line for what is asked, so that a diff reads well."""
+    """Sorted, one line per request, so that diffs are readable."""
     by_name: dict[str, dict[int, Line]] = {}
     for (name, count), line in sorted(table.items()):
         by_name.setdefault(name, {})[count] = line
@@ -144,7 +148,7 @@ def save(table: Table, path: Path = TABLE_PATH) -> None:
 
 
 def of_findings(findings: Iterable[Finding]) -> dict[tuple[str, int], Line]:
-    """The table that they would make."""
+    """The table that these findings would make."""
     return {(finding.name, finding.count): finding.line for finding in findings}
 
 

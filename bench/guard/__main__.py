@@ -1,4 +1,4 @@
-"""``python -m bench.guard``: measures, compares, prints. Exits 1 on a regression, 2 when none could be looked for.
+"""``python -m bench.guard``: measures, compares, prints. Exits 1 on a regression, 2 when it could not check.
 
 See docs/benchmarks/README.md.
 """
@@ -28,7 +28,7 @@ _BASELINE_BUDGET_S: Final = 40.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and gives its exit code."""
+    """Runs the command and returns its exit code."""
     options = _parser().parse_args(argv)
     configure_logging({"LANDLINE_LOG_LEVEL": "warning"})
     if options.profile:
@@ -74,7 +74,7 @@ def _write_baseline() -> int:
 
 
 def _measured(only: Sequence[str] | None, budget_s: float | None = None) -> Mapping[str, Cost]:
-    """On a broker of its own."""
+    """Measures on a new broker."""
     if budget_s is None:
         budget_s = _BUDGET_S if only is None else _FEW_BUDGET_S
     with staged_broker() as stage, Reference(data_parent()) as reference:
@@ -103,7 +103,7 @@ def _show(share: float) -> None:
 
 
 def _cpu_model() -> str:
-    """Name, family and model: the name alone is shared by processors of several generations."""
+    """Name, family and model: processors of several generations have the same name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,9 +1,9 @@
-"""Times workloads and reference by turns, and finds the cost that a noisy machine hides.
+"""Times workloads and reference alternately, and finds the cost behind a noisy machine's times.
 
-Noise only ever adds: a neighbour takes the core, the caches are cold afterwards. So each workload is asked in many
-slices of about a millisecond, spread over the whole run, with as much before each to warm the caches; a slice in or
-before which the kernel gave the core to another is not counted; of a slice the dearest quarter of its requests is left
-out; and of all slices a low quantile is the cost.
+Noise only ever adds: a neighbour takes the core, and afterwards the caches are cold. So each workload runs in
+many slices of about a millisecond, spread over the whole run, each after an equal warm-up of the caches. A
+slice is not counted if the kernel gave the core to another process in it or before it. The most expensive
+quarter of a slice's requests is left out. The cost is a low quantile of all slices.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one request: microseconds of CPU here, and the same as a multiple of the reference, good anywhere."""
+    """The cost of one request: microseconds of CPU here, and the same as a multiple of the reference,
+    valid anywhere.
+    """
 
     cpu_us: float
     ratio: float
@@ -39,7 +41,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Samples:
-    """What was timed, in nanoseconds; ``calm`` while nobody took the core, ``all`` with the rest."""
+    """The measured times in nanoseconds; ``calm`` without interruption of the core, ``all`` with the rest."""
 
     calm: list[float] = field(default_factory=list)
     all: list[float] = field(default_factory=list)
@@ -50,17 +52,17 @@ class Samples:
             self.calm.append(value_ns)
 
     def cost_ns(self) -> float:
-        """The low quantile of the calm ones, of all where hardly any was calm."""
+        """The low quantile of the calm ones; of all if hardly any was calm."""
         return low_quantile(self.calm if len(self.calm) >= _TOO_FEW else self.all)
 
 
 def low_quantile(values: Sequence[float]) -> float:
-    """Of one value or more."""
+    """Of at least one value."""
     return sorted(values)[int(_QUANTILE * (len(values) - 1))]
 
 
 def slice_cost(requests_ns: Sequence[float]) -> float:
-    """The mean of a slice without its dearest requests."""
+    """The mean of a slice without its most expensive requests."""
     kept = sorted(requests_ns)[: math.ceil(len(requests_ns) * _KEPT_SHARE)]
     return sum(kept) / len(kept)
 
@@ -100,7 +102,7 @@ def _cost(request_ns: float, reference_ns: float) -> Cost:
 
 @contextmanager
 def settled_heap() -> Iterator[None]:
-    """As the daemon does once it has started."""
+    """Freezes the garbage collector's objects, as the daemon does after its start."""
     gc.collect()
     gc.freeze()
     try:
@@ -129,7 +131,7 @@ def _time_slice(workload: Workload, samples: Samples) -> None:
 
 
 def _rested() -> int:
-    """Sleeps, for who comes from sleep is let run for longest; :func:`_switches` afterwards."""
+    """Sleeps, because the kernel lets a thread run longest after a sleep; then returns :func:`_switches`."""
     time.sleep(_REST_S)
     return _switches()
 

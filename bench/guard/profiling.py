@@ -1,4 +1,4 @@
-"""Where a workload's time goes: cProfile over the Processor's turns, the client's side left out."""
+"""Profiles a workload: cProfile over the Processor's turns, without the client's side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _LINES: Final = 30
 
 
 def profile(stage: Stage, workload: Workload) -> None:
-    """Prints the functions that take most. Each call costs more under the profiler: many small ones look too dear."""
+    """Prints the most expensive functions. The profiler adds to each call, so many small functions look
+    too expensive.
+    """
     workload.begin_slice()
     workload.request()
     profiler = cProfile.Profile(time.thread_time)

@@ -1,9 +1,9 @@
-"""What costs are told in: two fixed loops that know nothing of the broker.
+"""The unit of costs: two fixed loops that are independent of the broker.
 
-A request is part interpreter, part kernel and memory, and machines differ in the two by different factors. So there is
-a loop for each: one computes, in the manner of a small request; one moves bytes, in the manner of a large one. Both
-are the standard library's alone, so that a change of the broker cannot change them, take about as long as each other,
-and are timed between the slices of the workloads. **Changing them makes every baseline void.**
+A request is part interpreter, part kernel and memory, and machines differ in the two by different factors. So
+there is a loop for each: one computes, like a small request; one moves bytes, like a large one. Both use the
+standard library only, so that a change of the broker cannot change them. They take about the same time, and
+are timed between the slices of the workloads. **Changing them invalidates every baseline.**
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _FIELDS: Final = struct.Struct(">hhih")
 
 @dataclass(frozen=True, slots=True)
 class ReferenceCost:
-    """Nanoseconds of CPU that one pass of each loop takes."""
+    """The CPU time of one pass of each loop, in nanoseconds."""
 
     computing_ns: float
     moving_ns: float
 
     def blend(self, moving_share: float) -> float:
-        """The yardstick of a workload that moves bytes for ``moving_share`` of its cost."""
+        """The reference for a workload that moves bytes for ``moving_share`` of its cost."""
         return (1 - moving_share) * self.computing_ns + moving_share * self.moving_ns
 
 
@@ -47,7 +47,7 @@ class _Entry:
 
 
 class Reference:
-    """Owns a socket pair and an unnamed file in ``directory``; one thread's."""
+    """The two loops. Owns a socket pair and an unnamed file in ``directory``; used by one thread."""
 
     def __init__(self, directory: Path | None) -> None:
         self._near, self._far = socket.socketpair()
@@ -63,7 +63,7 @@ class Reference:
         self._file.close()
 
     def time_once(self) -> ReferenceCost:
-        """One pass of each loop."""
+        """Times one pass of each loop."""
         begin = time.thread_time_ns()
         _compute()
         middle = time.thread_time_ns()
@@ -71,7 +71,7 @@ class Reference:
         return ReferenceCost(middle - begin, time.thread_time_ns() - middle)
 
     def _move(self) -> None:
-        """Bytes over a socket, a checksum of them, a write to and a read from the page cache."""
+        """Bytes over a socket, their checksum, a write to and a read from the page cache."""
         fd, buffer = self._file.fileno(), self._buffer
         view = memoryview(buffer)
         for number in range(_MOVES):

@@ -1,7 +1,8 @@
-"""Requests whose arrays have as many smallest elements as one likes, of any API: what a byte can ask for most of.
+"""Requests of any API with arrays of any number of smallest elements: the most work that a byte can request.
 
-Layouts are kio's dataclasses. An array is named by its path, as ``("topics", "partitions")``: there is one element in
-each array on the way, none in the others, and the last has ``count`` of them, each as short as its version allows.
+Layouts are kio's dataclasses. An array is named by its path, such as ``("topics", "partitions")``. Each
+array on the way has one element, the others have none, and the last has ``count``, each as short as its
+version allows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Path = tuple[str, ...]
 Fields = Mapping[str, Any]
 
 FOR_BROKERS: Final = frozenset(key for key, rule in RULES.items() if rule.for_brokers)
-"""What only brokers may ask: no stranger's request is decoded."""
+"""APIs for brokers only: a stranger's request is not decoded."""
 
 
 _LETTERS: Final = 3
@@ -38,7 +39,7 @@ _MARKS: Final[Mapping[str, tuple[Any, bytes]]] = {
 
 
 def array_paths(api_key: ApiKey, version: int) -> list[Path]:
-    """All arrays of a request, those in elements behind those that hold them; without tagged fields."""
+    """All arrays of a request, nested ones after those that contain them; without tagged fields."""
     return _paths(_request_type(api_key, version), ())
 
 
@@ -54,8 +55,9 @@ def body(
 ) -> bytes:
     """A request's body with ``count`` elements at ``path``.
 
-    Instead of the shortest, fields by their names: ``given`` of the request and of the elements on the way to the
-    array, ``element`` of the array's own. ``distinct``: of what :func:`named_by` no two are alike.
+    Fields to use instead of the shortest, by their names: ``given`` for the request and for the elements on
+    the way to the array, ``element`` for the array's own elements. ``distinct``: no two elements are alike in
+    the field of :func:`named_by`.
     """
     name = named_by(api_key, version, path) if distinct else None
     if distinct and name is None:
@@ -76,14 +78,16 @@ def body(
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How elements differ: the field, "" for what has none, and its value that others are put in the place of."""
+    """The difference between elements: the field ("" if it has no name), and its value, which
+    others replace.
+    """
 
     name: str
     mark: Any
     encoded_mark: bytes
 
     def names(self, count: int) -> Iterator[bytes]:
-        """So many different values of the field, encoded, as long as the mark."""
+        """This many different values of the field, encoded, as long as the mark."""
         if len(self.encoded_mark) == INT32.size:
             return (INT32.pack(number) for number in range(count))
         filler = self.encoded_mark[_LETTERS:]
@@ -94,7 +98,7 @@ class Naming:
 
 
 def named_by(api_key: ApiKey, version: int, path: Path) -> Naming | None:
-    """By what the elements of an array may differ: a text, an id or a number, whichever of them they have first."""
+    """The field by which an array's elements may differ: the first text, id or number."""
     known = element_fields(api_key, version, path)
     return next(
         (
@@ -108,8 +112,9 @@ def named_by(api_key: ApiKey, version: int, path: Path) -> Naming | None:
 
 
 def element_fields(api_key: ApiKey, version: int, path: Path) -> Mapping[str, str]:
-    """What the elements of an array are made of beside arrays: Kafka's types by the fields' names, the name being ""
-    where an element is no more than a value.
+    """The fields of an array's elements, except arrays: Kafka's types by the fields' names.
+
+    The name is "" if an element is only a value.
     """
     entity_type, field = _request_type(api_key, version), None
     for name in path:
@@ -122,7 +127,7 @@ def element_fields(api_key: ApiKey, version: int, path: Path) -> Mapping[str, st
 
 
 def of_request(api_key: ApiKey, version: int, given: Fields) -> dict[str, Any]:
-    """Those of the fields that the request itself has in this version."""
+    """Those fields that the request itself has in this version."""
     return _own(_request_type(api_key, version), given)
 
 

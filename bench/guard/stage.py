@@ -1,9 +1,11 @@
-"""A whole broker and its clients on one thread, so that the cost of a request can be told to the microsecond.
+"""A whole broker and its clients on one thread, so that the cost of a request can be measured to
+the microsecond.
 
-The broker is BrokerServer as it runs alone, with its start-up, controller and coordinators; its store is in memory and
-its data directory in a file system in memory, so that no disk is measured. Requests go through one more Processor,
-which no thread runs: who asks turns it, and the CPU time of those turns is the cost. From ``recv`` to ``send`` all is
-the production's path; only the acceptor and TCP are left out, for the sockets are Unix pairs.
+The broker is BrokerServer in standalone mode, with its start-up, controller and coordinators. Its store is in
+memory and its data directory in a file system in memory, so that no disk is measured. Requests go through an
+additional Processor that no thread runs. The client runs its turns, and their CPU time is the cost. From
+``recv`` to ``send`` everything is the production's code. Only the acceptor and TCP are left out, because the
+sockets are Unix pairs.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ _CONFIG: Final[Mapping[str, str]] = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
-    # Nothing is to wake up in the middle.
+    # Prevents background tasks during a measurement.
     "log.initial.task.delay.ms": str(_HOUR_MS),
     "replica.lag.time.max.ms": str(_HOUR_MS),
     "replica.high.watermark.checkpoint.interval.ms": str(_HOUR_MS),
@@ -56,14 +58,14 @@ _CONFIG: Final[Mapping[str, str]] = {
 
 
 class StageError(RuntimeError):
-    """The broker answered with an error, or not at all: a workload does not measure what it says."""
+    """The broker answered with an error, or not at all: a workload does not measure what it claims."""
 
 
 class SteppedProcessor(Processor):
-    """A Processor without a thread: whoever calls :meth:`turn` is its thread."""
+    """A Processor without a thread: the caller of :meth:`turn` is its thread."""
 
     def turn(self) -> None:
-        """One turn of the loop; waits up to a second when nothing is to be done."""
+        """Runs one turn of the loop; waits up to a second when there is nothing to do."""
         self._thread_id = threading.get_ident()
         self._turn()
 
@@ -74,7 +76,7 @@ class SteppedProcessor(Processor):
 
 
 class _StagedServer(BrokerServer):
-    """The broker, with a way to its APIs for a Processor of ours."""
+    """The broker, with access to its APIs for our own Processor."""
 
     def make_processor(self) -> SteppedProcessor:
         return SteppedProcessor(
@@ -88,7 +90,7 @@ class _StagedServer(BrokerServer):
 
 
 class Client:
-    """One connection's other end. ``answer`` is the last one received, without its length."""
+    """The other end of one connection. ``answer`` is the last one received, without its length."""
 
     def __init__(self, ours: socket.socket) -> None:
         self._socket = ours
@@ -97,14 +99,16 @@ class Client:
         self.answer = self._buffer[:0]
 
     def send(self, request: memoryview) -> memoryview:
-        """Sends what the socket takes; what is left."""
+        """Sends what the socket accepts; returns the rest."""
         try:
             return request[self._socket.send(request) :]
         except BlockingIOError:
             return request
 
     def receive(self) -> bool:
-        """Takes what has come; whether that completes an answer. One request is in flight at a time."""
+        """Receives the available data; returns whether an answer is complete. One request is in flight at
+        a time.
+        """
         with suppress(BlockingIOError):
             while True:
                 count = self._socket.recv_into(self._buffer[self._filled :])
@@ -129,19 +133,19 @@ class Stage:
     def __init__(self, server: _StagedServer) -> None:
         self.server = server
         self._processor = server.make_processor()
-        self.turn = self._processor.turn  # what is timed; the profiler puts itself around it
+        self.turn = self._processor.turn  # this is timed; the profiler wraps it
         self._clients: list[Client] = []
         self._numbers = itertools.count()
         self._admin = self.connect()
 
     def connect(self) -> Client:
-        """One more connection."""
+        """Opens another connection."""
         client = Client(self.open_socket())
         self._clients.append(client)
         return client
 
     def open_socket(self) -> socket.socket:
-        """A connection of the caller's own, which does not block; who opened it closes it."""
+        """A non-blocking connection that the caller owns and must close."""
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setblocking(False)
@@ -151,7 +155,9 @@ class Stage:
         return ours
 
     def exchange(self, client: Client, request: bytes) -> int:
-        """Asks and waits for the answer; the nanoseconds of CPU that the Processor's turns took."""
+        """Sends a request and waits for the answer; returns the CPU time of the Processor's turns
+        in nanoseconds.
+        """
         left = client.send(memoryview(request))
         spent = self._timed_turn()
         deadline = time.monotonic() + _TIMEOUT_S
@@ -164,7 +170,9 @@ class Stage:
         return spent
 
     def park(self, client: Client, request: bytes) -> int:
-        """Asks what will be answered later, by another's request; the nanoseconds of CPU."""
+        """Sends a request that will be answered later, through another request; returns the CPU time
+        in nanoseconds.
+        """
         client.send(memoryview(request))
         return self._timed_turn()
 
@@ -174,13 +182,15 @@ class Stage:
         return time.thread_time_ns() - before
 
     def ask(self, api_key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
-        """Sends a request of the set-up; the decoded answer. Raises :class:`StageError` for an error in it."""
+        """Sends a set-up request; returns the decoded answer. Raises :class:`StageError` for an error
+        in it.
+        """
         client = self._admin
         self.exchange(client, encode(api_key, version, fields))
         return decode_answer(api_key, version, client.answer)
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """For what other threads of the broker do during the set-up."""
+        """Waits for other threads of the broker during the set-up."""
         deadline = time.monotonic() + _TIMEOUT_S
         while not condition():
             if time.monotonic() > deadline:
@@ -204,7 +214,7 @@ def frame(api_key: ApiKey, version: int, body: bytes) -> bytes:
 
 
 def decode_answer(api_key: ApiKey, version: int, answer: memoryview) -> Any:
-    """The decoded answer. Raises :class:`StageError` when there is an error anywhere in it."""
+    """The decoded answer. Raises :class:`StageError` if there is an error anywhere in it."""
     entity = codec.decode(
         api_key, version, "response", answer[response_body_offset(api_key, version, answer) :]
     )
@@ -225,7 +235,7 @@ def _errors(entity: Any) -> Iterator[Any]:
 
 
 def data_parent() -> Path | None:
-    """Where files go that no disk is to slow down; None: wherever temporary files go."""
+    """A directory for files that no disk should slow down; None: the default for temporary files."""
     return _IN_MEMORY if _IN_MEMORY.is_dir() else None
 
 

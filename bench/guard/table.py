@@ -1,4 +1,4 @@
-"""What is printed: a line a workload, then what to do. Pure."""
+"""The printed output: a line per workload, then what to do. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def render(findings: Sequence[Finding], baseline: Baseline, *, colour: bool) -> 
 
 
 def advice(findings: Sequence[Finding], *, foreign: bool) -> list[str]:
-    """A line for each kind of verdict that asks for something; ``foreign``: the baseline is another machine's."""
+    """A line for each kind of verdict that needs action; ``foreign``: the baseline is another machine's."""
     lines = []
     slower = [finding for finding in findings if finding.verdict is Verdict.SLOWER]
     if slower:

@@ -1,4 +1,4 @@
-"""The baseline, and what a cost is beside it. Pure but for reading and writing the file."""
+"""The baseline, and the comparison with it. Pure, except for reading and writing the file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ABROAD: Final = 2
 
 
 class Verdict(Enum):
-    """What became of a workload's cost."""
+    """The verdict on a workload's cost."""
 
     STEADY = "steady"
     SLOWER = "SLOWER"
@@ -29,13 +29,13 @@ class Verdict(Enum):
 
     @property
     def fails(self) -> bool:
-        """Whether the check fails by it: also where baseline and workloads do not know each other."""
+        """Whether the check fails; also if baseline and workloads do not match."""
         return self in (Verdict.SLOWER, Verdict.NEW, Verdict.GONE)
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A workload's line of the baseline. ``cpu_us`` is where it was taken, for readers."""
+    """A workload's line of the baseline. ``cpu_us`` is the value on its machine, for readers."""
 
     ratio: float
     tolerance: float = DEFAULT_TOLERANCE
@@ -44,29 +44,33 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """One machine's: ``cpu`` and ``python`` say where it was taken. Ratios carry over to others, though not well."""
+    """One machine's baseline: ``cpu`` and ``python`` identify it. Ratios carry over to other machines, though
+    not well.
+    """
 
     cpu: str = ""
     python: str = ""
     workloads: Mapping[str, Expected] = field(default_factory=dict)
 
     def is_of(self, cpu: str, python: str) -> bool:
-        """Whether that is the machine, up to the patch version of its Python."""
+        """Whether this is the machine's baseline, up to the patch version of its Python."""
         return (cpu, _minor(python)) == (self.cpu, _minor(self.python))
 
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """Those of all machines on which one was taken."""
+    """The baselines of all machines that have one."""
 
     machines: Sequence[Baseline] = ()
 
     def of(self, cpu: str, python: str) -> Baseline | None:
-        """That machine's own."""
+        """The machine's own baseline."""
         return next((machine for machine in self.machines if machine.is_of(cpu, python)), None)
 
     def seen_from(self, cpu: str, python: str) -> Baseline:
-        """As they are to be read on a machine that has none: the dearest of each, with twice the tolerance."""
+        """The baseline for a machine that has none: the highest cost of each workload, with twice
+        the tolerance.
+        """
         own = self.of(cpu, python)
         if own is not None:
             return own
@@ -99,7 +103,7 @@ class Finding:
 
 
 def judge(name: str, costs: Sequence[Cost], expected: Expected | None) -> Finding:
-    """Of several measurements of a workload the one nearest to the baseline counts: noise is no news."""
+    """Of several measurements of a workload the one nearest to the baseline counts: the others are noise."""
     if expected is None:
         return Finding(name, Verdict.NEW, costs[0], None, len(costs))
     cost = min(costs, key=lambda one: abs(one.ratio - expected.ratio))
@@ -116,7 +120,7 @@ def judge(name: str, costs: Sequence[Cost], expected: Expected | None) -> Findin
 def judge_all(
     costs: Mapping[str, Sequence[Cost]], baseline: Baseline, *, partial: bool = False
 ) -> list[Finding]:
-    """All findings, those of the baseline that were not measured last, unless ``partial`` was asked for."""
+    """All findings; unless ``partial``, workloads of the baseline that were not measured come last."""
     findings = [judge(name, found, baseline.workloads.get(name)) for name, found in costs.items()]
     if not partial:
         gone = [name for name in baseline.workloads if name not in costs]
@@ -129,8 +133,9 @@ def settle(
     baseline: Baseline,
     only: Sequence[str] | None = None,
 ) -> list[Finding]:
-    """Measures (None: everything) and judges; what is off its tolerance is measured up to twice more before it is
-    believed.
+    """Measures (None: everything) and judges.
+
+    A result outside its tolerance is measured up to twice more before it is accepted.
     """
     costs = {name: [cost] for name, cost in measured(only).items()}
     findings = judge_all(costs, baseline, partial=only is not None)
@@ -147,10 +152,10 @@ def settle(
 
 
 def renewed(before: Baselines, costs: Mapping[str, Sequence[Cost]], cpu: str, python: str) -> Baselines:
-    """With the baseline of these costs for this machine, the middle of each; tolerances stay as they were.
+    """The baselines with the median of these costs for this machine; tolerances stay unchanged.
 
-    By what factor a request has changed here, it is taken to have changed on the other machines: nobody has all of them
-    at hand.
+    The other machines' baselines are scaled by the factor by which a request changed here, because nobody has
+    all machines available.
     """
     old = before.of(cpu, python)
     known = before.seen_from(cpu, python) if old is None else old
@@ -190,7 +195,7 @@ def _minor(python: str) -> str:
 
 
 def load(path: Path = BASELINE_PATH) -> Baselines:
-    """The committed baselines; none where there is no file."""
+    """The committed baselines; none without a file."""
     if not path.exists():
         return Baselines()
     machines = [
@@ -205,7 +210,7 @@ def load(path: Path = BASELINE_PATH) -> Baselines:
 
 
 def save(baselines: Baselines, path: Path = BASELINE_PATH) -> None:
-    """One line a workload, so that a diff reads well."""
+    """One line per workload, so that diffs are readable."""
     path.write_text("[\n" + ",\n".join(map(_as_json, baselines.machines)) + "\n]\n")
 
 

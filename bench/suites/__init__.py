@@ -1,4 +1,4 @@
-"""All suites, in the order in which a visit runs them: memory after all that loads the same broker, failover last."""
+"""All suites, in the order of a visit: memory after all other load on the same broker, failover last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients that people use: Kafka's own in Java, and librdkafka by way of kcat."""
+"""The usual clients: Kafka's own in Java, and librdkafka through kcat."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _java_producer(key: str, title: str, mib: int, props: Mapping[str, object]) 
 def _filled(visit: Visit) -> tuple[str, int]:
     """A topic of three equal partitions, and how many MiB of it are to be read.
 
-    Not all: a client has one fetch under way at each broker, so the last partition's end is waited for behind fetches
-    of the others' ends, which last for fetch.max.wait.ms. How often that happens is chance.
+    Not all of it: a client has one fetch in flight per broker. The end of the last partition would wait
+    behind fetches of the others' ends, which last for fetch.max.wait.ms. How often that happens is chance.
     """
     size = visit.mib(HOT_MIB)
     return visit.filled_topic(encode_batch(128 * KIB), size, kept=SHARED), size * 3 // 4

@@ -1,4 +1,4 @@
-"""Compressed batches: what a broker does with records that it need not look into."""
+"""Compressed batches: the cost of records that the broker need not inspect."""
 
 from __future__ import annotations
 

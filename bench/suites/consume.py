@@ -1,4 +1,4 @@
-"""Reading what is in the page cache, what is not, and what one cold reader does to the others."""
+"""Reading data that is in the page cache, data that is not, and the effect of a cold reader on others."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _cold(visit: Visit) -> Values:
 
 
 def _cold_beside_hot(visit: Visit) -> Values:
-    """The cold reader is another program: it has a process of its own."""
+    """The cold reader is another program, so it has its own process."""
     batch = _batch()
     size = visit.mib(COLD_MIB)
     cold = visit.filled_topic(batch, size)
@@ -73,7 +73,9 @@ def _cold_beside_hot(visit: Visit) -> Values:
 
 
 def scan(leaders: Mapping[int, int], topic: str, batch: Batch, total_bytes: int) -> int:
-    """Reads a topic's partitions once, one after the other, from their beginnings almost to their ends; the bytes."""
+    """Reads a topic's partitions once, one after the other, from their beginning almost to their end; returns
+    the bytes.
+    """
     once = total_bytes // len(leaders) - FETCH_BYTES
     return sum(
         transfer.fetch({partition: port}, topic, batch, once, FETCH_BYTES)

@@ -1,4 +1,4 @@
-"""A consumer group of 50 members: all join at once, then one more, again and again."""
+"""A consumer group of 50 members: all join at once, then one more, repeatedly."""
 
 from __future__ import annotations
 

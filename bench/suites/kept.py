@@ -1,4 +1,4 @@
-"""What peers make a broker hold: how much memory came to it at most, and how much is left when they have gone."""
+"""The memory that peers make a broker keep: its maximum, and what is left after they have gone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ Holding = Callable[[BrokerProcess, int], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``holds`` makes the broker hold ``count`` of it, and lets go at its end; ``bound``: what it may hold of it."""
+    """One kind of state. ``holds`` makes the broker keep ``count`` items, and releases them at its end;
+    ``bound``: the limit of the memory.
+    """
 
     key: str
     title: str
@@ -96,7 +98,7 @@ ROWS: Final = (
 
 
 def _run(row: Row, visit: Visit) -> Values:
-    allow_files(CONNECTIONS_AT_ONCE)  # the broker's too, which is this process's child
+    allow_files(CONNECTIONS_AT_ONCE)  # the limit also applies to the broker, a child of this process
     count = max(LEAST, round(row.count * visit.scale))
     with visit.new_brokers(config={**QUICK_DELETES, **row.config}) as brokers:
         (broker,) = brokers
@@ -121,7 +123,7 @@ def _run(row: Row, visit: Visit) -> Values:
 
 
 def _least_rss(visit: Visit, broker: BrokerProcess, before: float) -> float:
-    """A broker may take a while to give memory back."""
+    """A broker may take a while to return memory."""
     end, least = time.monotonic() + visit.seconds(GONE_S), broker.rss_mb()
     while time.monotonic() < end and least > before:
         pause(GONE_PROBE_S)

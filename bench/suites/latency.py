@@ -1,4 +1,4 @@
-"""End-to-end latency at a fixed rate, from the moment a record should be sent until a waiting fetch has it."""
+"""End-to-end latency at a fixed rate, from a record's scheduled time until a waiting fetch has it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ WARM_UP_S = 2.0
 def latency_workload(
     key: str, title: str, replicas: int, goal_p50: Goal | None = None, goal_p99: Goal | None = None
 ) -> Workload:
-    """Records of 1 KiB, acks=all, on one partition of so many replicas; the first seconds are not counted."""
+    """Records of 1 KiB, acks=all, on one partition with this many replicas; the first seconds are
+    not counted.
+    """
     batch = encode_batch(1)
     rate = PER_SECOND if replicas == 1 else REPLICATED_PER_SECOND
 
     def run(visit: Visit) -> Values:
         topic = visit.fresh_topic(1, replicas)
         port = visit.leaders(topic)[0]
-        # On the topic itself: the first records of a new one wait for its followers to begin, in Kafka up to 0.5 s.
+        # On the topic itself: the first records of a new topic wait for its followers to start, in Kafka up
+        # to 0.5 s.
         before = end_to_end(port, topic, batch, rate, visit.seconds(WARM_UP_S))
         begin = len(before.read_us)
         found, _ = visit.measure(

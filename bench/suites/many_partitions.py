@@ -1,4 +1,6 @@
-"""What thousands of partitions cost: to create them, to stop, to start cleanly and after a kill, to fail over."""
+"""The cost of thousands of partitions: to create them, to stop, to start cleanly and after a kill, to
+fail over.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,13 @@ SAMPLES = 20
 LIMIT_S = 180.0
 PROBE_INTERVAL_S = 0.02
 REPLICAS = 3
-DISK_MIB = 40 << 10  # sparse; room for the inodes
+DISK_MIB = 40 << 10  # sparse; space for the inodes
 
 
 def _one_broker(count: int, visit: Visit) -> Values:
-    """Creates, stops, starts, kills, starts. Each ends when partitions all over the topic acknowledge a record."""
+    """Creates, stops, starts, kills, starts. Each ends when a sample of the partitions acknowledges
+    a record.
+    """
     partitions = _scaled(count, visit)
     config = {"controlled.shutdown.enable": "false"}
     with visit.new_brokers(config=config, disk_mib=DISK_MIB) as (broker,):
@@ -58,7 +62,9 @@ def _one_broker(count: int, visit: Visit) -> Values:
 
 
 def _failover(count: int, visit: Visit) -> Values:
-    """One broker of three leads all; it is killed, and its session ended, so that no time-out is in the figure."""
+    """One broker of three leads all. It is killed, and its session ended, so that the figure includes
+    no timeout.
+    """
     partitions = _scaled(count, visit)
     with visit.new_brokers(REPLICAS, disk_mib=DISK_MIB) as brokers:
         for broker in brokers:
@@ -83,7 +89,7 @@ def _failover(count: int, visit: Visit) -> Values:
 
 
 def _await_in_sync(broker: BrokerProcess) -> None:
-    """Until every replica is in sync, as ``broker`` knows it."""
+    """Waits until every replica is in sync, according to ``broker``."""
     wait_until(
         lambda: set(isr_sizes(broker.bootstrap, TOPIC).values()) == {REPLICAS},
         LIMIT_S,
@@ -97,7 +103,7 @@ def _scaled(count: int, visit: Visit) -> int:
 
 
 def _sample(partitions: int) -> set[int]:
-    """Some all over the topic, the last among them."""
+    """A sample from the whole topic, including the last partition."""
     return {partitions - 1 - n * partitions // SAMPLES for n in range(SAMPLES)}
 
 
@@ -116,7 +122,7 @@ def _timed_start(broker: BrokerProcess, partitions: int) -> float:
 
 
 def _await_served(brokers: Sequence[BrokerProcess], partitions: int, begin: float) -> None:
-    """Until a sample of the partitions, the last among them, acknowledges a record each."""
+    """Waits until a sample of the partitions, including the last, acknowledges a record each."""
     batch = encode_batch(1)
     waiting = _sample(partitions)
     while waiting:
@@ -144,7 +150,7 @@ def _workload(
         )
         for key, what in figures
     )
-    # KRaft keeps its metadata elsewhere and has no session to end: another comparison.
+    # KRaft stores its metadata elsewhere and has no session to end: another comparison.
     targets = frozenset({Target.LANDLINE, Target.KAFKA})
     return Workload(title, metrics, partial(run, count), repeats=False, targets=targets)
 

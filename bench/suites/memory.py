@@ -1,4 +1,6 @@
-"""Resident memory: idle, and after all that was done to the broker before this suite, which comes last."""
+"""Resident memory: idle, and after everything that was done to the broker before this suite, which
+is last.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A victim that writes and reads small records, before and while hostile peers do the worst that an API allows."""
+"""A victim that writes and reads small records, before and while hostile peers do the worst that an
+API allows.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ LEAST_S = 0.3
 ONE, TEN = 1, 10
 HEAD_START_S = 0.3
 TALLY_S = 1.0
-# What peers have left in the broker's queues is not the next row's.
+# Work that peers have left in the broker's queues must not affect the next row.
 CALM_CORES, CALM_PROBE_S, CALM_TIMEOUT_S = 0.3, 0.25, 20.0
 US_PER_MS = 1000
 
@@ -50,7 +52,9 @@ class _Watch:
         self._written = 0
 
     def run(self, full_s: float, peers: int) -> tuple[list[float], Tally]:
-        """The times (ms) of the victim's records, written and read, beside so many peers, and what those got."""
+        """The times (ms) of the victim's records, written and read, beside this many peers, and the
+        peers' tallies.
+        """
         seconds = max(LEAST_S, full_s * self._visit.scale)
         with ExitStack() as stack:
             hostile = [stack.enter_context(self._peer(number, seconds)) for number in range(peers)]
@@ -79,7 +83,7 @@ class _Watch:
 
 
 def _calm(visit: Visit) -> None:
-    """Waits until the broker works at nothing."""
+    """Waits until the broker is idle."""
     pid, end = visit.broker.process.pid, time.monotonic() + CALM_TIMEOUT_S
     while time.monotonic() < end:
         before = machine.run_seconds(pid)
@@ -105,7 +109,7 @@ def _run(row: Row, visit: Visit) -> Values:
                 raise
             return values | {
                 f"{row.key}.ended": 1.0
-            }  # the other figures are missing, and another broker is made
+            }  # the other figures are missing, and another broker is started
         times = summarise(beside)
         values |= {
             f"{row.key}.{name}.p50": times.p50,

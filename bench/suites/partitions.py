@@ -1,4 +1,4 @@
-"""Two thousand partitions on one broker that does nothing else."""
+"""Two thousand partitions on one broker that is otherwise idle."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _many(visit: Visit) -> Values:
 
 
 def visit_count(visit: Visit) -> int:
-    """A quick look makes fewer."""
+    """A quick run creates fewer."""
     return min(COUNT, max(200, round(COUNT * visit.scale)))
 
 

@@ -1,4 +1,6 @@
-"""Three replicas on three brokers, acks=all: throughput, the brokers' CPU in sum, latency, and a leader's death."""
+"""Three replicas on three brokers, acks=all: throughput, the brokers' total CPU, latency, and a
+leader's death.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def _produce(kib: int, mib: int, cpu: Goal | None) -> Workload:
 
 
 def _failover(visit: Visit) -> Values:
-    """Kills a partition's leader and writes to whoever leads next, as soon as anybody does."""
+    """Kills a partition's leader, and writes to the next leader as soon as there is one."""
     topic = visit.fresh_topic(1, REPLICAS)
     await_full_isr(visit.bootstrap, topic, REPLICAS)
     old = visit.leaders(topic)[0]

@@ -1,4 +1,4 @@
-"""Small requests: 100 B over a few busy connections, and over a thousand of them."""
+"""Small requests: 100 B over a few busy connections, and over a thousand connections."""
 
 from __future__ import annotations
 

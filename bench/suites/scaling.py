@@ -65,8 +65,9 @@ def _write(
     batch: Batch,
     total_bytes: int,
 ) -> tuple[tuple[int, float], Usage]:
-    """A process for each share, which all begin together; the bytes that were written, the seconds until the last was
-    done, and what it took.
+    """A process for each share; all start together.
+
+    Returns the number of bytes written, the seconds until the last process was done, and the resource usage.
     """
     with ExitStack() as stack:
         each = total_bytes // len(shares)
@@ -86,7 +87,7 @@ def _write(
 
 
 def _two_or_one(visit: Visit) -> Values:
-    """What an operator has: ``brokers_per_host`` two of Landline, one JVM of Kafka."""
+    """A typical host: two brokers of Landline (``brokers_per_host``), one JVM of Kafka."""
     return _measure(visit, 2 if visit.target is Target.LANDLINE else 1, "scaling_host")
 
 

@@ -1,4 +1,6 @@
-"""From exec to the first answer and to the first acknowledged produce: empty, with 500 segments, after a kill."""
+"""From exec to the first answer and to the first acknowledged produce: empty, with 500 segments, after
+a kill.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ SEGMENT_BYTES = MIB
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Seconds from exec, and the CPU seconds until the produce was acknowledged."""
+    """One start: seconds from exec, and the CPU seconds until the produce was acknowledged."""
 
     answered_s: float
     acknowledged_s: float
@@ -82,7 +84,7 @@ def _segments(visit: Visit) -> Values:
 
 
 def _timed_start(broker: BrokerProcess, *, create: bool) -> Start:
-    """Starts the prepared broker; ``create``: the first produce needs its topic made first."""
+    """Starts the prepared broker; ``create``: the first produce needs its topic created first."""
     begin = time.perf_counter()
     broker.start_nowait()
     _poll(broker, begin, lambda: answers_api_versions(HOST, broker.port, timeout_s=1.0))
@@ -95,7 +97,7 @@ def _timed_start(broker: BrokerProcess, *, create: bool) -> Start:
 
 
 def _created(port: int) -> bool:
-    """Whether the topic is there now; the answer ends in an array of name, error code and message."""
+    """Whether the topic exists now; the answer ends in an array of name, error code and message."""
     connection = Connection(port)
     try:
         answer = connection.ask(create_topic_request(TOPIC, 1))
@@ -106,7 +108,7 @@ def _created(port: int) -> bool:
 
 
 def _poll(broker: BrokerProcess, begin: float, done: Callable[[], bool]) -> None:
-    """Asks until it is so; any error is "not yet", as it is to a client."""
+    """Polls until it is true; any error means "not yet", as for a client."""
     while time.perf_counter() - begin < START_TIMEOUT_S:
         try:
             if done():
@@ -120,7 +122,7 @@ def _poll(broker: BrokerProcess, begin: float, done: Callable[[], bool]) -> None
 
 
 def _values(key: str, starts: list[Start]) -> Values:
-    """The middle of several starts: one is easily disturbed."""
+    """The median of several starts, because one is easily disturbed."""
     return {
         f"{key}.answered": statistics.median(start.answered_s for start in starts),
         f"{key}.acknowledged": statistics.median(start.acknowledged_s for start in starts),

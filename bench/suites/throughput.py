@@ -1,4 +1,4 @@
-"""How much moves: prepared batches of three sizes in, 1 MiB fetches out beside a bare sendfile loop."""
+"""Throughput: prepared batches of three sizes in, 1 MiB fetches out beside a bare sendfile loop."""
 
 from __future__ import annotations
 

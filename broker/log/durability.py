@@ -30,8 +30,8 @@ class Durability:
     """How far a log is durable; the recovery point and the flush of Kafka's LocalLog.
 
     Invariant: ``recovery_point`` is not past the log's end. Everything below it is durable, with its index
-    entries, its epochs and its file names. ``sync_wanted`` is not past the log's end either; each rise
-    is followed by a sync.
+    entries, its epochs and its file names. ``sync_wanted`` is not past the log's end either; each rise is
+    followed by a sync.
 
     Owned by one :class:`~broker.log.log.Log`. Its fields change under the log's lock. The thread that syncs
     holds ``flushing`` while the disk works. ``flushing`` is taken before the log's lock, never while

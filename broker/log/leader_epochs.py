@@ -84,8 +84,8 @@ class LeaderEpochCache:
     def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
         """Notes that ``epoch`` begins at ``start_offset``, unless that is known.
 
-        ``write`` may be False at the log's end, and during a recovery, which writes the file later.
-        Entries that contradict it (a higher epoch, or one that starts later) are dropped, as in Kafka.
+        ``write`` may be False at the log's end, and during a recovery, which writes the file later. Entries
+        that contradict it (a higher epoch, or one that starts later) are dropped, as in Kafka.
         """
         entries = self._entries
         if epoch < 0 or (entries and entries[-1][0] == epoch and entries[-1][1] <= start_offset):

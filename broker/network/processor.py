@@ -1,11 +1,11 @@
 """A Processor: one thread, one epoll, its share of the connections. Kafka's SocketServer.Processor.
 
-It reads requests, passes each to ``dispatch`` on its own thread, and writes responses in order. ``dispatch``
-completes quick requests and queues those that may block. A queued request mutes its connection until it is
-answered, so that a connection's requests take effect in order. Responses from other threads arrive through a
-queue and an eventfd. Expensive ("dear") connections come last in a turn and share a fixed part of it
-(:mod:`.shares`, ADR 29). When there are too many connections for one turn, those with low demand come
-first (:mod:`.crowd`).
+It reads requests, passes each to ``dispatch`` on its own thread, and writes responses in order.
+``dispatch`` completes quick requests and queues those that may block. A queued request mutes its connection
+until it is answered, so that a connection's requests take effect in order. Responses from other threads
+arrive through a queue and an eventfd. Expensive ("dear") connections come last in a turn and share a fixed
+part of it (:mod:`.shares`, ADR 29). When there are too many connections for one turn, those with low demand
+come first (:mod:`.crowd`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decides on which thread a request runs, or whether it is refused, before it is decoded.
 
 Small requests run on the network thread, because a hand-off between threads costs more than the request
-(ADR 1). Requests that may block and large ones go to a handler thread. A request with more elements than any
-client sends is refused before decoding, because one element of a byte can cost a kilobyte of memory and
+(ADR 1). Requests that may block and large ones go to a handler thread. A request with more elements than
+any client sends is refused before decoding, because one element of a byte can cost a kilobyte of memory and
 ten microseconds.
 """
 

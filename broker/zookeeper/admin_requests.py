@@ -39,8 +39,8 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
 
 
 def decode_preferred_election(data: bytes) -> list[TopicPartition]:
-    """The partitions whose preferred leaders are to be elected.
-    Raises :class:`~broker.zookeeper.znodes.BadZnodeError`.
+    """The partitions whose preferred leaders are to be elected. Raises
+    :class:`~broker.zookeeper.znodes.BadZnodeError`.
     """
     rows = field_of(PREFERRED_ELECTION, load(PREFERRED_ELECTION, data), "partitions")
     try:

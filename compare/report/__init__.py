@@ -1,1 +1,3 @@
-"""Makes one page of a comparison: what was measured, shown, simulated and concluded, for who never saw the project."""
+"""Creates one page about a comparison: what was measured, shown, simulated and concluded, for readers who do
+not know the project.
+"""

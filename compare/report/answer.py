@@ -1,4 +1,4 @@
-"""The answer in short, chosen and filled by the data: which way is sooner, which sturdier, which simpler. Pure."""
+"""The short answer, chosen and filled by the data: which way is faster, more robust, and simpler. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compare.report.wording import SYSTEMS, counted, duration, listed, way
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One finding: what it is about, in a word or two, and its sentence, which may end in parts of a list."""
+    """One finding: its title, and its sentence, which may end in a list of parts."""
 
     title: str
     lead: str
@@ -26,7 +26,9 @@ class Point:
 
 
 def in_short(comparison: Comparison) -> list[Point]:
-    """The whole, over all systems: which way is sooner, which needs fewer people, which needs fewer commands."""
+    """The overall result for all systems: which way is faster, needs fewer people, and needs
+    fewer commands.
+    """
     points = [
         Point("Sooner?", _sooner(comparison)),
         Point("Sturdier?", _sturdier(comparison)),
@@ -58,7 +60,7 @@ def _sooner(comparison: Comparison) -> str:
 
 
 def _counted_by(duels: Sequence[Duel]) -> str:
-    """How many, and by how much: the medians' least and greatest difference."""
+    """The number of duels, and the lowest and highest difference of their medians."""
     apart = sorted(abs(duel.apart_ms) for duel in duels if duel.apart_ms is not None)
     if not apart:
         return str(len(duels))

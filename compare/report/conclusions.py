@@ -1,7 +1,7 @@
-"""The conclusion in sentences, chosen and filled by the data. Pure: the same data, the same sentences.
+"""The conclusions as sentences, chosen and filled by the data. Pure: the same data give the same sentences.
 
-A sentence claims a difference only where :mod:`compare.report.verdicts` sees one; overlapping intervals, few rounds and
-what was not measured have wordings of their own.
+A sentence claims a difference only if :mod:`compare.report.verdicts` finds one. Overlapping intervals, too
+few rounds and missing measurements have their own wordings.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WORDINGS = {
 
 
 def of_system(comparison: Comparison, system: str) -> list[Point]:
-    """What was found of one system."""
+    """The findings about one system."""
     own = [duel for duel in duels(comparison) if duel.system == system]
     cold = [duel for duel in own if duel.scenario == COLD_START]
     faults = [duel for duel in own if duel.scenario != COLD_START]
@@ -53,7 +53,7 @@ def of_system(comparison: Comparison, system: str) -> list[Point]:
 
 
 def of_all(comparison: Comparison, study: Study) -> list[Point]:
-    """What was found of the systems together, and what the simulation adds."""
+    """The findings about the systems together, and those of the simulation."""
     return [Point("Model or program", _model_or_program(comparison)), *_simulated(study)]
 
 
@@ -142,7 +142,7 @@ def _recovery(faults: Sequence[Duel]) -> Iterator[str]:
 
 
 def _break_even(duel: Duel) -> str:
-    """With which patience the two would take the same time."""
+    """The patience at which both ways would take the same time."""
     apart = duel.apart_ms
     name = scenario(duel.scenario)
     return name if apart is None or apart >= 0 else f"{name} (level when one comes within {duration(-apart)})"
@@ -184,7 +184,7 @@ def _simulated(study: Study) -> list[Point]:
 
 
 def _grown(study: Study, system: str) -> Point:
-    """A band, never one figure, and what of it members share."""
+    """A band, never a single figure, and the part of it that members share."""
     ends = [curve for curve in study.curves if curve.system == system]
     parts = (f"{band(curve.points[-1])} {simulated_way(curve.model, curve.lanes)}" for curve in ends)
     members = study.reach[system]

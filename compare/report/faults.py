@@ -1,4 +1,4 @@
-"""The table of what each way does under each fault, as rows of text. Pure."""
+"""The table of each way's behaviour under each fault, as rows of text. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault, with a row for each way that it was measured in."""
+    """One fault, with a row for each way that was measured."""
 
     title: str
     hosts: int
@@ -44,7 +44,7 @@ class Fault:
 
 
 def faults_of(comparison: Comparison, system: str) -> list[Fault]:
-    """All faults that one system was measured under, each on the most hosts that it was."""
+    """All faults that were measured for one system, each with the highest number of hosts."""
     own = [group for group in comparison.groups if group.system == system and group.scenario != COLD_START]
     faults = []
     for name in sorted({group.scenario for group in own}, key=scenario_order):

@@ -1,4 +1,4 @@
-"""Reads everything that a report is made of, from one directory."""
+"""Reads all inputs of a report from one directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compare.simulation.storms import Storms, read_storms
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What was measured, and under which circumstances."""
+    """The measurements and their circumstances."""
 
     comparison: Comparison
     runs: tuple[Run, ...]
@@ -22,7 +22,7 @@ class Inputs:
     storms: Storms
 
     def facts(self) -> list[tuple[str, str]]:
-        """The manifest's and the data's figures as names and texts, nested ones by their path."""
+        """The manifest's and the data's figures as names and texts; nested ones are named by their path."""
         counts = [
             (f"data: {name.replace('_', ' ')}", f"{number:,}")
             for name, number in self.comparison.inputs.items()

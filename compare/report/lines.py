@@ -1,7 +1,7 @@
-"""Tells where the times of cold starts lie on a straight line over the numbers of hosts, and where they do not. Pure.
+"""Decides whether the times of cold starts are linear in the number of hosts. Pure.
 
-A line is told where it goes through the interval of the median at every one of at least three numbers of hosts: two
-points lie on a line whatever they are, and a share of explained spread says nothing of a bend.
+They are if the fitted line goes through the interval of the median at every one of at least three numbers of
+hosts. Two points are always on a line, and a share of explained variance does not reveal a bend.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FIGURE = "all_ready_ms"
 
 
 def cold_groups(comparison: Comparison, system: str, model: str) -> list[Group]:
-    """The cold starts of one system and model, by their hosts."""
+    """The cold starts of one system and model, ordered by their hosts."""
     return sorted(
         (
             group
@@ -26,7 +26,7 @@ def cold_groups(comparison: Comparison, system: str, model: str) -> list[Group]:
 
 
 def line_of(comparison: Comparison, system: str, model: str) -> Fit | None:
-    """The fitted line of the times until all serve, where it is one."""
+    """The fitted line of the times until all serve; None if they are not linear."""
     groups = cold_groups(comparison, system, model)
     fit = next(
         (

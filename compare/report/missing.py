@@ -1,4 +1,4 @@
-"""What was not measured: what holds for every comparison, and the holes of this one. Pure."""
+"""What was not measured: in any comparison, and in this one. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ what the harness waited, not how quick somebody is.
 
 
 def not_measured(comparison: Comparison) -> list[str]:
-    """Sentences: the holes of this comparison first."""
+    """Sentences; the gaps of this comparison come first."""
     return [*_ways(comparison), *_scenarios(comparison), *_few(comparison), *_one_size(comparison), *ALWAYS]
 
 

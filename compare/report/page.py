@@ -1,4 +1,4 @@
-"""Puts the page together: everything it says, as plain values, into the template."""
+"""Puts the page together: passes all its content, as plain values, to the template."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ _HERE = Path(__file__).parent
 
 
 def write_report(inputs: Inputs, study: Study, directory: Path) -> Path:
-    """Writes the page, its pictures and a summary in Markdown into the directory, which is made; the page's path."""
+    """Writes the page, its pictures and a Markdown summary into the directory, which is created; returns the
+    page's path.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     shown, folded = timelines(inputs.runs, directory)
     pictures: dict[str, Picture | None] = {"faults": None, "simulated": None}
@@ -77,7 +79,7 @@ def _environment() -> Environment:
 
 
 def _told(inputs: Inputs, study: Study) -> dict[str, Any]:
-    """All that is no picture and of no one system."""
+    """All content that is neither a picture nor about a single system."""
     return {
         "answer": in_short(inputs.comparison),
         "patience_s": inputs.manifest.get("patience_s"),
@@ -96,7 +98,7 @@ def _told(inputs: Inputs, study: Study) -> dict[str, Any]:
 
 
 def _set_apart(text: str) -> Markup:
-    """A figure whose interval, in parentheses behind it, is never broken in two."""
+    """A figure whose interval, in parentheses after it, is never broken across lines."""
     before, parenthesis, rest = text.partition(" (")
     inside, _, after = rest.partition(")")
     if not parenthesis:

@@ -1,4 +1,4 @@
-"""Draws all pictures of a report, with what each says to those who do not see it."""
+"""Draws all pictures of a report, with text alternatives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from compare.simulation.study import Study
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A timeline's picture with what stands under it."""
+    """A timeline's picture with its caption."""
 
     system: str
     picture: Picture
@@ -39,14 +39,16 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Timelines that are shown when asked for."""
+    """Timelines that are shown on request."""
 
     title: str
     timelines: tuple[Shown, ...]
 
 
 def timelines(runs: Sequence[Run], directory: Path) -> tuple[list[Shown], list[Folded]]:
-    """The median cold start of each system and model; folded: on fewer hosts, and each fault's median round."""
+    """The median cold start of each system and model; folded: those on fewer hosts, and each fault's
+    median round.
+    """
     chosen, others = shown_and_others(runs, COLD_START)
     folded = [
         _folded(f"{_system(system)}: {counted(len(rounds), 'cold start')} on fewer hosts", rounds)
@@ -60,7 +62,7 @@ def timelines(runs: Sequence[Run], directory: Path) -> tuple[list[Shown], list[F
 
 
 def draw_all(comparison: Comparison, study: Study, outage_s: float, directory: Path) -> dict[str, Picture]:
-    """The other pictures, by name; ``outage_s`` as the manifest has it. What there is nothing of is absent."""
+    """The other pictures, by name; ``outage_s`` is from the manifest. A picture without data is absent."""
     pictures = {
         "cold_starts": picture(
             "cold-starts",
@@ -93,7 +95,7 @@ def _folded(title: str, runs: Sequence[Run]) -> Folded:
 
 
 def _shown(runs: Sequence[Run], directory: Path | None) -> list[Shown]:
-    """All of one system end at the same moment on the right, so that they can be compared by eye."""
+    """All timelines of one system have the same right end, so that they can be compared by eye."""
     lines = [timeline(run) for run in runs]
     found = []
     for each in lines:

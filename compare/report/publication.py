@@ -1,7 +1,7 @@
-"""Puts a comparison where readers find it: its data, the page and the summary, and the answer in the README.
+"""Publishes a comparison: its data, the page and the summary, and the answer in the README.
 
-Everything that the page is made of is kept, so that anybody makes it anew, byte for byte. Storms that are there already
-are kept when the data bring none: they are measured apart.
+All inputs of the page are kept, so that anybody can recreate it byte for byte. Existing storms are kept if
+the data have none, because they are measured separately.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ BEGIN, END = "<!-- the answer of docs/comparison: begin -->", "<!-- the answer o
 
 
 def publish(source: Path, data: Path, target: Path, readme: Path | None = None) -> None:
-    """``data`` and ``target`` are made, or replaced: there the recorded data, here page, pictures and README.md. The
-    answer goes between the marks of ``readme``. Raises Unreadable, OSError, and ValueError for a readme without marks.
+    """Publishes into ``data`` (the recorded data) and ``target`` (page, pictures and README.md), created
+    if missing.
+
+    The answer goes between the marks of ``readme``. Raises Unreadable, OSError, and ValueError for a readme
+    without marks.
     """
     for directory in (data, target):
         directory.mkdir(parents=True, exist_ok=True)
@@ -61,7 +64,7 @@ def with_answer(text: str, inputs: Inputs) -> str:
 
 
 def answer_of(inputs: Inputs) -> str:
-    """The answer as a list, with what it was measured on."""
+    """The answer as a list, with its circumstances."""
     points = "\n".join(f"- **{point.title}** {point.text}" for point in in_short(inputs.comparison))
     hosts = max((group.hosts for group in inputs.comparison.groups), default=0)
     rounds = max((group.rounds for group in inputs.comparison.groups), default=0)

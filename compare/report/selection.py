@@ -1,4 +1,4 @@
-"""Chooses which starts are drawn, and lays their steps out by process. Pure."""
+"""Chooses which starts are drawn, and arranges their steps by process. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from compare.recorded import MODELS, Run, Step
 
 MOST_PROCESSES = 24
-"""More lines than this are no picture any more."""
+"""A picture with more lines than this is unreadable."""
 _ORDER = ("zookeeper", "spark-master", "broker", "spark-worker")
 _NO_BAR = {"Ready", "Run", "Stopped"}
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A step in a timeline: milliseconds from the run's beginning."""
+    """A step in a timeline, in milliseconds from the beginning of the run."""
 
     name: str
     begin_ms: float
@@ -27,7 +27,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One process: what its launcher did for it, its own steps, and when it served (none: it did not)."""
+    """One process: its launcher's steps, its own steps, and when it served (empty: it did not)."""
 
     process: str
     host: str
@@ -38,7 +38,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One run, drawn. ``left_out``: processes beyond the most that are drawn."""
+    """One run, drawn. ``left_out``: the number of processes beyond the limit."""
 
     run: Run
     lines: tuple[Line, ...]
@@ -46,19 +46,23 @@ class Timeline:
 
     @property
     def end_ms(self) -> float:
-        """When the last thing that is drawn is over."""
+        """The end of the last step or mark in the picture."""
         ends = [bar.end_ms for line in self.lines for bar in (*line.launch, *line.own)]
         return max([*ends, *(ready for line in self.lines for ready in line.ready_ms)], default=1.0)
 
 
 def median_round(runs: Sequence[Run]) -> Run:
-    """The run whose time until all serve is the median, the lower of two; one that never came to it is the longest."""
+    """The run whose time until all serve is the median, the lower of two; a run without that time counts as
+    the longest.
+    """
     ordered = sorted(runs, key=lambda run: (run.all_ready_us is None, run.all_ready_us or 0, run.round))
     return ordered[(len(ordered) - 1) // 2]
 
 
 def shown_and_others(runs: Iterable[Run], scenario: str) -> tuple[list[Run], list[Run]]:
-    """The median round of each system and model on the most hosts; and that on each smaller number of hosts."""
+    """The median round of each system and model on the most hosts; and that for each smaller number
+    of hosts.
+    """
     groups: dict[tuple[str, str, str, int], list[Run]] = defaultdict(list)
     for run in runs:
         if run.scenario == scenario:
@@ -75,7 +79,7 @@ def shown_and_others(runs: Iterable[Run], scenario: str) -> tuple[list[Run], lis
 
 
 def timeline(run: Run) -> Timeline:
-    """The run's starts, process by process: what members need first, then members by their number."""
+    """The run's starts, process by process: first what members need, then members by their number."""
     by_process: dict[str, list[Step]] = defaultdict(list)
     for step in run.steps:
         if step.kind == "start":

@@ -1,9 +1,10 @@
-"""Decides, figure by figure, whether the data show a difference between the two ways. Pure.
+"""Decides for each figure whether the data show a difference between the two ways. Pure.
 
-A difference is shown when the 95 % intervals of the medians do not overlap, of at least six rounds each; or when one
-came about in most rounds and the other in hardly any. Everything else shows none. Where a person acted, how long the
-harness waited in its place decides nothing: members that start by themselves are sooner only if they still are when
-that wait is taken out, and :attr:`Verdict.WAITED` says that they are sooner by the wait alone.
+A difference is shown if the 95 % intervals of the medians, of at least six rounds each, do not overlap; or if
+one occurred in most rounds and the other in hardly any. Everything else shows no difference. If a person
+acted, the time that the harness waited for the person must not decide. Members that start by themselves are
+faster only if they still are without that wait; :attr:`Verdict.WAITED` means that they are faster only
+because of the wait.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from compare.report.wording import scenario_order
 ALONE, PUSHES = MODELS[0], MODELS[1:]
 COLD_START = "cold-start"
 LEAST_ROUNDS = 6
-"""The fewest of which any two values hold the median by 95 %."""
+"""The lowest number of values whose range contains the median with 95 % confidence."""
 
 
 class Verdict(Enum):
-    """Which way was sooner."""
+    """The way that was faster."""
 
     ALONE = "each by itself"
     WAITED = "each by itself, by the wait for a person alone"
@@ -34,8 +35,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """One figure of members that start by themselves beside one kind of push. ``unaided``: the push's without the wait
-    for a person; the same figure where nobody was waited for, None where that was not recorded.
+    """One figure of members that start by themselves, compared with one kind of push.
+
+    ``unaided``: the push's figure without the wait for a person; the same figure if nobody was waited for,
+    None if that was not recorded.
     """
 
     system: str
@@ -59,14 +62,16 @@ class Duel:
 
     @property
     def apart_ms(self) -> float | None:
-        """By how much the push is later (below 0: sooner), without the wait for a person: the medians' difference."""
+        """How much later the push is (below 0: earlier), without the wait for a person: the difference of
+        the medians.
+        """
         if self.unaided is None or self.alone.median is None or self.unaided.median is None:
             return None
         return self.unaided.median - self.alone.median
 
 
 def judge(alone: Figure, pushed: Figure) -> Verdict:
-    """Which of two times is the shorter, by the module's rule, whatever they hold."""
+    """Which of two times is shorter, by the module's rule, with their waits included."""
     if min(alone.rounds, pushed.rounds) < LEAST_ROUNDS:
         return Verdict.UNKNOWN
     comes = [2 * figure.n > figure.rounds for figure in (alone, pushed)]
@@ -80,12 +85,16 @@ def judge(alone: Figure, pushed: Figure) -> Verdict:
 
 
 def duels(comparison: Comparison) -> list[Duel]:
-    """Every scenario's own figure, of each system, beside each push; on the most hosts that both were measured on."""
+    """The main figure of every scenario and system, compared with each push, on the most hosts that both were
+    measured on.
+    """
     return [duel for system in comparison.systems for duel in _duels_of(comparison, system)]
 
 
 def best_duels(comparison: Comparison) -> list[Duel]:
-    """Of each system and scenario the duel with the quicker push: members by themselves count once."""
+    """For each system and scenario the duel with the faster push, so that members by themselves
+    count once.
+    """
     best: dict[tuple[str, str], Duel] = {}
     for duel in duels(comparison):
         key = duel.system, duel.scenario
@@ -95,7 +104,7 @@ def best_duels(comparison: Comparison) -> list[Duel]:
 
 
 def own_figure(groups: list[Group]) -> str:
-    """By which figure a scenario is judged: the recovery from its fault; the time until all serve where none is."""
+    """The figure by which a scenario is judged: the recovery from its fault, or the time until all serve."""
     if groups[0].scenario == COLD_START:
         return "all_ready_ms"
     recovered = any((figure := group.figures.get("recovered_ms")) and figure.n for group in groups)
@@ -103,7 +112,7 @@ def own_figure(groups: list[Group]) -> str:
 
 
 def unaided(group: Group, figure: str) -> Figure | None:
-    """A group's figure without the wait for a person; None where that was not recorded."""
+    """A group's figure without the wait for a person; None if that was not recorded."""
     if figure == "recovered_ms" and group.person_acted:
         found = group.figures.get("unaided_ms")
         return found if found and found.n else None

@@ -1,4 +1,4 @@
-"""The words of the page: names of systems, models, scenarios; figures as people read them."""
+"""The wording of the page: names of systems, models and scenarios, and the format of figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from compare.figures import Figure
 
 
 class Band(Protocol):
-    """What has a lower and an upper end."""
+    """A range with a lower and an upper end."""
 
     @property
     def low_ms(self) -> float: ...
@@ -46,23 +46,23 @@ FIGURES = {
 
 
 def scenario(name: str) -> str:
-    """A scenario in words; one that this page does not know by its own name."""
+    """A scenario's description; its own name if this page does not know it."""
     return SCENARIOS.get(name, name)
 
 
 def scenario_order(name: str) -> tuple[int, str]:
-    """By which scenarios are sorted: as they are listed above, unknown ones last."""
+    """The sort key of scenarios: in the order of the list above, unknown ones last."""
     known = list(SCENARIOS)
     return (known.index(name) if name in SCENARIOS else len(known)), name
 
 
 def way(model: str) -> str:
-    """A model in words."""
+    """A model's description."""
     return MODELS[model]
 
 
 def simulated_way(model: str, lanes: int | None) -> str:
-    """A model with its pushes at a time: ``pushed 32 at a time``."""
+    """A model with its number of simultaneous pushes: ``pushed 32 at a time``."""
     if model == "push-parallel":
         return f"pushed {lanes} at a time" if lanes else "pushed all at once"
     return MODELS[model]
@@ -87,7 +87,7 @@ def duration(milliseconds: float) -> str:
 
 
 def with_interval(figure: Figure) -> str:
-    """The median with its interval: ``0.87 s (0.85 to 0.90)``; and how often it never came about."""
+    """The median with its interval: ``0.87 s (0.85 to 0.90)``; and how often it never occurred."""
     if figure.median is None:
         return f"never (in {figure.rounds} rounds)" if figure.rounds else "not measured"
     text = duration(figure.median)
@@ -108,7 +108,7 @@ def band(point: Band) -> str:
 
 
 def count(number: float) -> str:
-    """A count, that may be a median's half."""
+    """A count, which may end in a half if it is a median."""
     return f"{number:,.0f}" if number == int(number) else f"{number:,.1f}"
 
 
@@ -118,7 +118,7 @@ def counted(number: float, noun: str) -> str:
 
 
 def percent(share: float, sign: str = "") -> str:
-    """A share in whole hundredths: ``34 %``; with ``sign`` "+" also what is above 0 has one."""
+    """A share in whole per cent: ``34 %``; with ``sign`` "+" positive values have a sign."""
     whole = round(100 * share)
     return f"{whole:{sign if whole else ''}d} %"
 
@@ -129,10 +129,10 @@ def listed(parts: list[str]) -> str:
 
 
 def capital(text: str) -> str:
-    """The text with its first letter large."""
+    """The text with an upper-case first letter."""
     return text[:1].upper() + text[1:]
 
 
 def _unit(text: str) -> str:
-    """The unit that need not be said twice; of two units none."""
+    """The unit that need not be repeated; none for a text of two units."""
     return "" if "min" in text else text[text.rindex(" ") :]

@@ -1,1 +1,3 @@
-"""Takes both models of starting to ten thousand hosts, with durations drawn from what was measured on a few."""
+"""Simulates both models of starting on up to ten thousand hosts, with durations drawn from measurements on
+a few.
+"""

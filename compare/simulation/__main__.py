@@ -1,4 +1,6 @@
-"""``python -m compare.simulation --input DIR``: prints what the simulation says, and how far it is to be believed."""
+"""``python -m compare.simulation --input DIR``: prints the simulation's results, and how reliable
+they are.
+"""
 
 from __future__ import annotations
 

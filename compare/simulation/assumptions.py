@@ -1,4 +1,4 @@
-"""What the simulation takes for granted, in sentences: what was measured with its figures, the rest as assumed."""
+"""The simulation's assumptions as sentences: measured ones with their figures, the rest marked as assumed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ The master itself is up. If it is not, no pushed member starts: that is measured
 
 
 def assumptions(study: Study) -> list[str]:
-    """One sentence or two for each."""
+    """One or two sentences for each."""
     sources = "; ".join(_drawn(each) for each in _widest(study.measured))
     return [
         f"All is drawn from measured launches: {sources}.",

@@ -1,4 +1,4 @@
-"""What connections that fail and hosts that are slow cost, as measured; and what must be assumed instead."""
+"""The cost of failing connections and of slow hosts, as measured, or assumed where it was not measured."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from compare.recorded import Run, Step
 from compare.simulation.measured import COLD_START, Times, served_us
 
 ASSUMED_TIMEOUT_MS = 10_000.0
-"""OpenSSH's ConnectTimeout as the launcher sets it: what a dead host costs when it was not measured."""
+"""OpenSSH's ConnectTimeout as the launcher sets it: the cost of a dead host if it was not measured."""
 ASSUMED_SLOW_FACTOR = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class FaultCosts:
-    """``refused_ms`` and ``dead_ms``: how long a connection took to fail; empty when that was not measured."""
+    """The cost of faults. ``refused_ms`` and ``dead_ms``: how long a connection took to fail; empty if
+    not measured.
+    """
 
     connections: int
     failed: int
@@ -28,7 +30,9 @@ class FaultCosts:
 
     @property
     def failure_bound(self) -> float | None:
-        """The greatest share of failing connections that undisturbed starts leave credible (95 %); None: none made."""
+        """The upper bound (95 %) of the share of failing connections in undisturbed starts; None
+        without connections.
+        """
         if not self.connections:
             return None
         if not self.failed:
@@ -38,17 +42,19 @@ class FaultCosts:
 
     @property
     def unanswered_ms(self) -> Times:
-        """How long a connection to a host that does not answer keeps its place: measured, else the time-out."""
+        """How long a connection to a host that does not answer occupies its lane: measured, else
+        the timeout.
+        """
         return self.dead_ms if len(self.dead_ms) else np.array([ASSUMED_TIMEOUT_MS])
 
     @property
     def stands_for_slow(self) -> float:
-        """How many times longer a slow host takes: measured, else assumed."""
+        """The factor by which a slow host takes longer: measured, else assumed."""
         return ASSUMED_SLOW_FACTOR if self.slow_factor is None else self.slow_factor
 
 
 def fault_costs(runs: Iterable[Run], system: str) -> FaultCosts:
-    """What one system's runs tell of faults."""
+    """The cost of faults in one system's runs."""
     own = [run for run in runs if run.system == system]
     connects = [step for run in own if run.scenario == COLD_START for step in _connects(run)]
     factors = [factor for run in own if run.scenario == "slow-host" and (factor := _slowest_by_median(run))]
@@ -71,8 +77,8 @@ def _failing(runs: Iterable[Run], scenario: str) -> Times:
 
 
 def _slowest_by_median(run: Run) -> float | None:
-    """How many times the median of the others' time from the run's beginning the slowest member took."""
+    """The slowest member's time from the beginning of the run, as a multiple of the others' median."""
     times = sorted(end - run.start_us for end in served_us(run).values())
     if run.model != "independent" or len(times) < 2:
-        return None  # a push's times have the order of launch in them
+        return None  # a push's times include the order of launch
     return times[-1] / median(times[:-1])

@@ -1,13 +1,13 @@
-"""What the simulation draws from: how long each member's launch took in the measured cold starts.
+"""The simulation's input: how long each member's launch took in the measured cold starts.
 
-A run is cut into parts that mean the same whatever the number of hosts:
+A run is divided into parts that have the same meaning for any number of hosts:
 
     run begins --prologue--> first member's launch begins
                              |-- occupied --|-- tail --> it serves
                              |-spacing-| next member's launch begins (parallel)
                              |-- occupied --| next member's launch begins (one after another)
 
-Members that start by themselves have no launch: all is tail. Times are milliseconds.
+Members that start by themselves have no launch: all their time is tail. Times are in milliseconds.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ COLD_START = "cold-start"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """One cold start in parts. ``occupied`` and ``tail`` have an entry per member, in the order of launch; ``spacing``
-    is how long after the launch before it each began, 0 for the first.
+    """The parts of one cold start. ``occupied`` and ``tail`` have an entry per member, in the order
+    of launch.
+
+    ``spacing`` is the time from the previous launch's beginning, 0 for the first.
     """
 
     prologue_ms: float
@@ -50,13 +52,15 @@ class Measured:
     runs: tuple[MeasuredRun, ...]
 
     def without(self, index: int) -> Measured:
-        """All rounds but one: what predicts that one must not have seen it."""
+        """All rounds but one: a prediction of that round must not use it."""
         kept = (*self.runs[:index], *self.runs[index + 1 :])
         return Measured(self.system, self.model, self.hosts, self.members, kept)
 
 
 def measure(runs: Iterable[Run]) -> list[Measured]:
-    """What there is of each system, model and number of hosts, sorted. A run in which not all served is left out."""
+    """The measurements of each system, model and number of hosts, sorted. Skips a run in which not all
+    members served.
+    """
     found: dict[tuple[str, str, int], list[MeasuredRun]] = defaultdict(list)
     for run in runs:
         if run.scenario == COLD_START and (parts := in_parts(run)) is not None:
@@ -65,7 +69,7 @@ def measure(runs: Iterable[Run]) -> list[Measured]:
 
 
 def in_parts(run: Run) -> MeasuredRun | None:
-    """The run cut into parts; None when not every member served, or nothing is known of its members."""
+    """The parts of a run; None when not every member served, or its members are unknown."""
     served = served_us(run)
     if run.all_ready_us is None or run.first_ready_us is None or not served:
         return None
@@ -82,7 +86,7 @@ def in_parts(run: Run) -> MeasuredRun | None:
     ready = np.array([served[name] for _, _, name in pushes], dtype=float)
     spacing = np.diff(begins, prepend=begins[0])
     if run.model == "push-sequential":
-        # What passes between two pushes, waiting for the first to serve or not, belongs to the first.
+        # The time between two pushes belongs to the first, whether it waited until that member served or not.
         ends = np.append(begins[1:], ends[-1])
         spacing = np.zeros(len(begins))
     prologue = float(begins[0] - run.start_us) / 1000
@@ -90,7 +94,9 @@ def in_parts(run: Run) -> MeasuredRun | None:
 
 
 def served_us(run: Run) -> dict[str, int]:
-    """When each member served, on the wall clock: as the launcher saw it, or, where it saw nothing, by its own word."""
+    """When each member served, on the wall clock: as the launcher saw it or, without that, as the member
+    reported it.
+    """
     ready = [
         step for step in run.steps if step.name == "Ready" and step.kind == "start" and step.outcome == "ok"
     ]
@@ -104,7 +110,9 @@ def _of_members(steps: Sequence[Step]) -> list[Step]:
 
 
 def _push(run: Run, process: str) -> tuple[int, int, str] | None:
-    """When a member's push began, when the master was done with it; None when the launcher says nothing of it."""
+    """When a member's push began and when the master was done with it; None without events of
+    the launcher.
+    """
     own = [step for step in run.steps if step.role == "launcher" and step.process == process]
     begins = [step.start_us for step in own if step.name in {"Connect", "Ready"}]
     ends = [step.end_us for step in own if step.name == "Command"]

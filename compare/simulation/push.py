@@ -1,4 +1,4 @@
-"""When each of many pushes begins, by a master with so many hands. Pure."""
+"""Computes when each of many pushes begins, for a master with a number of lanes. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from compare.simulation.measured import Times
 
 
 def begin_times(occupied_ms: Times, spacing_ms: Times, lanes: int) -> Times:
-    """When each push begins, ``lanes`` of them at a time; all in milliseconds from the first. The last axis has the
-    pushes in their order, others are starts of their own.
+    """When each push begins, with ``lanes`` of them at a time; in milliseconds from the first push.
 
-    A push waits for a free lane, and for its turn: ``spacing_ms`` after the turn before it. With one lane and no
-    spacing the last one ends after the sum of ``occupied_ms``, with as many lanes as pushes after its maximum.
+    The last axis has the pushes in order; other axes are separate starts.
+
+    A push waits for a free lane, and for its turn: ``spacing_ms`` after the previous turn. With one lane
+    and no spacing the last push ends after the sum of ``occupied_ms``, with as many lanes as pushes after
+    its maximum.
     """
     if lanes >= occupied_ms.shape[-1]:
         return np.cumsum(spacing_ms, axis=-1)

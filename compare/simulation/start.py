@@ -14,9 +14,11 @@ SEED = 20_260_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be simulated. ``lanes``: pushes at a time, None for as many as members. ``failure``: the share of
-    connections that fail, each tried again ``retries`` times. ``slow``: the share of members that take ``slow_factor``
-    times as long once launched.
+    """The parameters of a simulation.
+
+    ``lanes``: simultaneous pushes, None for as many as members. ``failure``: the share of connections that
+    fail; each is retried ``retries`` times. ``slow``: the share of members that take ``slow_factor`` times as
+    long once launched.
     """
 
     members: int
@@ -30,8 +32,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One entry a trial. ``all_ready_ms`` is of all but those left out: members that no connection reached; infinite
-    when that is all of them.
+    """The results, one entry per trial.
+
+    ``all_ready_ms`` excludes members that no connection reached; it is infinite if that is all of them.
     """
 
     first_ready_ms: Times
@@ -46,7 +49,9 @@ class Outcome:
 
 
 def simulate(measured: Measured, plan: Plan, trials: int, seed: int = SEED) -> Outcome:
-    """Starts ``plan.members`` members ``trials`` times. The same arguments give the same outcome."""
+    """Simulates the start of ``plan.members`` members ``trials`` times. The same arguments give the
+    same outcome.
+    """
     random = np.random.default_rng(seed)
     drawn = _draw(measured, (trials, plan.members), random)
     tail = drawn.tail_ms
@@ -73,7 +78,9 @@ def simulate(measured: Measured, plan: Plan, trials: int, seed: int = SEED) -> O
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """Measured parts for simulated starts: a row a start, a column a member; the prologue has one column."""
+    """The measured parts for simulated starts: a row per start, a column per member; the prologue has
+    one column.
+    """
 
     prologue_ms: Times
     spacing_ms: Times
@@ -82,8 +89,10 @@ class _Drawn:
 
 
 def _draw(measured: Measured, shape: tuple[int, int], random: np.random.Generator) -> _Drawn:
-    """Draws from all measured members. What a round's members have in common (a busy machine, an election they all wait
-    for) is drawn once a start, as one round's median; how a member differs from it, once a member.
+    """Draws from all measured members.
+
+    What a round's members have in common (a busy machine, an election that they all wait for) is drawn once
+    per start, as one round's median. The difference of a member from it is drawn once per member.
     """
     runs = measured.runs
     medians = np.array([(np.median(run.occupied_ms), np.median(run.tail_ms)) for run in runs])
@@ -99,12 +108,14 @@ def _draw(measured: Measured, shape: tuple[int, int], random: np.random.Generato
     spacing[:, 0] = 0.0
     occupied = np.maximum(occupied, 0.0)
     prologues = np.array([run.prologue_ms for run in runs])
-    # A process may serve before its command is back, not before its launch began.
+    # A process may serve before its command returns, but not before its launch began.
     return _Drawn(prologues[round_numbers][:, None], spacing, occupied, np.maximum(tail, -occupied))
 
 
 def _failures(plan: Plan, shape: tuple[int, ...], random: np.random.Generator) -> Times:
-    """How many connections to each member fail before one holds; more than the retries: none does."""
+    """The number of connections to each member that fail before one succeeds; above the retries:
+    none succeeds.
+    """
     if not plan.failure:
         return np.zeros(shape)
     return np.asarray(random.geometric(1 - plan.failure, shape) - 1, dtype=np.float64)

@@ -1,8 +1,9 @@
-"""What members share, measured with many: ZooKeeper's sessions and the controller's word, as stages of a start.
+"""What members share, measured with many: ZooKeeper's sessions and the controller's requests, as stages of
+a start.
 
-``storms.json`` (``python -m compare.storm``) has for each storm how long it took with how many members. A stage's time
-between two measured numbers lies on the straight line of their logarithms; with fewer than the fewest it is in
-proportion; with more than the most it is not known, and nothing is simulated.
+``storms.json`` (``python -m compare.storm``) has the duration of each storm by the number of members. Between
+two measured numbers a stage's time is interpolated linearly between their logarithms. Below the lowest number
+it is proportional. Above the highest number it is unknown, and nothing is simulated.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import numpy as np
 from compare.recorded import STORMS_FILE, Unreadable, read_json
 
 STAGES = {"zookeeper": "ZooKeeper's sessions", "controller": "the controller's word to each broker"}
-"""The storms that brokers go through, in words."""
+"""The descriptions of the storms that brokers go through."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One storm: medians in milliseconds over the numbers of members, ascending."""
+    """One storm: medians in milliseconds by the number of members, ascending."""
 
     name: str
     members: tuple[int, ...]
@@ -31,11 +32,13 @@ class Stage:
 
     @property
     def most(self) -> int:
-        """The most members that it was measured with."""
+        """The highest number of members that was measured."""
         return self.members[-1]
 
     def at(self, members: int) -> float:
-        """Milliseconds with so many members, at most the most measured. Raises ValueError beyond."""
+        """The time in milliseconds for this number of members. Raises ValueError above the highest
+        measured number.
+        """
         if members > self.most:
             raise ValueError(f"the storm {self.name} was measured with {self.most} members, not {members}")
         if members <= self.members[0]:
@@ -46,22 +49,22 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Storms:
-    """The stages of brokers; none where no storm was measured, or not each of them."""
+    """The stages of brokers; empty unless each storm was measured."""
 
     stages: tuple[Stage, ...] = ()
 
     @property
     def most(self) -> int:
-        """The most members that every stage was measured with; 0: not measured."""
+        """The highest number of members that was measured for every stage; 0: not measured."""
         return min((stage.most for stage in self.stages), default=0)
 
     def at(self, members: int) -> float:
-        """Milliseconds of all stages one after another; 0 where none was measured."""
+        """The time of all stages one after another, in milliseconds; 0 if none was measured."""
         return sum(stage.at(members) for stage in self.stages)
 
 
 def storms_of(records: Sequence[Mapping[str, Any]]) -> Storms:
-    """From the records of ``storms.json``. Raises KeyError, TypeError or ValueError."""
+    """Parses the records of ``storms.json``. Raises KeyError, TypeError or ValueError."""
     stages = []
     for name in STAGES:
         found: dict[int, list[float]] = {}
@@ -76,7 +79,7 @@ def storms_of(records: Sequence[Mapping[str, Any]]) -> Storms:
 
 
 def read_storms(directory: Path) -> Storms:
-    """The directory's storms, or none where it has no such file. Raises ``Unreadable``."""
+    """The storms in the directory; none if the file is missing. Raises ``Unreadable``."""
     path = directory / STORMS_FILE
     if not path.exists():
         return Storms()

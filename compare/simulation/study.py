@@ -1,7 +1,7 @@
-"""The whole study: both models grown as far as what members share was measured, then disturbed, with what it rests on.
+"""The whole study: both models on many hosts, without and with faults, and the data that it is based on.
 
-Each system has a reach of its own: so many members as its storms were measured with, ten thousand at most; without
-storms, or without a band that rounds left out bear out, ten times the most hosts measured.
+Each system has its own reach: the number of members that its storms were measured with, ten thousand at most.
+Without storms, or without a band that left-out rounds confirm, it is ten times the most hosts measured.
 """
 
 from __future__ import annotations
@@ -21,23 +21,27 @@ from compare.simulation.validation import Check, has_enough_rounds, validate, wi
 
 LARGEST = 10_000
 FAR = 10
-"""How many times the most hosts measured is told without storms and band."""
+"""The reach without storms and band, as a multiple of the most hosts measured."""
 COUNTS = (1, 3, 10, 30, 100, 300, 1_000, 3_000, LARGEST)
 LANES = (8, 32, 128)
-"""Pushes at a time beside all at once: OpenSSH's server itself turns away more than 10 unauthenticated connections."""
+"""Simultaneous pushes besides all at once: OpenSSH's server itself rejects more than 10
+unauthenticated connections.
+"""
 FAILURES = (0.01, 0.05)
 RETRIES = (0, 2)
 SLOW = (0.001, 0.01)
 STORMED = "landline"
 """The system whose members go through the storms: Spark's master was not measured with many workers."""
 _DRAWS = 30_000
-"""Members drawn for a point, over its trials: small starts are repeated more often."""
+"""The number of members drawn for a point, over its trials: small starts are repeated more often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The time until all serve, simulated, what members share included: the median of the trials, and the band that
-    is wide enough for every round left out. ``shared_ms`` is the share of the storms in it.
+    """The simulated time until all serve, including what members share.
+
+    It has the median of the trials, and the band that is wide enough for every left-out round. ``shared_ms``
+    is the part of the storms.
     """
 
     members: int
@@ -49,7 +53,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One model of one system over the numbers of members. ``lanes``: pushes at a time, None: all at once."""
+    """One model of one system by the number of members. ``lanes``: simultaneous pushes, None: all at once."""
 
     system: str
     model: str
@@ -59,7 +63,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Disturbed:
-    """The largest start with something wrong. ``left_out``: members that no connection reached (median)."""
+    """The largest start with a fault. ``left_out``: members that no connection reached (median)."""
 
     system: str
     model: str
@@ -74,7 +78,7 @@ class Disturbed:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """All that the simulation has to say."""
+    """All results of the simulation."""
 
     measured: tuple[Measured, ...]
     costs: dict[str, FaultCosts]
@@ -82,12 +86,12 @@ class Study:
     curves: tuple[Curve, ...]
     disturbed: tuple[Disturbed, ...]
     reach: dict[str, int]
-    """Of each system the most members that are simulated."""
+    """The highest simulated number of members of each system."""
     storms: Storms
 
 
 def study(runs: Sequence[Run], largest: int = LARGEST, storms: Storms | None = None) -> Study:
-    """Simulates what was measured of cold starts; the most hosts measured are what is drawn from."""
+    """Simulates from the measured cold starts, using those on the most hosts."""
     storms = storms or Storms()
     measured = measure(runs)
     widest = {(each.system, each.model): each for each in sorted(measured, key=lambda each: each.hosts)}
@@ -126,7 +130,7 @@ def _lanes(each: Measured) -> tuple[int | None, ...]:
 
 
 def _curve(each: Measured, lanes: int | None, reach: int, wider: float, storms: Storms) -> Curve:
-    """The band is of the way of starting; what members share is added to it whole, as measured."""
+    """The band is that of the model; the time that members share is added as measured."""
     points = []
     for count in _counts(reach):
         low, middle, high = simulate(each, Plan(count, lanes), _trials(count)).spread()
@@ -143,7 +147,7 @@ def _disturb(
     each: Measured, costs: FaultCosts, members: int, wider: float, storms: Storms
 ) -> list[Disturbed]:
     plans = [("nothing", Plan(members))]
-    if each.model != "independent":  # nothing is connected to, nothing fails so
+    if each.model != "independent":  # no connections, so none can fail
         for how, failing_ms in (("are refused", costs.refused_ms), ("go unanswered", costs.unanswered_ms)):
             for share, again in product(FAILURES, RETRIES) if len(failing_ms) else ():
                 tried = f"tried {again} times more" if again else "not tried again"

@@ -1,4 +1,4 @@
-"""Shows a study in the terminal: first how far it is to be believed, then what it says, then what it assumes."""
+"""Prints a study in the terminal: first its reliability, then its results, then its assumptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHORT = {"independent": "by itself", "push-parallel": "parallel", "push-sequent
 
 
 def print_study(console: Console, found: Study) -> None:
-    """Prints all of it, or why there is nothing."""
+    """Prints everything, or why there is nothing to print."""
     if not found.measured:
         console.print("No cold start in which all served: nothing to simulate from.")
         return
@@ -46,7 +46,7 @@ def _checks(found: Study) -> Table:
 
 
 def _curves(found: Study) -> Table:
-    """At each system's greatest number: its band, and what of it members share."""
+    """For each system's highest number: the band, and the part of it that members share."""
     table = _table(
         "Simulated seconds until all serve: at least", ["system", "start"], ["hosts", "band", "shared"]
     )
@@ -61,7 +61,7 @@ def _curves(found: Study) -> Table:
 
 
 def _disturbed(found: Study, system: str) -> Table:
-    """The band in seconds, and behind it how many members no connection reached."""
+    """The band in seconds, followed by the number of members that no connection reached."""
     own = [row for row in found.disturbed if row.system == system]
     models = [model for model in MODELS if any(row.model == model for row in own)]
     title = f"{system}, {found.reach.get(system, 0):,} hosts: seconds (members left for a person)"

@@ -1,10 +1,11 @@
-"""Holds the simulation against the measured runs: what it says of a round that it has not seen, and how wide its band
-must be to hold such rounds.
+"""Checks the simulation against measured runs: its prediction for a left-out round, and the necessary
+band width.
 
-The band of the trials alone is too narrow: it knows only what was drawn from, not what another round or more hosts
-bring. Each left-out round is scored by how many times it lies outside that band; the band is widened by the greatest
-score of one system's model, from its other rounds and from fewer hosts alike. If rounds are alike, one more lies within
-with n chances of n + 1 (conformal prediction): six rounds are the fewest of which that is said.
+The band of the trials alone is too narrow. It only knows the data that it draws from, not what another round
+or more hosts bring. Each left-out round has a score: the factor by which it is outside that band. The band is
+widened by the highest score of the system's model, from its other rounds and from fewer hosts alike. If
+rounds are alike, one more round is inside with a probability of n / (n + 1) (conformal prediction). This is
+claimed from six rounds on.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from compare.simulation.start import Plan, simulate
 
 TRIALS = 200
 LEAST_ROUNDS = 6
-"""With fewer a band holds too few rounds left out to be told of many hosts."""
+"""With fewer rounds a band is based on too few left-out rounds for a claim about many hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Simulated beside measured, of the time until all served. ``scores``: of each round, by which factor the trials'
-    5 % to 95 % must be widened to hold it (up to 1: they do). ``inside``: rounds within the band that was widened by
-    what the other rounds ask for. ``source``: whose steps were drawn from.
+    """The simulated and the measured time until all served.
+
+    ``scores``: for each round the factor by which the trials' 5 % to 95 % band must be widened to contain it
+    (up to 1: it does). ``inside``: the number of rounds within the band that was widened by the other rounds'
+    scores. ``source``: the data that were drawn from.
     """
 
     system: str
@@ -40,12 +43,14 @@ class Check:
 
     @property
     def error(self) -> float:
-        """By which share of the measured median the simulated one is too long (below 0: too short)."""
+        """The relative error of the simulated median (below 0: too short)."""
         return (self.simulated_ms - self.measured_ms) / self.measured_ms
 
 
 def validate(measured: Sequence[Measured]) -> list[Check]:
-    """Each measured number of hosts from its other rounds, and from a smaller number of hosts where there is one."""
+    """Checks each measured number of hosts from its other rounds and, if there is one, from a smaller number
+    of hosts.
+    """
     checks = []
     for each in measured:
         if len(each.runs) > 1:
@@ -61,7 +66,7 @@ def validate(measured: Sequence[Measured]) -> list[Check]:
 
 
 def widening(checks: Iterable[Check], system: str, model: str, without_round: int | None = None) -> float:
-    """By which factor a band is widened at both ends, never narrowed."""
+    """The factor by which a band is widened at both ends; at least 1."""
     scores = [
         score
         for check in checks
@@ -73,13 +78,13 @@ def widening(checks: Iterable[Check], system: str, model: str, without_round: in
 
 
 def has_enough_rounds(checks: Iterable[Check], system: str) -> bool:
-    """Whether the bands of a system come from enough rounds left out."""
+    """Whether the bands of a system are based on enough left-out rounds."""
     rounds = [check.rounds for check in checks if check.system == system]
     return bool(rounds) and min(rounds) >= LEAST_ROUNDS
 
 
 def _judged(check: Check, checks: Sequence[Check]) -> Check:
-    """With how many rounds lie within the band that did not see them."""
+    """The check with the number of rounds that are within the band that did not use them."""
     inside = sum(
         score <= widening(checks, check.system, check.model, number)
         for number, score in enumerate(check.scores)

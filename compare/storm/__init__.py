@@ -1,1 +1,3 @@
-"""Measures what many members share, with as many as asked for: ZooKeeper's sessions, and the controller's word."""
+"""Measures what many members share, for any number of them: ZooKeeper's sessions, and the
+controller's requests.
+"""

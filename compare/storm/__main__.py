@@ -1,4 +1,6 @@
-"""``python -m compare.storm zookeeper --sessions N`` and ``controller --brokers N``: print a time, and keep it."""
+"""``python -m compare.storm zookeeper --sessions N`` and ``controller --brokers N``: print a time, and
+save it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def main() -> None:
 @_connect
 @_output
 def zookeeper(sessions: int, connect: str | None, output: Path | None) -> None:
-    """So many sessions begin at once; until the last has its node."""
+    """Open SESSIONS sessions at once, and wait until the last has its node."""
     _make(lambda addresses: zookeeper_storm(addresses, sessions), connect, output, sessions)
 
 
@@ -57,7 +59,7 @@ def zookeeper(sessions: int, connect: str | None, output: Path | None) -> None:
 @_connect
 @_output
 def controller(brokers: int, limit: float, connect: str | None, output: Path | None) -> None:
-    """So many brokers register at once with a real controller; until each was told of all."""
+    """Register BROKERS brokers at once with a real controller, and wait until each was told of all."""
     _make(lambda addresses: controller_storm(addresses, brokers, limit), connect, output, 2 * brokers)
 
 
@@ -67,7 +69,7 @@ def _make(
     output: Path | None,
     connections: int,
 ) -> None:
-    # Asked to end, it takes its servers with it, as after ^C.
+    # On SIGTERM its servers are stopped too, as after ^C.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         allow_files(connections + OTHER_FILES)
@@ -85,7 +87,7 @@ async def _awaited(storm: Callable[[Sequence[Address]], Awaitable[Storm]], addre
 
 
 def line_of(made: Storm) -> str:
-    """A storm in one line."""
+    """One line that describes a storm."""
     if made.storm == "zookeeper":
         return f"{made.members:,} sessions have their nodes after {made.seconds:.2f} s"
     return (
@@ -95,7 +97,7 @@ def line_of(made: Storm) -> str:
 
 
 def keep(path: Path, made: Storm) -> None:
-    """Appends a record: what was measured, when, on what. Raises OSError."""
+    """Appends a record: the measurement, its time, and the machine. Raises OSError."""
     content: dict[str, Any] = {"schema": SCHEMA_VERSION, "storms": []}
     if path.exists():
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -125,7 +127,9 @@ def _addresses(connect: str | None) -> Iterator[list[Address]]:
 
 
 def allow_files(wanted: int) -> None:
-    """Lets this process, and what it starts, have so many open files: a connection is one. Raises StormError."""
+    """Raises this process's limit of open files, which its children inherit; each connection is one.
+    Raises StormError.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted:
         return

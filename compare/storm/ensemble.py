@@ -1,4 +1,4 @@
-"""Three ZooKeeper servers on loopback, from Debian's package, with their data in a directory of their own."""
+"""Three ZooKeeper servers on loopback, from Debian's package, with their data in a temporary directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ START_TIMEOUT_S = 60.0
 
 @contextmanager
 def ensemble() -> Iterator[list[Address]]:
-    """The client addresses of an ensemble that serves, gone with its data at the end. Raises StormError."""
+    """The client addresses of a serving ensemble, which is removed with its data at the end.
+    Raises StormError.
+    """
     for jar in JARS:
         if not jar.exists():
             raise StormError(
@@ -43,7 +45,7 @@ def ensemble() -> Iterator[list[Address]]:
 
 
 def _config(home: Path, client_port: int, peers: list[int], elections: list[int]) -> Path:
-    """As roles/zookeeper has it, on loopback: writes are synced."""
+    """The same settings as in roles/zookeeper, on loopback: writes are synced."""
     settings: dict[str, object] = {
         "tickTime": 2000,
         "initLimit": 10,
@@ -85,7 +87,7 @@ def _serves(address: Address) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has now."""
+    """Free loopback ports."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
         for each in sockets:

@@ -1,7 +1,7 @@
-"""Brokers that only listen: one port at which a controller finds as many as are registered with it.
+"""Brokers that only listen: one port for all the brokers that are registered with a controller.
 
-A controller has a connection of its own to each broker, and says in its client id to which. What it says is
-UpdateMetadata; of that the number of live brokers is read, at its place in Kafka's version 8.
+A controller has its own connection to each broker, and its client id names the broker. It sends
+UpdateMetadata; only the number of live brokers is read from it, at its place in Kafka's version 8.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ import struct
 _UPDATE_METADATA = 6
 _VERSION = 8
 _AT_TOPICS = 4 + 1 + 4 + 8
-"""Of the body: controller id, whether it is KRaft's, its epoch, the broker's epoch; then topics and brokers."""
+"""Of the body: controller id, whether it is KRaft's, its epoch, the broker's epoch; then topics
+and brokers.
+"""
 
 
 class Listeners:
-    """Counts by client id how many live brokers each was told of last. Used by one event loop."""
+    """The listening brokers: records, by client id, which were last told of all live brokers. Used by one
+    event loop.
+    """
 
     def __init__(self, expected: int, wanted: int) -> None:
-        """Done when so many ``expected`` brokers were told of ``wanted`` live ones."""
+        """Done when ``expected`` brokers have been told of ``wanted`` live ones."""
         self._expected = expected
         self._wanted = wanted
         self._told: set[str] = set()
@@ -29,12 +33,14 @@ class Listeners:
         self.all_told = asyncio.Event()
 
     async def serve(self, host: str) -> tuple[asyncio.Server, int]:
-        """The server and its port."""
+        """Starts the server; returns it and its port."""
         server = await asyncio.start_server(self._serve_one, host, 0, backlog=4096)
         return server, int(server.sockets[0].getsockname()[1])
 
     def take(self, frame: bytes) -> bytes:
-        """One request without its size; its answer likewise. Raises ValueError for what no listener is told."""
+        """Takes a request without its size; returns the response, also without. Raises ValueError for an
+        unexpected request.
+        """
         api, version, correlation_id, length = struct.unpack_from(">hhih", frame)
         if (api, version) != (_UPDATE_METADATA, _VERSION):
             raise ValueError(
@@ -52,7 +58,7 @@ class Listeners:
 
     @property
     def told(self) -> int:
-        """How many know all."""
+        """The number of brokers that know all."""
         return len(self._told)
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -66,7 +72,7 @@ class Listeners:
 
 
 def live_brokers(body: bytes) -> int:
-    """How many live brokers an UpdateMetadata of version 8 names; one with topics is none of a storm: ValueError."""
+    """The number of live brokers in an UpdateMetadata of version 8. Raises ValueError if it has topics."""
     topics, at = _varint(body, _AT_TOPICS)
     if topics > 1:
         raise ValueError(

@@ -1,7 +1,8 @@
-"""Many ZooKeeper sessions in one process, each with one ephemeral node: what a start of so many brokers asks of it.
+"""Many ZooKeeper sessions in one process, each with one ephemeral node: the load of that many
+brokers' starts.
 
-The few bytes of ZooKeeper's protocol that this takes are written here: a client library has threads for each session,
-and ten thousand of those would be what is measured.
+The small part of ZooKeeper's protocol that this needs is implemented here. A client library has threads for
+each session, and ten thousand of those would be measured instead.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import struct
 from collections.abc import Sequence
 
 SESSION_MS = 18_000
-"""As zookeeper.session.timeout.ms of a broker."""
+"""A broker's zookeeper.session.timeout.ms."""
 _PING_S = SESSION_MS / 3000
 _PING, _CREATE, _CLOSE = 11, 1, -11
 _EPHEMERAL = 1
@@ -26,11 +27,11 @@ Address = tuple[str, int]
 
 
 class StormError(Exception):
-    """A storm could not be made; the message says what ZooKeeper or the broker did."""
+    """A storm failed; the message says what ZooKeeper or the broker did."""
 
 
 class Session:
-    """One session. Used by one task, but for its pings."""
+    """One session. Used by one task, except for its pings."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -39,7 +40,7 @@ class Session:
         self._pinging: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Connects, again while the server's queue of connections is full. Raises StormError."""
+        """Connects; retries while the server's connection queue is full. Raises StormError."""
         for _ in range(_CONNECT_TRIES):
             try:
                 self._reader, self._writer = await asyncio.open_connection(*self._address)
@@ -55,7 +56,7 @@ class Session:
         self._pinging = asyncio.create_task(self._ping())
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = True) -> None:
-        """A node; one that is there is as good if it is to stay. Raises StormError."""
+        """Creates a node. An existing node is accepted if it is to be persistent. Raises StormError."""
         flags = _EPHEMERAL if ephemeral else 0
         self._send(
             struct.pack(">ii", 1, _CREATE)
@@ -73,7 +74,7 @@ class Session:
             raise StormError(f"ZooKeeper answered {error} to the creation of {path}")
 
     async def end(self) -> None:
-        """Closes the session, so that its node goes at once."""
+        """Closes the session, so that its node disappears at once."""
         if self._pinging:
             self._pinging.cancel()
         self._send(struct.pack(">ii", 2, _CLOSE))
@@ -100,7 +101,7 @@ class Session:
 
 
 async def make_parents(address: Address, path: str) -> None:
-    """The persistent nodes down to ``path``. Raises StormError."""
+    """Creates the persistent nodes down to ``path``. Raises StormError."""
     session = Session(address)
     await session.begin()
     parts = path.strip("/").split("/")
@@ -112,8 +113,9 @@ async def make_parents(address: Address, path: str) -> None:
 async def register(
     addresses: Sequence[Address], path: str, data: Sequence[bytes], first: int
 ) -> list[Session]:
-    """A session for each of ``data``, all at once, its ephemeral node ``path/<number>`` numbered from ``first``;
-    returns when the last is there. Raises StormError.
+    """Opens a session for each of ``data`` in parallel, and creates its ephemeral node ``path/<number>``.
+
+    Numbers start with ``first``. Returns when the last node exists. Raises StormError.
     """
     sessions = [Session(addresses[number % len(addresses)]) for number in range(len(data))]
 

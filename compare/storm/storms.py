@@ -1,4 +1,6 @@
-"""The two storms: so many sessions on a real ensemble; so many brokers that a real controller tells of each other."""
+"""The two storms: many sessions on a real ensemble; many brokers to which a real controller sends
+the metadata.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,10 @@ START_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """One storm as it went. ``seconds``: of ZooKeeper from the first session to the last node; of the controller from
-    the last registration until the last broker was told of all.
+    """The result of one storm.
+
+    ``seconds``: for ZooKeeper from the first session to the last node; for the controller from the last
+    registration until the last broker was told of all.
     """
 
     storm: str
@@ -39,7 +43,7 @@ class Storm:
 
 
 async def zookeeper_storm(addresses: Sequence[Address], members: int) -> Storm:
-    """Sessions with a broker's node each, all at once. Raises StormError."""
+    """Opens sessions in parallel, each with a broker's node. Raises StormError."""
     path = f"/landline-storm-{uuid.uuid4().hex[:8]}"
     await make_parents(addresses[0], path)
     data = [registration(HOST, 9092)] * members
@@ -51,8 +55,10 @@ async def zookeeper_storm(addresses: Sequence[Address], members: int) -> Storm:
 
 
 async def controller_storm(addresses: Sequence[Address], members: int, limit_s: float) -> Storm:
-    """Starts a broker, which becomes the controller, and registers ``members`` more that only listen, all at once. The
-    ensemble must have no other brokers. Raises StormError.
+    """Starts a broker, which becomes the controller, and registers ``members`` more that only listen, all
+    at once.
+
+    The ensemble must have no other brokers. Raises StormError.
     """
     chroot = f"/landline-storm-{uuid.uuid4().hex[:8]}"
     await make_parents(addresses[0], chroot)
@@ -107,7 +113,9 @@ async def _end(sessions: Sequence[Session]) -> None:
 
 @contextmanager
 def _broker(connect: str) -> Iterator[Callable[[], None]]:
-    """A broker's process; what is yielded waits until it serves, and raises StormError when it does not."""
+    """Starts a broker's process; yields a function that waits until it serves, and raises StormError when it
+    does not.
+    """
     port, http_port = free_ports(2)
     with tempfile.TemporaryDirectory(prefix="landline-storm-") as directory:
         home = Path(directory)

@@ -1,4 +1,4 @@
-"""Prints, after the recap, how long the run took and which tasks took longest."""
+"""Prints the duration of the run and its slowest tasks after the recap."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOWEST = 5
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc] # Ansible has no types
-    """Adds up wall time by task name."""
+    """A callback plugin that adds up wall-clock time by task name."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"

@@ -1,4 +1,6 @@
-"""By which listeners a cluster's brokers speak: from settings, and what was seen on hosts, to decisions. Pure."""
+"""Decides which listeners a cluster's brokers use, from settings and the observed state of the
+hosts. Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
 from addresses import host_port
 
 CLIENTS, BETWEEN = "PLAINTEXT", "BROKER"
-# Where one of these is set by hand, all listeners are: a further one would not be among them.
+# If one of these keys is set by the user, all listeners are the user's, and no further listener is added.
 _BY_HAND = (
     "listeners",
     "advertised.listeners",
@@ -22,15 +24,16 @@ _BY_HAND = (
     "security.inter.broker.protocol",
 )
 _LISTENER = re.compile(r"\s*(?P<name>[\w.-]+)://\[?(?P<host>[^,]*?)\]?:(?P<port>\d+)\s*")
-# The listener itself, and none whose name has this in it.
+# Matches the listener's name, but not a longer name that contains it.
 _NAMED = re.compile(rf"(?<![\w.-]){BETWEEN}(?![\w.-])", re.IGNORECASE)
 _SET_BY = {CLIENTS: "broker_kafka_port", BETWEEN: "broker_internal_port"}
 
 
 def broker_own_port(port: int | str, properties: Mapping[str, Any]) -> int:
-    """Returns the port of the listener between a host's first broker and others; 0 where it gets none.
+    """Returns the port of the inter-broker listener of a host's first broker; 0 if it gets none.
 
-    Listeners that the user's `properties` name are all that there are, unless they name this one too.
+    If the user's `properties` name listeners, those are all. They must name this listener too, or there
+    is none.
     """
     by_hand = [_text(properties[key]) for key in _BY_HAND if key in properties]
     return int(port) if all(_NAMED.search(text) for text in by_hand) else 0
@@ -39,11 +42,14 @@ def broker_own_port(port: int | str, properties: Mapping[str, Any]) -> int:
 def broker_between(hosts: Iterable[Mapping[str, Any]], own: str, may_change: bool) -> str:
     """Returns the inter.broker.listener.name for the brokers of the host `own`, where each has two listeners.
 
-    Takes the variables of all hosts of the cluster; `broker_listeners.stdout` has the lines of advertised.listeners and
-    inter.broker.listener.name in a host's properties files, and is missing where nobody looked. A broker that speaks by
-    a listener which another does not have cannot reach it: so all have both first, and speak by the old one. Who speaks
-    by the old one changes only where it `may_change`, and who has changed stays; who is new goes with those that have,
-    or, in a new cluster, begins with the new one.
+    Takes the variables of all hosts of the cluster. `broker_listeners.stdout` has the lines of
+    advertised.listeners and inter.broker.listener.name in a host's properties files; it is missing if the
+    host was not inspected.
+
+    A broker that uses a listener which another broker does not have cannot reach that broker. So all brokers
+    first get both listeners and keep using the old one. A host with the old one changes only if it
+    `may_change`; a host that has changed stays so. A new host follows those that have changed, or, in a new
+    cluster, starts with the new listener.
     """
     looks = {
         str(host["inventory_hostname"]): host.get("broker_listeners", {}).get("stdout") for host in hosts
@@ -73,11 +79,14 @@ def broker_strangers(
     looks: Iterable[Mapping[str, Any]],
     ids: Iterable[int],
 ) -> list[str]:
-    """Returns, in words, the registered brokers that have none of these `ids` and cannot be reached by the listener by
-    which the hosts' brokers are to speak; none where they get no such listener, or go on by another.
+    """Returns descriptions of the registered brokers that have none of these `ids` and lack the
+    inter-broker listener.
 
-    `hosts`: the variables of the brokers' hosts, `port` where they have no `broker_internal_port`; `looks`: what
-    zookeeper_quorum_info found on each host.
+    The hosts' brokers are to use that listener and could not reach them. The list is empty if the hosts'
+    brokers get no such listener, or keep using another one.
+
+    `hosts`: the variables of the brokers' hosts; `port` applies where they have no `broker_internal_port`.
+    `looks`: the result of zookeeper_quorum_info on each host.
     """
     if not any(_is_to_speak_between(host, port) for host in hosts):
         return []
@@ -91,18 +100,20 @@ def broker_strangers(
 
 
 def broker_any_without_own(hosts: Iterable[Mapping[str, Any]], port: int | str) -> bool:
-    """Returns whether brokers of one of these hosts are to have no listener of their own.
+    """Returns whether the brokers of one of these hosts are to have no inter-broker listener.
 
-    `hosts`: their variables, `port` where they have no `broker_internal_port`.
+    `hosts`: their variables; `port` applies where they have no `broker_internal_port`.
     """
     return any(_own_port_of(host, port) == 0 for host in hosts)
 
 
 def broker_speaks_between(hosts: Iterable[Mapping[str, Any]]) -> bool:
-    """Returns whether a broker speaks by a listener of brokers alone, by any host's files or by its registration.
+    """Returns whether a broker uses the inter-broker listener, according to any host's files or
+    the registrations.
 
-    Takes the variables of the hosts: `broker_speak.stdout` has the lines that say so in a host's properties files,
-    `broker_quorum_looked` what zookeeper_quorum_info found there. Either is missing where nobody looked.
+    Takes the variables of the hosts. `broker_speak.stdout` has the matching lines of a host's properties
+    files, and `broker_quorum_looked` the result of zookeeper_quorum_info there. Either is missing if the host
+    was not inspected.
     """
     return any(
         host.get("broker_speak", {}).get("stdout")
@@ -129,8 +140,10 @@ def _names(endpoints: Iterable[str]) -> set[str]:
 
 
 def broker_ports(brokers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns all that a host's brokers, of broker_instances, listen on: each with `host`, `port`, `unit`, what it is
-    `for`, in words, and the variable that it is `set_by`.
+    """Returns all ports that a host's brokers, from broker_instances, listen on.
+
+    Each entry has `host`, `port`, `unit`, a description of what it is `for`, and `set_by`, the variable that
+    sets it.
     """
     found = []
     for broker in brokers:
@@ -159,7 +172,9 @@ def broker_ports(brokers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def broker_port_clashes(ports: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns, in words, the ports that a host's brokers want twice; takes what `broker_ports` returns."""
+    """Returns descriptions of the ports that a host's brokers would use twice; takes the result
+    of `broker_ports`.
+    """
     wanted: dict[int, list[Mapping[str, Any]]] = {}
     for each in ports:
         wanted.setdefault(int(each["port"]), []).append(each)
@@ -172,8 +187,9 @@ def broker_port_clashes(ports: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def broker_addresses(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns where the listeners for brokers alone of these hosts' brokers are; takes the hosts' variables, of which
-    `broker_all` has their brokers as broker_instances returns them.
+    """Returns the addresses of the inter-broker listeners of these hosts' brokers.
+
+    Takes the hosts' variables; `broker_all` has their brokers as returned by broker_instances.
     """
     return [
         address
@@ -184,7 +200,7 @@ def broker_addresses(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _address_between(broker: Mapping[str, Any]) -> str:
-    """`host:port`, an IPv6 address in brackets; empty where it has no such listener."""
+    """`host:port`, with an IPv6 address in brackets; empty if the broker has no such listener."""
     matches = map(_LISTENER.fullmatch, broker["properties"]["advertised.listeners"].split(","))
     found = [each for each in matches if each and each["name"].upper() == BETWEEN]
     if not found:
@@ -193,11 +209,13 @@ def _address_between(broker: Mapping[str, Any]) -> str:
 
 
 def broker_unreached(hosts: Iterable[Mapping[str, Any]], all_are_up: bool) -> list[str]:
-    """Returns, in words, which hosts cannot connect to which brokers' own listeners; takes the variables of all hosts,
-    with `broker_all`, and `broker_reached.unreached`, what broker_reach_info found there.
+    """Returns descriptions of which hosts cannot connect to which brokers' inter-broker listeners.
 
-    Unless `all_are_up`, a broker whom its own host does not reach either is left out: it may wait for this deployment
-    to be mended, and that nobody listens there says nothing of what is between.
+    Takes the variables of all hosts, with `broker_all`, and `broker_reached.unreached`, the result
+    of broker_reach_info.
+
+    Unless `all_are_up`, a broker that its own host cannot reach either is left out. It may be down until this
+    deployment fixes it, and its closed port says nothing about the network between the hosts.
     """
     looked = [host for host in hosts if "unreached" in host.get("broker_reached", {})]
     brokers = [
@@ -220,7 +238,7 @@ def _text(value: object) -> str:
 
 
 class FilterModule:
-    """What Ansible loads."""
+    """The class that Ansible loads."""
 
     def filters(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""Filters of the broker role: from a host's settings to its broker instances, as plain data."""
+"""Filters of the broker role: they turn a host's settings into its broker instances, as plain data."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ CLIENTS, BETWEEN = "PLAINTEXT", "BROKER"
 
 
 def broker_instances(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the brokers of one host: the k-th has id `first_id` + k and ports moved by k * `port_step`.
+    """Returns the brokers of one host: the k-th has id `first_id` + k, and its ports are shifted by k
+    * `port_step`.
 
-    Each carries its unit, files, ports, its `properties` (by Kafka's key; the user's, in
-    `settings["properties"]`, win) and a `fingerprint` that changes with anything the running process would
-    have to be restarted for. With `internal_port` it has a listener for brokers alone, and speaks by the listener
-    `between`.
+    Each has its unit, files, ports, `properties` and `fingerprint`. `properties` are by Kafka's keys; the
+    user's, in `settings["properties"]`, take precedence. The `fingerprint` changes with everything that
+    requires a restart of the process. With `internal_port` a broker has an inter-broker listener; it uses the
+    listener `between`.
     """
     return [_instance(settings, k) for k in range(int(settings["count"]))]
 
@@ -78,8 +79,9 @@ def broker_urls(hosts: Iterable[Mapping[str, Any]], http_port: int, port_step: i
 
 
 def address_or_nothing(host: object) -> str:
-    """Returns `host` when it is an address that can be listened on, else nothing: a name may stand for 127.0.1.1 on
-    its own host, where nobody else would come in.
+    """Returns `host` if it is an address that can be listened on, else "".
+
+    A name may resolve to 127.0.1.1 on its own host, where no other host could connect.
     """
     try:
         found = ipaddress.ip_address(str(host))
@@ -89,9 +91,11 @@ def address_or_nothing(host: object) -> str:
 
 
 def broker_ids(hosts: Iterable[Mapping[str, Any]]) -> dict[int, list[str]]:
-    """Returns the hosts of each broker id, of which there should be one; takes the hosts' inventory variables.
+    """Returns the hosts of each broker id, of which there should be one; takes the hosts'
+    inventory variables.
 
-    Where `broker_first_id` is not set it is the role's default: the host's place in the group, times its brokers.
+    Without `broker_first_id` the id is the role's default: the host's place in the group, times its number
+    of brokers.
     """
     owners: dict[int, list[str]] = {}
     for place, host in enumerate(hosts):
@@ -103,7 +107,9 @@ def broker_ids(hosts: Iterable[Mapping[str, Any]]) -> dict[int, list[str]]:
 
 
 def broker_id_clashes(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns, in words, the ids that more than one broker would have; takes the hosts' inventory variables."""
+    """Returns descriptions of the ids that more than one broker would have; takes the hosts'
+    inventory variables.
+    """
     return [
         f"broker {broker_id} on {' and '.join(names)}"
         for broker_id, names in sorted(broker_ids(hosts).items())
@@ -119,12 +125,12 @@ def zookeeper_connect(hosts: Iterable[Mapping[str, Any]], port: int, chroot: str
 
 
 def address(host: Mapping[str, Any]) -> str:
-    """Returns where others reach a host, from its inventory variables."""
+    """Returns the address at which others reach a host, from its inventory variables."""
     return str(host.get("ansible_host") or host["inventory_hostname"])
 
 
 def text(value: object) -> str:
-    """Returns a value as Kafka's properties files have it: true and false, lists joined by commas."""
+    """Returns a value as written in Kafka's properties files: true and false, lists joined by commas."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
@@ -133,7 +139,7 @@ def text(value: object) -> str:
 
 
 class FilterModule:
-    """What Ansible loads."""
+    """The class that Ansible loads."""
 
     def filters(self) -> dict[str, Any]:
         return {

@@ -1,8 +1,9 @@
-"""How a ZooKeeper ensemble is changed: from what its servers are seen to be, the next single step that is safe.
+"""Decides how a ZooKeeper ensemble is changed: from the observed state of its servers, the next single
+safe step.
 
-Pure. The role looks at all servers, asks `zookeeper_next_step`, does that step, and looks again until there is none.
-Nothing is remembered between two steps, so a run that dies anywhere is continued by the next one. What makes a step
-safe, and why the steps come in this order: docs/adr/0022.
+Pure. The role inspects all servers, calls `zookeeper_next_step`, does that step, and repeats until no step is
+left. No state is kept between two steps, so a run that dies anywhere is continued by the next one.
+docs/adr/0022 explains what makes a step safe, and the order of the steps.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-# Ansible brings these to the hosts. A filter runs here, where they are found by their directory.
+# Ansible copies these modules to the hosts. A filter runs on the controller, where it finds them
+# by directory.
 sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
 
 from zookeeper_ensemble import Ids, Server, can_part, majority, server_of, step_for, zxid_of
@@ -28,15 +30,15 @@ def zookeeper_next_step(
     trusted: Any = 0,
     lines: Mapping[Any, str] | None = None,
 ) -> dict[str, Any]:
-    """Returns the next step: `action`, the `hosts` it is for, `members` to configure, and `why`, in words.
+    """Returns the next step: `action`, the `hosts` it is for, `members` to configure, and `why`, as text.
 
-    `seen`: what zookeeper_server_info found, each with its `id` and `host`; servers that leave among them. `wanted`:
-    the hosts of the ensemble by id. `gone`: ids of former members that no host of the inventory has and that do not
-    answer. `trusted`: the id of a server whose tree is to be the truth, by the operator's word. `lines`: the wanted
-    addresses by id, as zoo.cfg has them.
+    `seen`: the results of zookeeper_server_info, each with its `id` and `host`, including servers that leave.
+    `wanted`: the hosts of the ensemble by id. `gone`: ids of former members that are on no host of the
+    inventory and do not answer. `trusted`: the id of the server whose tree the operator declared to be the
+    right one. `lines`: the wanted addresses by id, as in zoo.cfg.
 
-    Actions: none; start (several at once); restart, stop or retire one; wait; refuse. `members` empty: as the server
-    is configured.
+    Actions: none; start (several at once); restart, stop or retire one; wait; refuse. Empty `members`: keep
+    the server's configuration.
     """
     servers = {server.id: server for server in map(server_of, seen)}
     ensemble = Ensemble(
@@ -51,7 +53,7 @@ def zookeeper_next_step(
 
 
 class Ensemble:
-    """All that was seen, and what follows from it."""
+    """The observed ensemble, and what follows from it."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class Ensemble:
         self.leaders = [server for server in servers.values() if server.leads]
 
     def next_step(self) -> dict[str, Any]:
-        """The one thing to do now."""
+        """The next step."""
         if len(self.leaders) > 1:
             names = " and ".join(f"{leader.name} leads {sorted(leader.members)}" for leader in self.leaders)
             return self._refuse(
@@ -85,7 +87,9 @@ class Ensemble:
         return self._behind_an_unseen_leader() or self._without_quorum()
 
     def witness(self, step: Mapping[str, Any]) -> str:
-        """The host that is asked, while a leader restarts, whether the others have elected another; "" for none."""
+        """The host that is asked, while a leader restarts, whether the others have elected a new leader; ""
+        for none.
+        """
         leads = [
             server for server in self.leaders if server.mode == "leader" and server.host in step["hosts"]
         ]
@@ -95,15 +99,18 @@ class Ensemble:
         return others[0].host if step["action"] == "restart" and leads and others else ""
 
     def until(self, step: Mapping[str, Any]) -> str:
-        """What a started server is waited for: it serves, or, where others have to come first, it is alive."""
+        """The state to wait for in a started server: serving, or only alive where it needs other servers
+        to serve.
+        """
         standalone = any(server.mode == "standalone" for server in self.leaders)
         grows = standalone and len(step["members"]) > 1
         return "alive" if not self.leaders or grows else "serving"
 
     def _refuse_moved_servers(self) -> dict[str, Any] | None:
-        """Who restarts with new addresses dials them, where those that run on with the old ones do not listen yet.
+        """Refuses new addresses of running servers.
 
-        A server that is stopped may have another address: nobody counts on it now.
+        A restarted server would connect to the new addresses, where the servers that still run with the old
+        ones do not listen. A stopped server may change its address, because no other server counts on it now.
         """
         moved = [
             f"{self._name(own_id)} listens at {old} and is to be at {self.lines[own_id]}"
@@ -121,7 +128,9 @@ class Ensemble:
         )
 
     def _listens_at(self, own_id: int) -> str:
-        """Where a server is reached that may be counted on and was not configured as wanted; "" for any other."""
+        """The address of a server that others may count on and that is not configured as wanted; "" for
+        any other.
+        """
         if own_id in self.servers:
             server = self.servers[own_id]
             counts = server.serves if self.serving else server.running
@@ -130,7 +139,7 @@ class Ensemble:
         return next((server.lines[own_id] for server in others if own_id in server.lines), "")
 
     def _behind_an_unseen_leader(self) -> dict[str, Any] | None:
-        """Followers serve, so there is a quorum: what was not seen of it, its leader, forbids every step."""
+        """Followers serve, so there is a quorum. If its leader was not seen, no step is allowed."""
         followers = [server for server in self.servers.values() if server.serves]
         unseen = sorted(frozenset().union(*(server.members for server in followers)) - set(self.servers))
         if not unseen:
@@ -169,10 +178,11 @@ class Ensemble:
         return step_for("none", [], f"server(s) {missing} were not seen" if missing else "nothing to do")
 
     def _target(self, leader: Server) -> Ids:
-        """The list to go for now: who is to join joins before anybody leaves, two at a time.
+        """The member list to aim for now: new servers join before any server leaves, two at a time.
 
-        Two, because newcomers need a quorum of the new list that serves already, and because who leaves has to hand the
-        leadership to somebody who stays. While two lists are in use the way to the wanted one is gone to its end.
+        Two, because new servers need a quorum of the new list that serves already, and because a leaving
+        server must hand over the leadership to one that stays. If two lists are in use, the change between
+        them is completed first.
         """
         running = {
             server.members
@@ -190,7 +200,7 @@ class Ensemble:
         return members.difference(sorted(members - self.wanted)[-_AT_A_TIME:])
 
     def _start_a_member(self, leader: Server) -> dict[str, Any] | None:
-        """A member that is down comes back with what the leader runs with; empty ones are filled by the leader."""
+        """Starts a stopped member with the leader's list. If it is empty, the leader sends it the tree."""
         down = [
             server
             for server in self._wanted_servers()
@@ -201,12 +211,16 @@ class Ensemble:
         return step_for("start", down[:1], "a member that does not run", leader.members)
 
     def _is_newcomer(self, server: Server, leader: Server) -> bool:
-        """In the leader's list, but in not every voter's: it has to wait until it is."""
+        """Whether it is in the leader's list but not in every voter's. It has to wait until it is in all
+        of them.
+        """
         voters = [each for each in self.servers.values() if each.running and each.id in leader.members]
         return any(server.id not in each.members for each in voters)
 
     def _refuse_a_stranger(self, leader: Server) -> dict[str, Any] | None:
-        """A server that this role never configured may have somebody else's tree."""
+        """Refuses a new server that this role never configured but that has a tree: it may be
+        another ensemble's.
+        """
         for server in self._wanted_servers():
             if self._is_outside(server) and server.full and not server.members and server is not leader:
                 return self._refuse(
@@ -216,7 +230,9 @@ class Ensemble:
         return None
 
     def _retire(self, leader: Server) -> dict[str, Any] | None:
-        """Who is in nobody's list leaves for good, and its data is kept aside: should it come again, it comes empty."""
+        """A server that is in no list leaves for good. Its data is moved aside, so if it joins again, it
+        starts empty.
+        """
         left = [
             server
             for server in self.servers.values()
@@ -228,7 +244,7 @@ class Ensemble:
         return step_for("retire", left[:1], "the ensemble has it no more") if left else None
 
     def _is_outside(self, server: Server) -> bool:
-        """No running server that is or was a voter counts it."""
+        """Whether no running server that is or was a voter has it in its list."""
         voters = [each for each in self.servers.values() if each.running and each.id != server.id]
         return not any(server.id in each.members for each in voters if each.id in self.wanted or each.serves)
 
@@ -241,7 +257,7 @@ class Ensemble:
         ]
 
     def _restart_one(self, leader: Server, target: Ids) -> dict[str, Any] | None:
-        """Followers first, for each leader that goes costs an election."""
+        """Followers first, because each restart of a leader costs an election."""
         outdated = sorted(self._outdated(target), key=lambda server: (server.leads, server.serves, server.id))
         for server in outdated:
             if server.leads and len(outdated) > 1:
@@ -256,10 +272,12 @@ class Ensemble:
         return None
 
     def _bears(self, server: Server, leader: Server, target: Ids) -> bool:
-        """Whether the others serve on without it, and it finds a quorum of its new list when it is back."""
+        """Whether the others keep serving without it, and it finds a quorum of its new list when it
+        is back.
+        """
         rest = frozenset(self.serving - {server.id})
         if target == leader.members and majority(target) == len(target):
-            return rest == target - {server.id}  # one server: there is nobody to lose
+            return rest == target - {server.id}  # one server: there is no other to lose
         if len(rest & target) < majority(target):
             return False
         if server.leads:
@@ -267,7 +285,9 @@ class Ensemble:
         return len(rest & leader.members) >= majority(leader.members) and leader.id in target
 
     def _is_safe(self, more: Collection[Ids], start: int = 0) -> bool:
-        """Whether no two lists in use could have quorums apart, were these lists, and this server, used as well."""
+        """Whether no two lists in use could form separate quorums, if these lists and this server were used
+        as well.
+        """
         running = [server for server in self.servers.values() if server.running]
         lists = {server.members for server in running} | set(more)
         known_down = {
@@ -285,7 +305,7 @@ class Ensemble:
         return None
 
     def _stop_a_leaver(self, leader: Server, target: Ids) -> dict[str, Any] | None:
-        """While both lists are in use, fewer servers have to be alive than both quorums together."""
+        """While both lists are in use, fewer servers must be alive than the sum of both quorums."""
         leaving = sorted(
             (
                 each
@@ -308,7 +328,9 @@ class Ensemble:
         return step_for("restart", [leader], "a server that leaves must not lead", leader.members)
 
     def _start_a_leaver(self, leader: Server, target: Ids) -> dict[str, Any] | None:
-        """It is needed once more, so that the others can go over to the new list with a quorum of the old one."""
+        """The server is needed again, so that the others can change to the new list while the old one keeps
+        its quorum.
+        """
         for server in sorted(self.servers.values(), key=lambda each: each.id):
             leaves = not server.running and server.id in leader.members - target
             if leaves and len(target) > 1 and self._is_safe({target}, server.id):
@@ -318,7 +340,7 @@ class Ensemble:
         return None
 
     def _leave_the_standalone(self, leader: Server, target: Ids) -> dict[str, Any] | None:
-        """The only server gets the new list first; then one empty server makes a quorum with it."""
+        """The only server gets the new list first; then one empty server forms a quorum with it."""
         if len(leader.members) > 1 or leader.id not in target or target == leader.members:
             return None
         ready = [server for server in self._wanted_servers() if not server.running and not server.full]
@@ -327,7 +349,9 @@ class Ensemble:
         return step_for("restart", [leader], f"its ensemble becomes {sorted(target)}", target)
 
     def _to_the_standalone(self, leader: Server, target: Ids) -> dict[str, Any] | None:
-        """Where no quorum is without it, the last server has all that was acknowledged: the others may stop."""
+        """If no quorum is possible without the last server, it has all acknowledged writes, and the others
+        may stop.
+        """
         if len(target) > 1 or not target <= self.serving or leader.members == target:
             return None
         down = {server.id for server in self.servers.values() if not server.running and not server.enabled}
@@ -391,7 +415,9 @@ class Ensemble:
         )
 
     def _was_just_filled(self, server: Server) -> bool:
-        """It runs, and has as much as one that has its log as well: a follower of which nothing was asked since."""
+        """Whether it runs and has the same last zxid as a server with a log: a follower without writes since
+        its filling.
+        """
         whole = (other for other in self.servers.values() if other.full and not other.bare)
         return server.running and any(other.position[1] == server.position[1] for other in whole)
 
@@ -410,7 +436,9 @@ class Ensemble:
         return step_for("wait", self._wanted_servers(), "a new ensemble, all servers empty")
 
     def _become_standalone(self, members: Ids) -> dict[str, Any] | None:
-        """The others were stopped on the way to one server, and it was proved to have as much as they."""
+        """Restarts the last server alone: the others were stopped on purpose, and its tree is as new
+        as theirs.
+        """
         only = self.servers.get(min(self.wanted))
         if len(self.wanted) > 1 or only is None or members == self.wanted or members - set(self.servers):
             return None
@@ -420,10 +448,11 @@ class Ensemble:
         return step_for("restart", [only], "it goes on alone, with as new a tree as any", self.wanted)
 
     def _truth(self, have: list[Server], without: list[Server]) -> Server | None:
-        """Whose tree the others may take though too few have one; None where disks were lost, and nobody said whose.
+        """The server whose tree the others may take, although too few servers have one.
 
-        It has to win their election: who is newer would go on with its own. Or have as much as who wins: in an election
-        a follower that was just filled may have noted the new epoch before its leader.
+        None if disks were lost and the operator trusts no server. The server must win the election, because a
+        newer one would continue with its own tree. Or it must have the same last zxid as the winner: in an
+        election, a follower that was just filled may have recorded the new epoch before its leader.
         """
         first = next((server for server in have if server.id == self.trusted), None)
         if first is None and len(have) == 1 and have[0].sole:
@@ -437,7 +466,10 @@ class Ensemble:
         return first if all(alike) else None
 
     def _fill(self, truth: Server, have: list[Server], without: list[Server], members: Ids) -> dict[str, Any]:
-        """As many that have no tree as make a quorum: on the way from one server to several, or by somebody's word."""
+        """Starts as many servers without a tree as a quorum needs.
+
+        This is for the change from one server to several, or for a server that the operator trusts.
+        """
         need = majority(members) - len(have)
         running = [server for server in without if server.running]
         if len(running) >= need:
@@ -487,7 +519,7 @@ class Ensemble:
 
 
 class FilterModule:
-    """What Ansible loads."""
+    """The class that Ansible loads."""
 
     def filters(self) -> dict[str, Any]:
         return {"zookeeper_next_step": zookeeper_next_step}

@@ -1,4 +1,4 @@
-"""An ensemble as the inventory and what was seen on its hosts have it. Pure."""
+"""An ensemble according to the inventory and to the observed state of its hosts. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def zookeeper_hosts(hosts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def zookeeper_lines(hosts: Iterable[Mapping[str, Any]], peer_port: int, election_port: int) -> dict[str, str]:
-    """Returns the addresses of an ensemble's servers as zoo.cfg has them, by id."""
+    """Returns the addresses of an ensemble's servers as in zoo.cfg, by id."""
     lines = {}
     for place, host in enumerate(hosts, 1):
         address = str(host.get("zookeeper_address") or host.get("ansible_host") or host["inventory_hostname"])
@@ -31,7 +31,7 @@ def zookeeper_lines(hosts: Iterable[Mapping[str, Any]], peer_port: int, election
 
 
 def zookeeper_seen_on(hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns what zookeeper_server_info found on each host, with the `host`."""
+    """Returns the result of zookeeper_server_info on each host, plus the `host`."""
     return [
         {**host["zookeeper_looked"], "host": str(host["inventory_hostname"])}
         for host in hosts
@@ -40,7 +40,7 @@ def zookeeper_seen_on(hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def zookeeper_unknown(seen: Iterable[Mapping[str, Any]], wanted: Mapping[Any, str]) -> dict[str, str]:
-    """Returns the addresses of members by id, which neither were seen on a host nor are wanted."""
+    """Returns the addresses, by id, of members that were neither seen on a host nor are wanted."""
     servers = list(seen)
     known = {int(server["id"]) for server in servers} | set(map(int, wanted))
     lines = {key: line for server in servers for key, line in server["servers"].items()}
@@ -55,12 +55,14 @@ _IN_WORDS = {
 
 
 def zookeeper_doubts(looks: Iterable[Mapping[str, Any]], mended: bool) -> list[str]:
-    """Returns, in words, which servers keep a deployment from beginning; none where it may.
+    """Returns descriptions of the servers that keep a deployment from starting; empty if it may start.
 
-    `looks`: what zookeeper_quorum_info found on each host that was reached. `mended`: this run starts servers that are
-    stopped. It may begin where somebody serves, or may serve for all that can be seen; where no broker runs, which
-    could be lost; and where the servers that answer and those that can be started are enough for a quorum. Where
-    several answer, none leads, and none is stopped, a deployment does not know what to mend.
+    `looks`: the result of zookeeper_quorum_info on each host that was reached. `mended`: this run starts
+    stopped servers.
+
+    A deployment may start in any of three cases. A server serves, or may serve as far as can be seen. No
+    broker runs that could be lost. The servers that answer and those that can be started are enough for a
+    quorum. If several answer, none leads, and none is stopped, a deployment does not know what to fix.
     """
     seen = list(looks)
     states = {
@@ -79,7 +81,7 @@ def zookeeper_doubts(looks: Iterable[Mapping[str, Any]], mended: bool) -> list[s
 
 
 class FilterModule:
-    """What Ansible loads."""
+    """The class that Ansible loads."""
 
     def filters(self) -> dict[str, Any]:
         return {

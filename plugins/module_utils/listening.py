@@ -1,4 +1,6 @@
-"""Whether something on this host may listen on a port, and who stands in its way. For the modules."""
+"""Checks whether a process on this host may listen on a port, and which process prevents it. For
+the modules.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,15 @@ import errno
 import socket
 from pathlib import Path
 
-_LISTENS = "0A"  # of /proc/net/tcp
+_LISTENS = "0A"  # state column of /proc/net/tcp
 _ANY = "0.0.0.0"  # noqa: S104 (bound for a moment, never listened on)
 
 
 def who_is_in_the_way(host: str, port: int, own_units: str, proc: Path = Path("/proc")) -> str | None:
-    """Returns, in words, the process for which nothing could listen there; None when nobody is in the way, or one of a
-    unit whose name begins with `own_units`. What else is wrong with the address is for others to say.
+    """Returns a description of the process that prevents listening there, or None.
+
+    None also if the process is of a unit whose name begins with `own_units`. Other errors of the address are
+    not reported here.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -34,7 +38,7 @@ def who_is_in_the_way(host: str, port: int, own_units: str, proc: Path = Path("/
 
 
 def _listeners(port: int, proc: Path) -> list[Path]:
-    """The directories, below /proc, of the processes that listen on a port, at whichever address."""
+    """The directories, below /proc, of the processes that listen on a port, at any address."""
     sockets = {
         f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _inodes(proc / "net" / table, port)
     }
@@ -42,8 +46,9 @@ def _listeners(port: int, proc: Path) -> list[Path]:
 
 
 def _inodes(table: Path, port: int) -> list[str]:
-    """Of the sockets in /proc/net/tcp that listen: local address (hex, port behind the colon) is the second column, the
-    state the fourth, the inode the tenth.
+    """The inodes of the listening sockets in /proc/net/tcp.
+
+    Local address (hex, port after the colon) is the second column, the state the fourth, the inode the tenth.
     """
     rows = [line.split() for line in _text(table).splitlines()[1:]]
     return [row[9] for row in rows if row[3] == _LISTENS and int(row[1].rpartition(":")[2], 16) == port]
@@ -52,7 +57,7 @@ def _inodes(table: Path, port: int) -> list[str]:
 def _holds(process: Path, sockets: set[str]) -> bool:
     try:
         return any(str(each.readlink()) in sockets for each in (process / "fd").iterdir())
-    except OSError:  # it ended meanwhile
+    except OSError:  # the process ended meanwhile
         return False
 
 

@@ -1,7 +1,8 @@
-"""What a ZooKeeper server has on its disk: how new its tree is, read from its own files. Writes nothing.
+"""Reads how new the tree of a ZooKeeper server is, from the files on its disk. Writes nothing.
 
-Formats: FileTxnLog's header (16 bytes) and records (checksum 8, length 4, the transaction with its zxid at byte 12, the
-byte 0x42), big-endian, after which a preallocated file has zeros; the names of snapshots and logs carry a zxid in hex.
+Formats, big-endian: FileTxnLog's header (16 bytes) and records (checksum 8, length 4, the transaction with
+its zxid at byte 12, the byte 0x42), after which a preallocated file has zeros. The names of snapshots and
+logs contain a zxid in hex.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _END_OF_RECORD = b"B"
 
 
 def last_zxid(data_dir: Path, log_dir: Path | None = None) -> int:
-    """Returns the zxid of the newest transaction of a server, 0 when it has none; `log_dir` is its dataLogDir."""
+    """Returns the zxid of a server's newest transaction, 0 when it has none; `log_dir` is its dataLogDir."""
     snapshots = [zxid for zxid, _ in _numbered(data_dir, _SNAPSHOT)]
     newest = max(snapshots, default=0)
     for _, log in sorted(_numbered(log_dir or data_dir, _LOG), reverse=True):
@@ -32,15 +33,16 @@ def last_zxid(data_dir: Path, log_dir: Path | None = None) -> int:
 def is_bare(data_dir: Path, log_dir: Path | None = None) -> bool:
     """Whether a server has snapshots and no transaction log at all.
 
-    So it looks when the disk of its dataLogDir was lost: its snapshots may be a day old. A follower that was just
-    filled by its leader, and was told nothing since, looks the same. Purging always leaves a log.
+    This is the state after the disk of its dataLogDir was lost: its snapshots may be a day old. A follower
+    that its leader has just filled, and that has got no write since, looks the same. Purging always leaves
+    a log.
     """
     has_snapshots = any(zxid for zxid, _ in _numbered(data_dir, _SNAPSHOT))
     return has_snapshots and not _numbered(log_dir or data_dir, _LOG)
 
 
 def current_epoch(data_dir: Path) -> int:
-    """Returns the epoch of the last leader a server followed, 0 when it never was in an ensemble."""
+    """Returns the epoch of the last leader that a server followed, 0 when it was never in an ensemble."""
     try:
         return int((data_dir / VERSION_DIR / "currentEpoch").read_text().strip() or 0)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -57,7 +59,7 @@ def _numbered(directory: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path
 
 
 def _last_in(log: Path) -> int:
-    """The last whole record's zxid, 0 when there is none."""
+    """The zxid of the last complete record, 0 when there is none."""
     last = 0
     with log.open("rb") as file:
         file.seek(_LOG_HEADER_BYTES)

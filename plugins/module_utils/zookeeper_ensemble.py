@@ -1,6 +1,6 @@
-"""The servers of a ZooKeeper ensemble as they were seen, quorums of them, and a step as it is told.
+"""The observed servers of a ZooKeeper ensemble, their quorums, and the description of a step.
 
-Pure. What follows from all of it, the next step that is safe, is decided by the filter `zookeeper_next_step`.
+Pure. The filter `zookeeper_next_step` decides the next safe step.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ Ids = frozenset[int]
 
 @dataclass(frozen=True)
 class Server:
-    """One server as it was seen.
+    """One server as it was observed.
 
     `position` is (epoch, last zxid on its disk), as elections compare them; a zxid of 0 is an empty server.
-    `members` are the ids it runs with, or, stopped, those in its configuration; empty where there is none.
-    `current`: it runs with the settings that the inventory wants. `sole`: nothing was committed since it was the only
-    server with the tree. `bare`: it has snapshots and no transaction log, so what it was told last may be gone. `lines`
-    are the addresses of its ensemble as its configuration has them, by id.
+    `members` are the ids that it runs with or, if stopped, those in its configuration; empty where there is
+    none. `current`: it runs with the settings that the inventory wants. `sole`: nothing was committed since
+    it was the only server with the tree. `bare`: it has snapshots and no transaction log, so its last writes
+    may be lost. `lines` are the addresses of its ensemble in its configuration, by id.
     """
 
     id: int
@@ -53,7 +53,7 @@ class Server:
 
 
 def server_of(seen: Mapping[str, Any]) -> Server:
-    """What zookeeper_server_info found on one host, with its `id` and `host`."""
+    """Builds a server from the result of zookeeper_server_info on one host, plus its `id` and `host`."""
     own_id = int(seen["id"])
     running = seen["state"] != "stopped"
     return Server(
@@ -72,12 +72,12 @@ def server_of(seen: Mapping[str, Any]) -> Server:
 
 
 def majority(members: Ids) -> int:
-    """How many of them decide."""
+    """The number of members that form a quorum."""
     return len(members) // 2 + 1
 
 
 def can_part(first: Ids, second: Ids, alive: Ids) -> bool:
-    """Whether, of those that may be alive, one quorum of each list can form without a server in common."""
+    """Whether the servers that may be alive can form a quorum of each list without a server in common."""
     if first == second:
         return False
     quorums = len(first & alive) >= majority(first) and len(second & alive) >= majority(second)
@@ -85,12 +85,12 @@ def can_part(first: Ids, second: Ids, alive: Ids) -> bool:
 
 
 def zxid_of(server: Server) -> str:
-    """The last zxid on its disk, as ZooKeeper writes them."""
+    """The last zxid on its disk, as ZooKeeper writes it."""
     return f"zxid 0x{server.position[1]:x}"
 
 
 def step_for(action: str, servers: Iterable[Server], why: str, members: Ids = frozenset()) -> dict[str, Any]:
-    """A step, its `why` with the servers' names; `members` empty: as each server is configured."""
+    """A step; its `why` includes the servers' names. Empty `members`: keep each server's configuration."""
     chosen = sorted(servers, key=lambda server: server.id)
     return {
         "action": action,

@@ -1,7 +1,8 @@
-"""Reads znodes of a ZooKeeper server with nothing but Python's own library: a host that is new has no client yet.
+"""Reads znodes of a ZooKeeper server with Python's standard library only: a new host has no client
+library yet.
 
-Protocol: packets with a length before them, big-endian; a packet of the client's begins with its number and the kind of
-request, an answer with the number, a zxid and an error (ZooKeeper's `zookeeper.jute`).
+Protocol, big-endian: every packet is preceded by its length. A request begins with its number and its type; a
+response with the number, a zxid and an error (ZooKeeper's `zookeeper.jute`).
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ TIMEOUT_S = 3.0
 _SESSION_MS = 6000
 _GET_DATA, _GET_CHILDREN, _CLOSE = 4, 8, -11
 _NO_NODE = -101
-_SPEAKS_BY = "landline_inter_broker_listener"  # of our brokers' registrations alone
+_SPEAKS_BY = "landline_inter_broker_listener"  # only in registrations of Landline brokers
 _CONNECT = struct.Struct(">iqiqi16sb")
 _ANSWER = struct.Struct(">iqi")
 _INT = struct.Struct(">i")
 _MOST_BYTES = 2**26
-_MOST_S = 30.0  # of a session, however little of an answer comes at a time
+_MOST_S = 30.0  # of a session, even if a response arrives in small pieces
 
 
 class TreeError(Exception):
-    """A server that does not answer as ZooKeeper does, or with an error."""
+    """The server does not speak ZooKeeper's protocol, or returned an error."""
 
 
 class Tree:
     """A session with one server, below a chroot; without watches, and closed when the block ends."""
 
     def __init__(self, host: str, port: int, chroot: str = "", timeout_s: float = TIMEOUT_S) -> None:
-        """Raises OSError, or TreeError where it is no server of ZooKeeper's."""
+        """Raises OSError, or TreeError if it is not a ZooKeeper server."""
         self._chroot = chroot.rstrip("/")
         self._numbers = itertools.count(1)
         self._until = time.monotonic() + _MOST_S
@@ -54,12 +55,12 @@ class Tree:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(OSError):  # it would end by itself
+        with contextlib.suppress(OSError):  # the session would expire by itself
             self._send(struct.pack(">ii", next(self._numbers), _CLOSE))
         self._socket.close()
 
     def children(self, path: str) -> list[str]:
-        """Returns names, none where there is no such node. Raises OSError, TreeError."""
+        """Returns the names of the children; empty if there is no such node. Raises OSError, TreeError."""
         answer = self._ask(_GET_CHILDREN, path)
         names, at = [], _INT.size
         for _ in range(_int_at(answer, 0) if answer else 0):
@@ -69,7 +70,7 @@ class Tree:
         return names
 
     def data(self, path: str) -> bytes:
-        """Returns what a node holds, nothing where there is no such node. Raises OSError, TreeError."""
+        """Returns a node's data; empty if there is no such node. Raises OSError, TreeError."""
         answer = self._ask(_GET_DATA, path)
         return _text_at(answer, 0) if answer else b""
 
@@ -113,7 +114,7 @@ def _int_at(answer: bytes, at: int) -> int:
 
 
 def _text_at(answer: bytes, at: int) -> bytes:
-    """What has its length before it; -1 is none."""
+    """Bytes that are preceded by their length; -1 means none."""
     length, begin = _int_at(answer, at), at + _INT.size
     if not -1 <= length <= len(answer) - begin:
         raise TreeError("the answer is too short")
@@ -121,15 +122,18 @@ def _text_at(answer: bytes, at: int) -> bytes:
 
 
 def registered_brokers(host: str, port: int, chroot: str) -> dict[str, dict[str, Any]]:
-    """Returns the `endpoints` (NAME://host:port) of each broker in ``/brokers/ids``, by id, as Kafka writes them, and
-    the listener that it `speaks_by`, empty where it does not say. Raises OSError, TreeError, ValueError.
+    """Returns each broker in ``/brokers/ids`` by id, with its `endpoints` and the listener that
+    it `speaks_by`.
+
+    `endpoints` are NAME://host:port, as Kafka writes them; `speaks_by` is empty if the broker does not
+    register it. Raises OSError, TreeError, ValueError.
     """
     with Tree(host, port, chroot) as tree:
         found = {each: tree.data(f"/brokers/ids/{each}") for each in tree.children("/brokers/ids")}
     return {
         str(int(broker_id)): _told_by(data)
         for broker_id, data in found.items()
-        if data  # it went meanwhile
+        if data  # the node was deleted meanwhile
     }
 
 

@@ -11,7 +11,7 @@ _ANY = {"", "0.0.0.0", "::"}  # noqa: S104 (told apart, not bound)
 
 
 def four_letter_word(host: str, port: int, word: str) -> str:
-    """Returns the answer to one of ZooKeeper's commands, empty when nobody answers."""
+    """Returns the answer to one of ZooKeeper's commands, empty when there is no answer."""
     try:
         with socket.create_connection((host, port), timeout=TIMEOUT_S) as connection:
             connection.sendall(word.encode())
@@ -21,10 +21,11 @@ def four_letter_word(host: str, port: int, word: str) -> str:
 
 
 def ask_state(host: str, port: int, timeout_s: float = TIMEOUT_S) -> str:
-    """Returns what a server is to its clients: serves; alone, for want of a quorum; silent; or unclear.
+    """Returns a server's state as clients see it: serves, alone (it has no quorum), silent or unclear.
 
-    Unclear is who answers something else, or hangs up without a word: a server that speaks TLS, or whose four-letter
-    commands are closed, may serve all the same. A process that is stopped is connected to by its kernel, and is silent.
+    Unclear: the server sends another answer, or closes the connection without one. A server that uses TLS, or
+    has its four-letter commands disabled, may still serve. Silent: also a stopped process, to which the
+    kernel still connects.
     """
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
@@ -41,18 +42,18 @@ def ask_state(host: str, port: int, timeout_s: float = TIMEOUT_S) -> str:
 
 
 def servers_in(connect: str) -> dict[str, tuple[str, int]]:
-    """Returns host and port of each server in a zookeeper.connect, by what it says there."""
+    """Returns host and port of each server in a zookeeper.connect, by its text there."""
     found = {}
     for server in connect.partition("/")[0].split(","):
         host, _, port = server.strip().rpartition(":")
-        if not host or "]" in port:  # no port; an IPv6 address has colons and brackets
+        if not host or "]" in port:  # no port: an IPv6 address has colons and brackets
             host, port = server.strip(), str(DEFAULT_PORT)
         found[server.strip()] = (host.strip("[]"), int(port))
     return found
 
 
 def chroot_in(connect: str) -> str:
-    """Returns the chroot of a zookeeper.connect, with its slash; empty without one."""
+    """Returns the chroot of a zookeeper.connect, with its slash; empty if there is none."""
     _, slash, path = connect.partition("/")
     return (slash + path).strip().rstrip("/")
 
@@ -64,7 +65,7 @@ def mode_in(srvr: str) -> str:
 
 
 def reachable(listens_on: str) -> str:
-    """Returns where a server that listens on this address is asked from its own host."""
+    """Returns the address at which a server that listens on `listens_on` is reached from its own host."""
     return "127.0.0.1" if listens_on in _ANY else listens_on
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/python
-"""Runs a command for as long as somebody waits for its answer.
+"""Runs a command only as long as the caller waits for its result.
 
-ansible.builtin.command goes on when the play that asked was killed: what waits for its turn would get it, for nobody.
+ansible.builtin.command keeps running when its play was killed: a command that waits for its turn would get
+the turn for nobody.
 """
 
 from __future__ import annotations
@@ -48,22 +49,24 @@ stderr:
   returned: always
 """
 
-# Our own output: sshd holds the other end, and closes it when the connection, or the play's channel in it, is gone.
+# Our own stdout: sshd holds the other end, and closes it when the connection or the play's channel in it
+# is closed.
 ANSWER_FD = 1
 LOOK_S = 1.0
 END_S = 10.0
 
 
 def is_gone(descriptor: int) -> bool:
-    """Whether nobody can read any more what is written there."""
+    """Whether nobody can read from the other end any more."""
     poller = select.poll()
-    poller.register(descriptor, 0)  # errors and hang-ups are told unasked
+    poller.register(descriptor, 0)  # errors and hang-ups are always reported
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poller.poll(0))
 
 
 def attend(argv: list[str], stdin: str, answer: int = ANSWER_FD) -> dict[str, Any]:
-    """Returns what the command ended with; ends it when nobody can be told."""
-    # Who was started with ^C ignored, as by nohup, would hand that down; what is caught is the default again there.
+    """Returns the command's result; ends the command when nobody can receive the result."""
+    # A process that was started with ^C ignored, as by nohup, passes that on. A caught signal has its
+    # default there.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -73,9 +76,9 @@ def attend(argv: list[str], stdin: str, answer: int = ANSWER_FD) -> dict[str, An
         try:
             stdout, stderr = process.communicate(text, timeout=LOOK_S)
         except subprocess.TimeoutExpired:
-            text = None  # it was given; communicate goes on where it was
+            text = None  # already passed on; communicate continues where it was
             if is_gone(answer):
-                process.send_signal(signal.SIGINT)  # as by ^C: it may have something to give back
+                process.send_signal(signal.SIGINT)  # like ^C: the command may have something to release
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(END_S)
                 process.kill()

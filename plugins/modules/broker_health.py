@@ -1,8 +1,9 @@
 #!/usr/bin/python
-"""Waits until the brokers of this host, asked over HTTP, serve clients. Changes nothing, so it runs in check mode too.
+"""Waits over HTTP until the brokers of this host serve clients. Changes nothing, so it runs in check
+mode too.
 
-Whether the cluster bears a broker's stop, and whether it is back in its ISRs, `landline may-stop` and `landline
-await-return` know.
+`landline may-stop` and `landline await-return` check whether the cluster can do without a broker, and whether
+the broker is back in its ISRs.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ Broker = dict[str, Any]
 
 
 def failed_units(units: list[str]) -> list[str]:
-    """Returns those that systemd does not start again by itself."""
+    """Returns the units that systemd does not restart by itself."""
     shown = [
         subprocess.run(["systemctl", "is-failed", unit], capture_output=True, text=True, check=False)
         for unit in units
@@ -66,7 +67,7 @@ def failed_units(units: list[str]) -> list[str]:
 
 
 def get(url: str, timeout_s: float) -> tuple[int, str]:
-    """Returns HTTP status and body; 0 and the reason when nobody answers."""
+    """Returns the HTTP status and body; 0 and the reason when there is no answer."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=timeout_s) as answer:
@@ -78,7 +79,7 @@ def get(url: str, timeout_s: float) -> tuple[int, str]:
 
 
 def look(broker: Broker, timeout_s: float) -> tuple[str | None, int]:
-    """Returns what keeps a broker from serving, None when it serves, and how much its recovery has done."""
+    """Returns why a broker does not serve (None when it does), and the progress of its recovery."""
     url = broker["url"].rstrip("/")
     code, body = get(f"{url}/readyz", timeout_s)
     status_code, text = get(f"{url}/status", timeout_s)

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Tells how the brokers of one host run, compared with what the inventory wants. Changes nothing."""
+"""Reports how the brokers of one host run, compared with what the inventory wants. Changes nothing."""
 
 from __future__ import annotations
 
@@ -94,13 +94,15 @@ configured:
   returned: always
 """
 
-# Of all releases: the k-th broker of a host may get the port that another one has so far.
+# Of all releases: the k-th broker of a host may get the port that another broker still has.
 UNITS = "landline-broker@"
 PLACES = ("broken", "others", "controller")
 
 
 def place_in_roll(url: str, timeout_s: float) -> str:
-    """Returns C(broken) for a broker that does not answer or serves nobody yet, C(controller), or C(others)."""
+    """Returns C(broken) for a broker that does not answer or does not serve yet, C(controller),
+    or C(others).
+    """
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{url}/status", timeout=timeout_s) as answer:
@@ -113,19 +115,19 @@ def place_in_roll(url: str, timeout_s: float) -> str:
 
 
 def place_of_host(places: Iterable[str]) -> str:
-    """Returns the place of a host whose running brokers have these."""
+    """Returns the place of a host whose running brokers have these places."""
     found = set(places)
     return next((place for place in ("broken", "controller") if place in found), "others")
 
 
 def unknown_brokers(found: Iterable[str], wanted: Iterable[int]) -> list[str]:
-    """Returns those of the file names that are properties of brokers nobody wants."""
+    """Returns the names of properties files of brokers that the inventory does not have."""
     expected = {f"broker-{broker_id}.properties" for broker_id in wanted}
     return sorted(name for name in found if name not in expected)
 
 
 def why_not_own(host: str) -> str | None:
-    """Returns why nothing on this host can listen on an address or name; None when something can."""
+    """Returns why no process on this host can listen on an address or name; None when one can."""
     if not host:
         return None
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -141,7 +143,7 @@ def why_not_own(host: str) -> str | None:
 
 
 def taken_ports(ports: Iterable[dict[str, Any]], units: Iterable[str]) -> list[str]:
-    """Returns, in words, which of these units' ports somebody else has."""
+    """Returns descriptions of the ports of these units that another process has."""
     wanted = set(units)
     found = []
     for each in ports:
@@ -154,7 +156,7 @@ def taken_ports(ports: Iterable[dict[str, Any]], units: Iterable[str]) -> list[s
 
 
 def look(params: dict[str, Any]) -> dict[str, Any]:
-    """Returns the module's answer."""
+    """Returns the module's result."""
     brokers, config_dir = params["brokers"], Path(params["config_dir"])
     states = {broker["unit"]: state_of(broker["unit"], broker["fingerprint"]) for broker in brokers}
     running = [broker for broker in brokers if states[broker["unit"]] != "stopped"]

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Tells to which addresses this host cannot connect. Sends nothing, changes nothing."""
+"""Reports to which addresses this host cannot connect. Sends nothing, changes nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PAUSE_S = 0.5
 
 
 def attempt(address: str, timeout_s: float) -> str:
-    """Returns why there is no connection, empty when there is one."""
+    """Returns why the connection failed, empty when it succeeded."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
@@ -53,13 +53,13 @@ def attempt(address: str, timeout_s: float) -> str:
         return f"no answer within {timeout_s:g} s"
     except OSError as error:
         return error.strerror or str(error)
-    except UnicodeError as error:  # a name that can be none
+    except UnicodeError as error:  # not a valid name
         return str(error)
     return ""
 
 
 def why_unreached(address: str, timeout_s: float, within_s: float) -> str:
-    """Returns why there was none for so long, empty when there is one."""
+    """Returns why no connection succeeded within this time, empty when one did."""
     deadline = time.monotonic() + within_s
     while (reason := attempt(address, timeout_s)) and time.monotonic() < deadline:
         time.sleep(PAUSE_S)
@@ -67,7 +67,7 @@ def why_unreached(address: str, timeout_s: float, within_s: float) -> str:
 
 
 def unreached(addresses: Iterable[str], timeout_s: float, within_s: float) -> dict[str, str]:
-    """Returns why there is no connection, by address, for those where there is none."""
+    """Returns the addresses that cannot be connected to, each with the reason."""
     wanted = list(dict.fromkeys(addresses))
     with ThreadPoolExecutor(min(len(wanted), AT_ONCE) or 1) as pool:
         reasons = pool.map(lambda address: why_unreached(address, timeout_s, within_s), wanted)

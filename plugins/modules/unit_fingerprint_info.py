@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Tells whether systemd units run, and whether with the release and configuration they should have."""
+"""Reports whether systemd units run, and whether with the wanted release and configuration."""
 
 from __future__ import annotations
 

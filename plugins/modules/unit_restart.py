@@ -1,8 +1,8 @@
 #!/usr/bin/python
-"""Restarts a systemd unit by one job of systemd's, and waits until the next process has begun.
+"""Restarts a systemd unit by a single systemd job, and waits until the new process has started.
 
-systemd has the whole restart before anything happens: whoever loses the host meanwhile leaves nothing stopped. Whether
-the new process then serves is asked by others.
+systemd has the whole restart job before anything happens, so a lost connection to the host leaves nothing
+stopped. Other modules check whether the new process serves.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ took_s:
 
 
 def systemctl(*arguments: str) -> str:
-    """Returns what it prints; raises `subprocess.CalledProcessError`."""
+    """Returns the command's output; raises `subprocess.CalledProcessError`."""
     return subprocess.run(
         ["systemctl", *arguments], check=True, capture_output=True, text=True
     ).stdout.strip()
 
 
 def invocation(unit: str) -> str:
-    """Returns systemd's name of the unit's present run; another after each start."""
+    """Returns systemd's id of the unit's current run; each start gets a new one."""
     return systemctl("show", "--property=InvocationID", "--value", unit)
 
 
 def restart(unit: str, timeout_s: float) -> str | None:
-    """Returns what went wrong, None when another run has begun."""
+    """Returns the error, or None when a new run has started."""
     before = invocation(unit)
     systemctl("enable", "--quiet", unit)
     systemctl("restart", "--no-block", unit)

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Waits until a ZooKeeper server answers ruok, or serves as part of its ensemble, and tells its mode."""
+"""Waits until a ZooKeeper server answers ruok, or serves as part of its ensemble, and reports its mode."""
 
 from __future__ import annotations
 

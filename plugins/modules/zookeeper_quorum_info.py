@@ -1,6 +1,7 @@
 #!/usr/bin/python
-"""Asks all servers of a ZooKeeper ensemble at once whether they serve, one of them which brokers are registered, and
-tells what runs on this host.
+"""Asks all servers of a ZooKeeper ensemble in parallel whether they serve.
+
+Also asks one of them for the registered brokers, and reports what runs on this host.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ PAUSE_S = 0.5
 
 
 def ask_all(connect: str, within_s: float) -> dict[str, str]:
-    """Returns the state by address; asks until somebody serves, or ``within_s`` are over."""
+    """Returns the state by address; retries until a server serves, or for ``within_s`` seconds."""
     servers = servers_in(connect)
     deadline = time.monotonic() + within_s
     with ThreadPoolExecutor(len(servers) or 1) as pool:
@@ -87,9 +88,9 @@ def ask_all(connect: str, within_s: float) -> dict[str, str]:
 
 
 def ask_for_brokers(connect: str, states: Mapping[str, str]) -> dict[str, dict[str, Any]] | None:
-    """Returns the registered brokers by id, of the first server that says so; None when none does."""
+    """Returns the registered brokers by id, from the first server that answers; None when none does."""
     servers, chroot = servers_in(connect), chroot_in(connect)
-    # Who is unclear may have no more than its four-letter commands closed.
+    # An unclear server may serve and only have its four-letter commands disabled.
     for wanted in ("serves", "unclear"):
         for server in (each for each, state in states.items() if state == wanted):
             try:
@@ -101,7 +102,7 @@ def ask_for_brokers(connect: str, states: Mapping[str, str]) -> dict[str, dict[s
 
 
 def active(pattern: str) -> bool:
-    """Returns whether a unit runs that has such a name; raises `subprocess.CalledProcessError`."""
+    """Returns whether a unit whose name matches is active; raises `subprocess.CalledProcessError`."""
     argv = ["systemctl", "list-units", "--state=active", "--plain", "--no-legend", pattern]
     return bool(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip())
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Looks at the ZooKeeper server of a host: how it runs, with which ensemble, and how new its tree is."""
+"""Inspects the ZooKeeper server of a host: how it runs, with which ensemble, and how new its tree is."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ SOLE_MARK = "landline-sole-copy"
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Returns the lines of a zoo.cfg by key."""
+    """Returns the settings of a zoo.cfg by key."""
     lines = [line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#")]
     return {key.strip(): value.strip() for key, _, value in lines}
 
@@ -141,7 +141,7 @@ def server_lines(config: dict[str, str]) -> dict[int, str]:
 
 
 def members_in(environ: bytes) -> list[int]:
-    """Returns the members a process was started with, none where it does not say."""
+    """Returns the members that a process was started with; empty if its environment does not have them."""
     for entry in environ.split(b"\0"):
         if entry.startswith(MEMBERS_VARIABLE):
             return [int(each) for each in entry[len(MEMBERS_VARIABLE) :].decode().split(",") if each]
@@ -149,7 +149,9 @@ def members_in(environ: bytes) -> list[int]:
 
 
 def show(unit: str) -> dict[str, str]:
-    """Asks systemd; raises `subprocess.CalledProcessError` when it does not answer."""
+    """Returns the unit's state in systemd; raises `subprocess.CalledProcessError` when systemd does
+    not answer.
+    """
     argv = ["systemctl", "show", "--property=ActiveState,MainPID,UnitFileState", unit]
     lines = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()
     return dict(line.partition("=")[::2] for line in lines)
@@ -163,7 +165,7 @@ def read(path: Path) -> str:
 
 
 def look(params: dict[str, Any]) -> dict[str, Any]:
-    """Returns all that RETURN says."""
+    """Returns everything that RETURN describes."""
     shown = show(params["unit"])
     text = read(Path(params["config_file"]))
     config = parse_config(text)
@@ -175,7 +177,7 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         there = last_zxid(*wanted)
         if zxid > there:
             moved_from = " and ".join(sorted({str(data_dir), str(log_dir)}))
-        else:  # somebody has moved it
+        else:  # the directory was moved
             (data_dir, log_dir), zxid = wanted, there
     epoch = current_epoch(data_dir)
     pid = int(shown["MainPID"])

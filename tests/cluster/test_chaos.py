@@ -1,7 +1,7 @@
 """A short random walk of faults on the deployed cluster, under load: all heals, and nothing in the history is wrong.
 
-The cluster has the defaults, so sessions outlast these faults; `make chaos` walks further, with short sessions and
-disks of the hosts' own.
+The cluster has the defaults, so sessions outlast these faults; `make chaos` walks further, with short
+sessions and disks of the hosts' own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Four clients write 100,000 records each on three real hosts while brokers fall: nothing lost, doubled, reordered.
 
-One broker is stopped by systemctl and started again, then the controller is killed by SIGKILL and systemd starts
-it anew. The checker's own tests are tests/unit/test_checker*.
+One broker is stopped by systemctl and started again, then the controller is killed by SIGKILL and systemd
+starts it anew. The checker's own tests are tests/unit/test_checker*.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Every command of README, CONTRIBUTING and docs/, and every line that the cluster prints to try next, is run.
 
-As written, in the order of its document, with the environment of a shell that just logged in, against the cluster of
-``LANDLINE_LAB`` (`make docs-test` brings one up from nothing). What cannot be is in `tests.support.documented_plan`,
-with a reason.
+As written, in the order of its document, with the environment of a shell that just logged in, against the
+cluster of ``LANDLINE_LAB`` (`make docs-test` brings one up from nothing). What cannot be is in
+`tests.support.documented_plan`, with a reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A ZooKeeper ensemble grows, shrinks, is lost and restored below brokers, on five hosts of this module's own.
 
-Two of the hosts have brokers, and somebody writes all the while. Directories and the address of clients are not the
-default ones, so that these settings are seen to work as well.
+Two of the hosts have brokers, and somebody writes all the while. Directories and the address of clients are
+not the default ones, so that these settings are seen to work as well.
 """
 
 import json

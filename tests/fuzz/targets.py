@@ -1,7 +1,7 @@
 """What is fuzzed: each decoder with the errors that it may answer with, and inputs to begin from.
 
-A target that raises anything else, ends the process, takes more memory or time than the engine allows it has a
-defect. Files are read from memory, so that nothing here waits for a disk.
+A target that raises anything else, ends the process, takes more memory or time than the engine allows it has
+a defect. Files are read from memory, so that nothing here waits for a disk.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A client that asks for little beside a thousand connections that each ask for what is not dear, all of one address.
 
-Judged by how many of them are answered while it waits, not by a clock: on a machine that is busy or stands still,
-everybody waits longer. Served in turn with all the others, it would see the answers of all thousand.
+Judged by how many of them are answered while it waits, not by a clock: on a machine that is busy or stands
+still, everybody waits longer. Served in turn with all the others, it would see the answers of all thousand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Four clients through a stop, a start and a kill of the controller, with three brokers as processes here.
 
-The same scenario as on real hosts (tests/cluster), with fewer records. Against Apache Kafka it tests the
-drivers.
+The same scenario as on real hosts (tests/cluster), with fewer records. Against Apache Kafka it tests
+the drivers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a deployment refuses before it touches a host, with a real ZooKeeper: the plays run on this machine as dry runs,
-of which the looks are real.
+"""What a deployment refuses before it touches a host, with a real ZooKeeper: the plays run on this machine as
+dry runs, of which the looks are real.
 """
 
 import json

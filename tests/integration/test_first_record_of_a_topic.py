@@ -1,7 +1,8 @@
 """The first record of a new topic is acknowledged by all replicas when they have it, not when they ask next.
 
-A follower may hear of a new topic before its leader does. The leader then refuses it the new partition, and it must
-not sit in its wait for the other topics' records meanwhile, as Kafka's followers do for up to half a second.
+A follower may hear of a new topic before its leader does. The leader then refuses it the new partition, and
+it must not sit in its wait for the other topics' records meanwhile, as Kafka's followers do for up to half
+a second.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kafka's own tools find nothing wrong in our files, and our znodes are of the same kind as Kafka's.
 
-The tests of files run against Apache Kafka as well, so that they are known to pass where all is well; that they
-fail where something is wrong is shown on damaged copies.
+The tests of files run against Apache Kafka as well, so that they are known to pass where all is well; that
+they fail where something is wrong is shown on damaged copies.
 """
 
 from __future__ import annotations

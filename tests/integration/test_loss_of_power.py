@@ -1,7 +1,7 @@
 """A leader that lost what its disk had not synced does not lead again before the others had their chance.
 
-It is the controller too, and back before anybody else has noticed: nobody has taken the leadership from it. If it led
-now, its followers would cut their logs to its shorter one, and acknowledged records were gone.
+It is the controller too, and back before anybody else has noticed: nobody has taken the leadership from it.
+If it led now, its followers would cut their logs to its shorter one, and acknowledged records were gone.
 """
 
 from __future__ import annotations

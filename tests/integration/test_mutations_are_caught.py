@@ -1,7 +1,7 @@
 """Four scenarios on real brokers that the checker finds clean, and that it does not when their rule is broken.
 
-Each goes straight to where its rule matters: who holds a record is decided by freezing followers, who leads by ending
-sessions, so that the outcome hangs on the rule alone.
+Each goes straight to where its rule matters: who holds a record is decided by freezing followers, who leads
+by ending sessions, so that the outcome hangs on the rule alone.
 """
 
 from __future__ import annotations

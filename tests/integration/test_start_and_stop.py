@@ -55,8 +55,8 @@ def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
 def stops_cleanly_amid_start(broker: LandlineBroker | LandlineStandalone, delay_ms: int) -> bool:
     """Whether SIGTERM so long after its start ends the broker with 0.
 
-    Before Python has come to our first line it ends the process as it does any other, however long that takes on a
-    busy machine: such a process has printed nothing.
+    Before Python has come to our first line it ends the process as it does any other, however long that takes
+    on a busy machine: such a process has printed nothing.
     """
     printed = len(broker.log_text())
     broker.start_nowait()

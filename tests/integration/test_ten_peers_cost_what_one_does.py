@@ -1,7 +1,7 @@
 """A client's small requests beside one peer, and ten, that ask for the dearest that is admitted.
 
-Judged by how much longer ten make a small request wait than one does, on the same machine a moment before. The
-bound is for a busy machine, and below the ten times of turns that are as long as there are such peers.
+Judged by how much longer ten make a small request wait than one does, on the same machine a moment before.
+The bound is for a busy machine, and below the ten times of turns that are as long as there are such peers.
 """
 
 from __future__ import annotations

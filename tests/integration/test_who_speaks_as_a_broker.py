@@ -61,8 +61,8 @@ def pair_of(
 def pair(
     zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Pair]:
-    """Brokers that speak by the listener between them, which alone they trust: because it is so configured, or because
-    both registered as such.
+    """Brokers that speak by the listener between them, which alone they trust: because it is so configured,
+    or because both registered as such.
     """
     root = tmp_path_factory.mktemp("two-listeners")
     made = pair_of(zookeeper, root, request.param, {1: "BROKER", 2: "BROKER"})
@@ -158,8 +158,8 @@ def test_refusal_has_a_line_that_names_peer_and_key(pair: Pair) -> None:
 def test_brokers_that_go_over_one_by_one_hear_each_other_by_both_listeners_until_all_are_over(
     zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
-    """Broker 1 speaks by the new listener already, broker 2 still by that of clients: replicas stay in sync, whoever
-    leads and whoever controls.
+    """Broker 1 speaks by the new listener already, broker 2 still by that of clients: replicas stay in sync,
+    whoever leads and whoever controls.
     """
     made = pair_of(zookeeper, tmp_path, "registered", {1: "BROKER", 2: "CLIENT"})
     with made[1][0], made[2][0], RawClient(HOST, made[1][0].port) as client:

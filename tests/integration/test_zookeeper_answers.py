@@ -1,5 +1,6 @@
-"""An ensemble of three whose answers fail while brokers run: a leader that stands still, disks that are slow or do not
-answer. However long it lasts beside sessions and time-outs, soon after it is over all is as if it had not been.
+"""An ensemble of three whose answers fail while brokers run: a leader that stands still, disks that are slow
+or do not answer. However long it lasts beside sessions and time-outs, soon after it is over all is as if it
+had not been.
 """
 
 from __future__ import annotations

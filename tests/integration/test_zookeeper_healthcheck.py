@@ -1,5 +1,5 @@
-"""The healthcheck registers the broker, again after every expired session, and never over a broker that
-lives.
+"""The healthcheck registers the broker, again after every expired session, and never over a broker
+that lives.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The store over a real ZooKeeper: the same semantics as the embedded one, sessions, watches, chroot,
-patience.
+"""The store over a real ZooKeeper: the same semantics as the embedded one, sessions, watches,
+chroot, patience.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A cluster whose brokers are Apache Kafka's and Landline's side by side, and may change from one to the other.
 
-Everything that a broker keeps is kept over a change of kind: its id, its port, its data directory. Who leads and
-who controls is read from ZooKeeper, never assumed.
+Everything that a broker keeps is kept over a change of kind: its id, its port, its data directory. Who leads
+and who controls is read from ZooKeeper, never assumed.
 """
 
 from __future__ import annotations

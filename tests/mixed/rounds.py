@@ -1,8 +1,9 @@
 """Random rounds of faults over both kinds of brokers: planned by a seed, made one after another under load.
 
-In each round the controller is moved to one side or left where it is, then one broker is stopped, killed or frozen, or
-all are killed at once. A broker that ended may come back as the other kind, on what its predecessor left: after a kill
-that is an unclean data directory of the other's making. The cluster always keeps a broker of each kind.
+In each round the controller is moved to one side or left where it is, then one broker is stopped, killed or
+frozen, or all are killed at once. A broker that ended may come back as the other kind, on what its
+predecessor left: after a kill that is an unclean data directory of the other's making. The cluster always
+keeps a broker of each kind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Three brokers, a store with conditional writes and the controllers of one partition, stepped by hand.
 
-Whatever a real cluster's threads and network could do between two moments is a method here; nothing happens by itself.
-A controller that was replaced may live on as a *stale* one: it knows what it knew, and still sends.
+Whatever a real cluster's threads and network could do between two moments is a method here; nothing
+happens by itself. A controller that was replaced may live on as a *stale* one: it knows what it knew, and
+still sends.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Office:
 
 
 class ModelCluster(Traffic):
-    """``ledger`` knows what must not be lost. ``unclean`` allows the election of a replica out of the ISR, ``eligible``
-    that of an eligible one (KIP-966).
+    """``ledger`` knows what must not be lost. ``unclean`` allows the election of a replica out of the ISR,
+    ``eligible`` that of an eligible one (KIP-966).
     """
 
     def __init__(self, directory: Path, *, unclean: bool = False, eligible: bool = False) -> None:

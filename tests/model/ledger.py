@@ -10,8 +10,8 @@ Invariants, checked after every step of the model:
 - in one leader epoch one broker acknowledges;
 - what a consumer read stays as it was read.
 
-All of it is about one topic. A replica of a topic of the same name that was deleted is another matter, though it may
-still be there, led and written.
+All of it is about one topic. A replica of a topic of the same name that was deleted is another matter, though
+it may still be there, led and written.
 """
 
 from __future__ import annotations

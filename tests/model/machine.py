@@ -1,8 +1,9 @@
 """Hypothesis's machine over the modelled cluster: what may happen to a replicated partition, in any order.
 
-Each rule is one thing that threads, networks, operators or disasters do. Messages are chosen by number among those on
-their way, so that they are delayed, reordered, repeated and lost. Some rules do several things undisturbed: a search
-needs records that are committed and roles that are taken before there is something to lose.
+Each rule is one thing that threads, networks, operators or disasters do. Messages are chosen by number
+among those on their way, so that they are delayed, reordered, repeated and lost. Some rules do several
+things undisturbed: a search needs records that are committed and roles that are taken before there is
+something to lose.
 """
 
 from __future__ import annotations
@@ -231,8 +232,8 @@ class ReplicationMachine(RuleBasedStateMachine):
 
     @rule(role=ROLES, kept=st.integers(0, 3))
     def lose_power(self, role: int, kept: int) -> None:
-        """Another member of the ISR has to be there, or an eligible replica: with the last one its unsynced records go,
-        in Kafka too.
+        """Another member of the ISR has to be there, or an eligible replica: with the last one its unsynced
+        records go, in Kafka too.
         """
         broker = self._broker(role)
         members = [*self.cluster.members, *self.cluster.eligible_replicas]

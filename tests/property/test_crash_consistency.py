@@ -1,8 +1,8 @@
-"""Power lost at any moment: every prefix of the recorded operations, with what was not synced lost in several ways, is
-opened by the real loader and must be a log that keeps its promises.
+"""Power lost at any moment: every prefix of the recorded operations, with what was not synced lost in several
+ways, is opened by the real loader and must be a log that keeps its promises.
 
-A sample by default; ``make crash`` (CRASH_SEEDS, CRASH_SHARE=1) tries every prefix and every way of many workloads.
-The mutations at the end break a rule of the log on purpose and show that this is seen.
+A sample by default; ``make crash`` (CRASH_SEEDS, CRASH_SHARE=1) tries every prefix and every way of many
+workloads. The mutations at the end break a rule of the log on purpose and show that this is seen.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A partition under a real controller's term, with brokers whose logs are lists of records: whatever happens, who is
-elected though not in the ISR has every committed record.
+"""A partition under a real controller's term, with brokers whose logs are lists of records: whatever happens,
+who is elected though not in the ISR has every committed record.
 """
 
 from __future__ import annotations

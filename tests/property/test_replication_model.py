@@ -1,7 +1,7 @@
 """Whatever happens to a replicated partition, no committed record is lost: a search through interleavings.
 
-``REPLICATION_MODEL_EXAMPLES`` and ``REPLICATION_MODEL_STEPS`` lengthen it. That it finds what it looks for, is shown
-with rules broken on purpose (``tests.support.mutations``).
+``REPLICATION_MODEL_EXAMPLES`` and ``REPLICATION_MODEL_STEPS`` lengthen it. That it finds what it looks for,
+is shown with rules broken on purpose (``tests.support.mutations``).
 """
 
 from __future__ import annotations

@@ -60,8 +60,9 @@ def deletion_ordered_by_a_controller_of_old(cluster: ModelCluster) -> None:
 
 
 def deletion_that_waited_for_a_broker(cluster: ModelCluster) -> None:
-    """A controller waits for a broker, to delete a topic there, and is replaced. The next one deletes the topic, which
-    is made anew; the broker starts once more, and the first one to give it orders is the one that still waits.
+    """A controller waits for a broker, to delete a topic there, and is replaced. The next one deletes the
+    topic, which is made anew; the broker starts once more, and the first one to give it orders is the one
+    that still waits.
     """
     two = cluster.brokers[2]
     first = cluster.office

@@ -1,5 +1,6 @@
-"""Real threads over one LogManager and ReplicaManager: a while of ``make stress``, another seed each time. Where the
-whole test run has time for it, beside the tests on real hosts, ``STRESS_SECONDS`` makes it a minute.
+"""Real threads over one LogManager and ReplicaManager: a while of ``make stress``, another seed each
+time. Where the whole test run has time for it, beside the tests on real hosts, ``STRESS_SECONDS`` makes
+it a minute.
 """
 
 import os

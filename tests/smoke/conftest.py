@@ -1,7 +1,7 @@
 """What the smoke tests share: the deployed cluster as the inventory describes it, and its hosts by ssh.
 
-They look at a cluster that runs, so they are collected only where one is meant: `make smoke` sets
-LANDLINE_SMOKE.
+They look at a cluster that runs, so they are collected only where one is meant: `make smoke`
+sets LANDLINE_SMOKE.
 """
 
 from __future__ import annotations

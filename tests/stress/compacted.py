@@ -14,8 +14,8 @@ _READ_BYTES = 65_536
 
 
 def check_key(site: Site, place: Place, log: Log, key: bytes, wanted: Written) -> None:
-    """One key's, while anything may go on: whoever reads to the end meets the last record of each key, however often
-    another takes its place meanwhile.
+    """One key's, while anything may go on: whoever reads to the end meets the last record of each key,
+    however often another takes its place meanwhile.
     """
     try:
         found = next((record for record in _records(log, wanted.offset) if record.key == key), None)

@@ -1,7 +1,8 @@
 """Which lock was taken while which was held, and what is wrong with that, though nothing hung.
 
-Locks count by name, not one by one: two threads need not meet for an inversion to be found, it is enough that each
-order was seen once, anywhere. What was taken without waiting (``blocking=False``) can't hang and makes no edge.
+Locks count by name, not one by one: two threads need not meet for an inversion to be found, it is enough that
+each order was seen once, anywhere. What was taken without waiting (``blocking=False``) can't hang and makes
+no edge.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Two brokers that replicate to each other, and who is their controller: partitions change their leader while they are
-written to, followers fetch, truncate, fall behind and come back.
+"""Two brokers that replicate to each other, and who is their controller: partitions change their leader while
+they are written to, followers fetch, truncate, fall behind and come back.
 
 All of it is the broker's own, from LeaderAndIsr down; the wire between the two and the controller are played.
 What must hold: nothing that was acknowledged by acks=all, or read as committed, is ever lost, whoever leads;

@@ -28,8 +28,8 @@ _LATEST = -1
 
 
 class PairWire:
-    """As a BrokerChannel to ``leader``. Now and then it fails, and seldom it stands still for ``stall_s``: then the
-    follower falls out of the ISR.
+    """As a BrokerChannel to ``leader``. Now and then it fails, and seldom it stands still for ``stall_s``:
+    then the follower falls out of the ISR.
     """
 
     request_timeout_s = 30.0

@@ -132,8 +132,8 @@ def _check_recovery_points(site: Site) -> None:
 
 
 def housekeeper(site: Site, name: str) -> Step:
-    """What the scheduler does too, at any moment and at once with it; but to one log at a time, for a pass over all of
-    them may take as long on a busy machine as a thread may stand still.
+    """What the scheduler does too, at any moment and at once with it; but to one log at a time, for a pass
+    over all of them may take as long on a busy machine as a thread may stand still.
     """
     chance, logs, replicas = site.chance(name), site.logs, site.replicas
 

@@ -1,5 +1,5 @@
-"""One run: all threads for a while, then everybody is answered, everything is read, the logs are opened anew on mended
-disks.
+"""One run: all threads for a while, then everybody is answered, everything is read, the logs are opened anew
+on mended disks.
 """
 
 from __future__ import annotations

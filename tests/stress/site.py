@@ -86,8 +86,8 @@ MOST_FAILING = 5
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A partition's name, what was written under it, and the epoch of its leader. While it is ``quiet`` nobody appends
-    or flushes.
+    """A partition's name, what was written under it, and the epoch of its leader. While it is ``quiet``
+    nobody appends or flushes.
     """
 
     name: TopicPartition

@@ -1,7 +1,7 @@
-"""How long a producer goes without an acknowledgement: what a user feels of a fault.
+"""Measures how long a producer goes without an acknowledgement: what a user notices of a fault.
 
-One librdkafka producer, acks=all, one record every few milliseconds to one partition, with the client's own defaults
-for how soon it asks again. What is lost or doubled is the checker's part.
+One librdkafka producer, acks=all, one record every few milliseconds to one partition, with the client's
+default retry times. Lost or duplicated records are checked elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ INTERVAL_S = 0.005
 
 
 class AckMeter:
-    """Produces from ``with`` on, in a thread of its own; raises at the end when a record failed for good."""
+    """A producer that runs inside its ``with`` block, in its own thread; raises at the end when a record
+    failed for good.
+    """
 
     def __init__(self, bootstrap: str, topic: str, partition: int = 0) -> None:
         self._topic = topic
@@ -35,18 +37,18 @@ class AckMeter:
 
     @property
     def acked(self) -> int:
-        """Acknowledgements so far."""
+        """The number of acknowledgements so far."""
         return len(self._acked_at)
 
     def await_acks(self, more: int, timeout_s: float = 120.0) -> None:
-        """Waits until so many further records were acknowledged."""
+        """Waits until this many further records were acknowledged."""
         wanted = self.acked + more
         wait_until(
             lambda: self.acked >= wanted, timeout=timeout_s, what=lambda: f"acks: {self.acked} of {wanted}"
         )
 
     def longest_gap_s(self) -> float:
-        """The longest time between two acknowledgements that followed each other."""
+        """The longest time between two consecutive acknowledgements."""
         times = list(self._acked_at)
         return max((after - before for before, after in pairwise(times)), default=0.0)
 

@@ -1,4 +1,4 @@
-"""How much memory what is made in a block takes, as Python's allocator counts it: the same on every machine."""
+"""Measures the memory of objects created in a block, by Python's allocator: the same on every machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def allocations() -> Iterator[Callable[[], int]]:
-    """Gives what tells how many bytes are held now that were not at the beginning."""
+    """Yields a function that returns how many bytes are allocated now that were not at the beginning."""
     gc.collect()
     tracemalloc.start()
     try:

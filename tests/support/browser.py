@@ -1,4 +1,6 @@
-"""Debian's Chromium without a screen: opens a page at given widths and says what it looks like and complains of."""
+"""Runs Debian's Chromium headless: opens a page at given widths and reports its layout and
+console messages.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _ARGUMENTS = (
     "--disable-dev-shm-usage",
     "--hide-scrollbars",
 )
-# A page is measured from a page around it, in a frame of the asked width: a window is never narrower than some 500 px.
+# The page is measured in a frame of the requested width, because a window is never narrower than some 500 px.
 _AROUND = """<!doctype html><meta charset="utf-8"><title>around</title><body><script>
 const page = %(page)s, widths = %(widths)s, seen = [];
 function look(frame, width) {
@@ -57,7 +59,7 @@ for (const width of widths) {
 
 @dataclass(frozen=True)
 class Looked:
-    """What the browser saw at each width, and each line of its console."""
+    """What the browser found at each width, and each line of its console."""
 
     at: dict[int, dict[str, Any]]
     console: list[str]
@@ -86,7 +88,7 @@ def _run(arguments: list[str], directory: Path, dark: bool) -> subprocess.Comple
     program = shutil.which("chromium")
     assert program, "chromium is not installed: apt-get install chromium"
     profile = directory / "profile"
-    # 0 is dark; without it Chromium takes what the desktop says, and there is none.
+    # 0 is dark; without it Chromium follows the desktop's setting, and there is no desktop.
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
     command = [
         program,

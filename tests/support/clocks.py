@@ -1,4 +1,4 @@
-"""Clocks that a test moves."""
+"""Clocks that a test controls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ class ManualClock:
 
 
 class TickingClock(ManualClock):
-    """A second later at every look: nothing that is told now and then is left untold."""
+    """A clock that advances a second at every reading, so that everything that is reported periodically
+    is reported.
+    """
 
     def monotonic_ms(self) -> int:
         self.now_ms += 1000
@@ -30,7 +32,7 @@ class TickingClock(ManualClock):
 
 
 class ManualTime(Generic[N]):
-    """For who is given a function like ``time.monotonic`` or ``time.monotonic_ns``; in its unit."""
+    """A replacement for a function like ``time.monotonic`` or ``time.monotonic_ns``, in its unit."""
 
     def __init__(self, now: N) -> None:
         self.now = now

@@ -1,10 +1,10 @@
-"""Many connections of one process that each ask the same again as soon as they are answered.
+"""Many connections in one process; each sends the same request again as soon as it is answered.
 
     python -m tests.support.closed_loop HOST PORT PEERS COUNTED < FRAME
 
-A process of its own, so that what it does takes no time of who measures. The frame is one line in hex; the end of the
-input ends it. It says `ready` once each connection was answered twice. The file COUNTED, 8 bytes that both processes
-map, has how many answers there were.
+It is a separate process, so that it takes no CPU time from the measuring one. The frame is one line in hex;
+the end of the input ends the process. It prints `ready` after each connection was answered twice. The file
+COUNTED, 8 bytes that both processes map, has the number of answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COUNT = struct.Struct("=q")
 def closed_loop(
     host: str, port: int, peers: int, frame: bytes, directory: Path
 ) -> Iterator[Callable[[], int]]:
-    """Runs it beside what is measured, and gives what tells how many answers there were so far, to all together."""
+    """Runs it beside the measurement; yields a function that returns the total number of answers so far."""
     counted = directory / "answers"
     counted.write_bytes(bytes(COUNT.size))
     command = [sys.executable, "-m", "tests.support.closed_loop", host, str(port), str(peers), str(counted)]
@@ -55,7 +55,7 @@ def counted_in(file: Path) -> Iterator[mmap.mmap]:
 
 @dataclass
 class Peer:
-    """One connection; answers are told apart by their lengths alone."""
+    """One connection; answers are separated only by their lengths."""
 
     sock: socket.socket
     answers: int = 0

@@ -1,4 +1,4 @@
-"""``comparison.json`` computed a second time, by pandas from raw events: what the Spark job is held against."""
+"""Computes ``comparison.json`` a second time, with pandas from raw events, to check the Spark job."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def _spread(column: pd.Series, unit: int) -> dict[str, Any]:
 
 
 def _rank(count: int) -> int:
-    """Which values from either end hold the median by 95 %; 0: none do. By the binomial distribution."""
+    """The rank from either end whose values contain the median with 95 % confidence; 0: none. By the
+    binomial distribution.
+    """
     shares = np.cumsum([math.comb(count, below) / 2**count for below in range(count + 1)])
     return int(np.searchsorted(shares, 0.025, side="right"))
 

@@ -1,6 +1,6 @@
-"""Makes up a comparison: events, comparison.json and a manifest that agree, from parameters that a test can know.
+"""Generates a comparison: consistent events, comparison.json and manifest, from parameters that a test knows.
 
-The same seed gives the same sample. Durations are invented; nothing is to be concluded from them.
+The same seed gives the same sample. Durations are invented; no conclusions can be drawn from them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ STEPS = {
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds: what one system's members take, and what a push adds. ``spread``: the lognormal's sigma."""
+    """The times of one system's members in milliseconds, and the additional time of a push. ``spread``: the
+    lognormal's sigma.
+    """
 
     own: float
     connect: float = 150
@@ -37,7 +39,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Sample:
-    """What is to be made up. Faults happen on the most hosts."""
+    """What to generate. Faults happen on the most hosts."""
 
     seed: int = 11
     hosts: tuple[int, ...] = (2, 4)
@@ -175,7 +177,7 @@ def events(sample: Sample | None = None) -> list[Event]:
 
 
 def comparison(found: list[Event]) -> dict[str, Any]:
-    """What comparison.json says of these events."""
+    """The comparison.json of these events."""
     runs = [event for event in found if event["step"] == "Run"]
     groups: dict[tuple[str, str, str, int], list[Event]] = defaultdict(list)
     for event in runs:
@@ -193,7 +195,7 @@ def comparison(found: list[Event]) -> dict[str, Any]:
 
 
 def write(directory: Path, sample: Sample | None = None) -> Path:
-    """Puts events.jsonl, comparison.json and manifest.json into the directory, which it returns."""
+    """Writes events.jsonl, comparison.json and manifest.json into the directory, and returns it."""
     found = events(sample)
     sample = sample or Sample()
     directory.mkdir(parents=True, exist_ok=True)
@@ -223,7 +225,7 @@ def figure(values: list[float | None]) -> dict[str, Any]:
     names = ("min", "median", "mean", "max", "p25", "p75", "ci_low", "ci_high")
     if not known:
         return {**shape, **dict.fromkeys(names)}
-    # Ranks that hold the median by 95 %, of the few rounds that are made up here.
+    # Ranks that contain the median with 95 % confidence, for the few rounds that are generated here.
     rank = 0 if len(known) < 6 else 1 if len(known) < 9 else 2
     low, high = (sorted(known)[rank - 1], sorted(known)[-rank]) if rank else (None, None)
     p25, middle, p75 = np.percentile(known, [25, 50, 75])

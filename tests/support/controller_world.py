@@ -1,4 +1,6 @@
-"""Controllers over one store, with brokers that only record and obey: the world of the controller's tests."""
+"""Controllers over one store, with brokers that only record and answer: the environment of the
+controller's tests.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ class Node:
 
 
 class World:
-    """The nodes of one test, and another session that looks on and plays the further brokers."""
+    """The nodes of one test, and another session that observes and acts as the other brokers."""
 
     def __init__(self, make_store, settings: ControllerSettings = SETTINGS) -> None:
         self.make_store = make_store
@@ -94,7 +96,7 @@ class World:
         return node.start()
 
     def join(self, *broker_ids: int) -> None:
-        """Registers brokers that have no controller of their own."""
+        """Registers brokers that have no controller."""
         for broker_id in broker_ids:
             self.observer.register_broker(registration(broker_id))
 
@@ -143,7 +145,7 @@ def ask(call, *args):
 
 
 def alter(node, tp, state, isr, *, version=3, broker_epoch=None, **changes):
-    """Asks for a change of the ISR through the wire format of the version."""
+    """Requests a change of the ISR in the wire format of the version."""
     values = {
         "partition_index": tp.partition,
         "leader_epoch": state.leader_epoch,
@@ -169,7 +171,7 @@ def alter(node, tp, state, isr, *, version=3, broker_epoch=None, **changes):
 
 @contextmanager
 def zookeeper_world(connect: str) -> Iterator[World]:
-    """Each node with a ZooKeeper session of its own, as brokers have; ``connect`` names an empty chroot."""
+    """Each node has its own ZooKeeper session, as brokers have; ``connect`` names an empty chroot."""
 
     def make_store() -> Store:
         store = ZooKeeperStore(connect, 6000)
@@ -181,7 +183,7 @@ def zookeeper_world(connect: str) -> Iterator[World]:
 
 @contextmanager
 def embedded_world(path: Path) -> Iterator[World]:
-    """All in one session, as in the standalone broker; ``path`` is the file that keeps it."""
+    """All in one session, as in the standalone broker; ``path`` is the store's file."""
     shared = EmbeddedStore(path)
     shared.connect(0, threading.Event())
     yield from _world(lambda: shared)

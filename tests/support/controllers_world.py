@@ -1,7 +1,8 @@
-"""Two brokers with controllers, and two without, over one store whose answers may fail: without threads and time.
+"""Two brokers with controllers, and two without, over one store whose answers may fail: without threads
+and time.
 
-The controllers' events run when the test says; what they put off runs when nothing else is left, as time would have
-it. ``tests/support/term_world.py`` has one term; here terms follow each other as the controllers have it.
+The controllers' events run when the test says so. Delayed events run when no others are left, as with real
+time. ``tests/support/term_world.py`` has one term; here terms follow each other as the controllers decide.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ PATIENCE = 50
 
 
 class CaughtEvents(Events):
-    """EventQueue's interface, errors and all."""
+    """A queue with EventQueue's interface, including its error handling."""
 
     def __init__(self, on_error: Callable[[Hashable, Exception], None]) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class CaughtEvents(Events):
             self._on_error(key, error)
 
     def wake(self, key: Hashable) -> bool:
-        """Has the delayed events of one kind be due; whether there was any."""
+        """Makes the delayed events of one kind due; returns whether there were any."""
         due = [action for known, action in self._later if known == key]
         self._later = [row for row in self._later if row[0] != key]
         for action in due:
@@ -60,7 +61,7 @@ class CaughtEvents(Events):
 
 
 class ControllerNode:
-    """A broker with a session and a controller of its own."""
+    """A broker with its own session and controller."""
 
     def __init__(self, world: ControllersWorld, broker_id: int) -> None:
         self.broker_id = broker_id
@@ -89,7 +90,7 @@ class ControllerNode:
         )
 
     def ask(self, call: Callable[..., None], *args: Any) -> Any:
-        """What the controller answers, once its events have run."""
+        """The controller's answer, after its events have run."""
         answers: list[Any] = []
         call(*args, answers.append)
         self.events.run()
@@ -98,7 +99,9 @@ class ControllerNode:
 
 
 class ControllersWorld:
-    """``faults`` strikes the operations of the two controllers; everybody else's are done."""
+    """The brokers, controllers and store. ``faults`` affects the operations of the two controllers; those of
+    all others succeed.
+    """
 
     def __init__(self, faults: Faults = NO_FAULTS) -> None:
         self.faults = faults
@@ -117,7 +120,7 @@ class ControllersWorld:
             self.join(broker_id)
 
     def register(self, node: ControllerNode) -> None:
-        """Broker ``node`` is registered by its own session; its registration meets no fault here."""
+        """Registers the broker ``node`` in its own session; the registration meets no fault here."""
         counted, node.session._faults = node.session._faults, NO_FAULTS
         node.controller.broker_epoch = ClusterStore(node.session).register_broker(
             _registration(node.broker_id)
@@ -134,7 +137,7 @@ class ControllersWorld:
         self.settle()
 
     def usurp(self) -> None:
-        """Somebody deletes ``/controller`` by hand, and the other broker is the first to see it."""
+        """Deletes ``/controller`` as if by hand; the other broker is the first to notice."""
         try:
             self.embedded.delete(znodes.CONTROLLER)
         except NoNodeError:
@@ -144,12 +147,12 @@ class ControllersWorld:
             node.events.run()
 
     def settle(self) -> None:
-        """Events run until there are none, then what was put off for a moment, until there is none of that."""
+        """Runs events until there are none, then delayed ones, until there are none of either."""
         for _ in range(PATIENCE):
             for node in self.nodes:
                 node.events.run()
             woken = [node.events.wake(CONTROLLER_CHANGED) for node in self.nodes]
-            # Not any() of a generator: each is to be asked.
+            # Not any() of a generator: every one must be called.
             late = [node.session.set_watches() for node in self.nodes]
             if not any([*woken, *late]):
                 return
@@ -170,7 +173,7 @@ class ControllersWorld:
         assert found.keys() == set(wanted), f"without a state: {set(wanted) - found.keys()}"
         return found
 
-    # -- what brokers and tools ask for, as they do: again until it is done
+    # -- requests of brokers and tools, which retry until they succeed, as real ones do
 
     def alter_isr(self, partition: TopicPartition, isr: tuple[int, ...]) -> None:
         def change() -> bool:
@@ -198,7 +201,7 @@ class ControllersWorld:
         self._until(change, f"ISR {isr} of {partition}")
 
     def grow_isrs(self) -> None:
-        """Every live replica of every partition comes into sync, as its leader would see it."""
+        """Adds every live replica of every partition to its ISR, as its leader would."""
         live = self.observer.brokers()
         for partition, state in self.states().items():
             assignment = self.observer.topic_assignment(partition.topic)
@@ -208,7 +211,7 @@ class ControllersWorld:
                 self.alter_isr(partition, tuple(replicas))
 
     def move(self, partition: TopicPartition, replicas: tuple[int, ...]) -> None:
-        """Reassigns, and its new replicas catch up."""
+        """Reassigns a partition, and its new replicas catch up."""
 
         def moved() -> bool:
             assignment = self.observer.topic_assignment(partition.topic)
@@ -226,7 +229,7 @@ class ControllersWorld:
         self._until(moved, f"{partition} on {replicas}")
 
     def shut_down(self, broker_id: int) -> None:
-        """Controlled shutdown, and then the registration is gone."""
+        """Controlled shutdown, after which the registration is gone."""
 
         def left() -> bool:
             answer = self.active.ask(self.active.controller.controlled_shutdown, broker_id, -1)

@@ -1,7 +1,7 @@
-"""A broker's logs at work on a recorded disk, by a seed, and what each moment promises about them.
+"""A seeded workload of a broker's logs on a recorded disk, and their guarantees at each moment.
 
-What a log promises: whatever it said was durable (``flush``) is there byte for byte; everything else may be lost from
-the end on, and what is found was written by somebody, once, at that place.
+The guarantee of a log: data that it reported as durable (``flush``) is there byte for byte. Everything else
+may be lost from the end on. Data that is found was written once, at that place.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ _ABORT, _COMMIT = b"\0\0\0\0", b"\0\0\0\1"
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """``durable``: base offset to bytes of what must be there; ``end_offset``: where the log ends at least. Of a
-    compacted log ``latest``: the last word on a key stands at that offset or later.
+    """A guarantee of a log. ``durable``: base offset to bytes of the data that must be there; ``end_offset``:
+    the lowest possible end of the log.
+
+    ``latest``, for a compacted log: the last record of a key is at that offset or later.
     """
 
     durable: Mapping[int, bytes] = field(default_factory=dict)
@@ -50,8 +52,9 @@ class Promise:
 
 @dataclass(slots=True)
 class Told:
-    """One partition's story: every version of every batch, by base offset, and its promises, each from an operation
-    number on.
+    """One partition's history: every version of every batch, by base offset, and its promises.
+
+    Each promise holds from an operation number on.
     """
 
     written: dict[int, set[bytes]] = field(default_factory=dict)
@@ -59,17 +62,18 @@ class Told:
     promises: list[tuple[int, Promise]] = field(default_factory=list)
 
     def promise_at(self, moment: int) -> Promise:
-        """The last one made when that many operations were done."""
+        """The last promise that was made when this many operations were done."""
         return next((promise for since, promise in reversed(self.promises) if since <= moment), Promise())
 
 
 class Workload:
-    """``told`` and ``recorder.ops`` are the results."""
+    """A workload; ``told`` and ``recorder.ops`` are the results."""
 
     def __init__(self, root: Path, seed: int, config: LogConfig = CONFIG) -> None:
         self.recorder = Recorder(root)
         self.rng = random.Random(seed)
-        # Whether the logs are made as those of a topic of thousands are, by one sync for all.
+        # Whether the logs are created with one sync for all, as those of a topic with thousands
+        # of partitions.
         self.makes_together = bool(seed % 2)
         self.clock = ManualClock()
         self.config = config
@@ -118,7 +122,7 @@ class Workload:
         self._starts = {log.topic_partition: log.log_start_offset for log in logs}
 
     def _actions(self) -> Mapping[Callable[[Log], None], int]:
-        """What may happen, and how often."""
+        """The possible actions and their weights."""
         return {
             self._append: 30,
             self._append_transaction: 5,
@@ -155,7 +159,7 @@ class Workload:
         view = memoryview(bytearray(build_batch(records, **options, **flags)))
         origin = AppendOrigin.COORDINATOR if flags else AppendOrigin.CLIENT
         told = self.told[log.topic_partition]
-        # Noted before it is written: a crash in the middle may leave it whole.
+        # Noted before it is written: a crash during the write may leave it whole.
         expected = bytearray(view)
         _place(expected, log.log_end_offset, self._epochs[log.topic_partition])
         told.written.setdefault(log.log_end_offset, set()).add(bytes(expected))
@@ -172,7 +176,7 @@ class Workload:
         self._send(log, [marker], options, transactional=True, control=True)
 
     def _follow(self, log: Log) -> None:
-        """Several batches of a leader at once."""
+        """Appends several batches of a leader at once."""
         told = self.told[log.topic_partition]
         epoch = self._epochs[log.topic_partition]
         data, offset = b"", log.log_end_offset
@@ -195,7 +199,7 @@ class Workload:
         return self.told[log.topic_partition].promise_at(len(self.recorder.ops))
 
     def _content(self, partition: TopicPartition, start_offset: int) -> dict[int, bytes]:
-        """The batches in the files but for those of deleted records alone."""
+        """The batches in the files, except those with only deleted records."""
         found = {}
         for path in sorted((self._path / str(partition)).glob("*.log")):
             view = memoryview(path.read_bytes())
@@ -219,7 +223,7 @@ class Workload:
         log.roll()
 
     def _truncate(self, log: Log) -> None:
-        """As a follower whose leader parted from it: what comes next has a later epoch."""
+        """Like a follower whose leader diverged: later batches have a later epoch."""
         offset = self.rng.randrange(
             max(log.log_start_offset, log.log_end_offset - 12), log.log_end_offset + 1
         )
@@ -250,7 +254,7 @@ class Workload:
 
 
 class CompactingWorkload(Workload):
-    """The same with keys and the cleaner, without anything that takes records back."""
+    """The same with keys and the cleaner, without actions that remove records from the end."""
 
     def __init__(self, root: Path, seed: int) -> None:
         super().__init__(root, seed, COMPACTED)

@@ -1,4 +1,4 @@
-"""The deployment's filters and modules, loaded as Ansible does: files that are no package's."""
+"""Loads the deployment's filters and modules as Ansible does: files that are not in a package."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ansible.module_utils.__path__.append(str(ROOT / "plugins/module_utils"))
 
 
 def load(path: str) -> ModuleType:
-    """A file by its path in the repository."""
+    """Loads a file by its path in the repository."""
     spec = importlib.util.spec_from_file_location(f"deploy_{Path(path).stem}", ROOT / path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module

@@ -1,4 +1,4 @@
-"""`make` as a user runs it, and what Ansible says it did."""
+"""Runs `make` as a user does, and parses what Ansible reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECAP = re.compile(r"^(\w+) +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=
 
 
 def make(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Runs make as a user does; its output is shown when it fails."""
+    """Runs make as a user does; shows its output when it fails."""
     environment = {k: v for k, v in os.environ.items() if k not in {LAB_ENV, "BROKERS_PER_HOST", "MAKEFLAGS"}}
     done = subprocess.run(
         ["make", *arguments],
@@ -32,7 +32,7 @@ def make(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str
 
 
 def changed(output: str) -> dict[str, int]:
-    """How many tasks changed something, by host, from Ansible's recap."""
+    """The number of changed tasks by host, from Ansible's recap."""
     found = {host: int(count) for host, count, _, _ in RECAP.findall(output)}
     assert found, output[-2000:]
     return found

@@ -1,8 +1,8 @@
-"""The commands that the documentation tells people to type: its blocks of code, read as a shell would read them.
+"""The commands in the documentation: its blocks of code, parsed as a shell would.
 
-A fence says its language. Of `console` the lines after a prompt (`$`, or `#` for root) are commands and the rest is
-output; of `sh`, and of indented blocks, all lines are commands. Every other language is shown, not typed. What is done
-with the commands is `documented_plan`'s and the tests' part.
+A fence names its language. In `console` the lines after a prompt (`$`, or `#` for root) are commands and the
+rest is output. In `sh`, and in indented blocks, all lines are commands. Every other language is only shown.
+`documented_plan` and the tests decide what is done with the commands.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROMPT = re.compile(r"[$#] (.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command as it is written; ``line`` is its first, from 1."""
+    """One command as written; ``line`` is its first line, from 1."""
 
     file: str
     line: int
@@ -32,19 +32,19 @@ class Command:
 
     @property
     def bare(self) -> str:
-        """Without comments, each run of blanks one: what the plan goes by."""
+        """Without comments and with single blanks: the key of the plan."""
         lexer = shlex.shlex(self.text.replace("\\\n", " "), posix=False, punctuation_chars="|")
         lexer.whitespace_split = True
         return " ".join(lexer)
 
 
 def documents(root: Path) -> list[Path]:
-    """README, CONTRIBUTING and everything in docs/."""
+    """README, CONTRIBUTING and all documents in docs/."""
     return [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
 
 
 def commands_of(file: str, markdown: str) -> Iterator[Command]:
-    """The commands of a document, in its order. Raises ValueError for a fence that does not say what it is."""
+    """The commands of a document, in order. Raises ValueError for a fence without a known language."""
     for token in MarkdownIt("commonmark").parse(markdown):
         if token.type not in {"fence", "code_block"}:
             continue
@@ -65,7 +65,7 @@ def commands_of(file: str, markdown: str) -> Iterator[Command]:
 
 
 def _joined(lines: list[str], first: int) -> Iterator[tuple[int, str]]:
-    """Logical lines: an open quote or a backslash at the end goes on with the next one."""
+    """Logical lines: an open quote or a backslash at the end continues on the next line."""
     begun: list[str] = []
     for number, line in enumerate(lines, first):
         begun.append(line)

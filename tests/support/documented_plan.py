@@ -1,7 +1,7 @@
-"""Which documented commands a test cannot run as they are written, why, and what is run in their place.
+"""The documented commands that a test cannot run as written, the reason, and what is run instead.
 
-Everything else is run as written. So a new command of the documentation runs, or fails, or comes to stand here with a
-reason. What stands here still has its verb, its options and its paths checked.
+All others are run as written. So a new command in the documentation runs, or fails, or is listed here with a
+reason. The verb, the options and the paths of a listed command are still checked.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ LAB = ".venv/bin/lab exec default h1 --"
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """``command`` is run in the place of the documented one; each option of the latter has to be in its output, when
-    ``is_help``.
+    """A replacement: ``command`` is run instead of the documented one.
+
+    With ``is_help``, its output must contain each option of the documented command.
     """
 
     reason: str
@@ -30,7 +31,9 @@ class Instead:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb of make that is not run: `make -n` as written, and what the program that it runs knows of its options."""
+    """A verb of make that is not run: `make -n` is run as written, and its program is asked for
+    its options.
+    """
 
     reason: str
     program: str = ""
@@ -131,7 +134,7 @@ KAFKAS: Final = {
     "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
 }
-"""Kafka's own tools, which the documentation gives with the reader's own addresses: their options are asked of them."""
+"""Kafka's own tools, which the documentation shows with the reader's addresses: their options are checked."""
 
 _ENTER: Final = ".venv/bin/lab enter default --"
 RUNNING: Final = {
@@ -139,20 +142,20 @@ RUNNING: Final = {
     f"{_ENTER} fab spark.submit pipeline/journal_stream.py": "/srv/landline/{lab}/journal_stream/records",
     f"{_ENTER} fab spark.submit lake": "/srv/landline/{lab}/orders",
 }  # fmt: skip
-"""By how they begin: commands that go on until ^C, and what shows that they work: a word they print, or a directory
+"""Commands that run until ^C, by their beginning; and the sign that they work: a printed word, or a directory
 that gets a Parquet file.
 """
 
 
 def running(bare: str) -> str | None:
-    """What shows that a command works that goes on until ^C; None for those that end."""
+    """The sign that a command that runs until ^C works; None for commands that end."""
     return next(
         (sign for begin, sign in RUNNING.items() if bare == begin or bare.startswith(begin + " --args")), None
     )
 
 
 def placed(text: str, lab: str, scratch: str) -> str:
-    """The command with this test's lab and directories in the place of the documentation's."""
+    """The command with this test's lab and directories instead of the documentation's."""
     text = re.sub(r"(lab (?:enter|exec|shell|journal)) default\b", rf"\1 {lab}", text)
     text = text.replace("/srv/landline/default", f"/srv/landline/{lab}")
     text = re.sub(r"inventory/(?:production|mine)/hosts\.yml", f"{scratch}/mine/hosts.yml", text)

@@ -1,4 +1,4 @@
-"""A shell as somebody has it who has just logged in, in a lab's network: what documented commands are typed into."""
+"""A shell like that of a user who has just logged in, in a lab's network; documented commands run in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIGN_TIMEOUT_S = 300
 
 
 class Shell:
-    """Commands run in the checkout; no environment of Python's is active, and of the lab the name alone is set."""
+    """A shell in the checkout. No Python environment is active, and only the lab's name is set."""
 
     def __init__(self, lab: Lab, scratch: Path) -> None:
         self.lab = lab
@@ -39,7 +39,7 @@ class Shell:
         return placed(text.replace("{scratch}", str(self.scratch)), self.lab.name, str(self.scratch))
 
     def run(self, text: str) -> str:
-        """Runs it to its end; returns what it printed. Raises when it fails."""
+        """Runs it to its end; returns its output. Raises when it fails."""
         with self._started(text, self.scratch / "output") as process:
             try:
                 code = process.wait(COMMAND_TIMEOUT_S)
@@ -51,8 +51,9 @@ class Shell:
 
     @contextmanager
     def kept_running(self, text: str, sign: str) -> Iterator[Path]:
-        """Runs it until its sign is there, a printed word or a new Parquet file in a directory, and on until the block
-        ends; then ends it as ^C does. Gives the file of what it prints.
+        """Runs a command until its sign appears, and on until the block ends; then ends it like ^C.
+
+        The sign is a printed word, or a new Parquet file in a directory. Yields the file of its output.
         """
         output, began = self.scratch / f"output-{abs(hash(text))}", time.time()
         with self._started(text, output) as process:
@@ -78,10 +79,10 @@ class Shell:
 
     @contextmanager
     def _started(self, text: str, output: Path) -> Iterator[subprocess.Popen[bytes]]:
-        """In a group of its own, ended at the end of the block with all that it started."""
+        """In its own process group, which is ended at the end of the block."""
         with output.open("wb") as file:
             process = subprocess.Popen(
-                # ^C has to work even where the test run itself was put into the background, which ignores it.
+                # ^C must work even if the test run itself is in the background, where it is ignored.
                 [
                     "/usr/bin/env",
                     "--default-signal=INT",

@@ -1,7 +1,7 @@
 """Brokers that only obey: a controller's channels to them record every request and answer it.
 
-The channels have BrokerChannel's interface, and what passes through them is encoded and decoded as on the
-wire, so a request that no broker could read fails here too.
+The channels have BrokerChannel's interface. Messages are encoded and decoded as on the wire, so a request
+that no broker could read fails here too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Answer = Callable[[Any], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One request as the broker decoded it."""
+    """One request, as decoded by the broker."""
 
     broker_id: int
     api: ApiKey
@@ -30,7 +30,9 @@ class Recorded:
 
 
 class FakeBrokers:
-    """Thread-safe. ``down`` brokers cannot be reached; ``answers`` overrides what an API is answered with."""
+    """The fake brokers. Thread-safe. ``down`` brokers cannot be reached; ``answers`` overrides the response
+    to an API.
+    """
 
     def __init__(self) -> None:
         self.down: set[int] = set()
@@ -58,14 +60,14 @@ class FakeBrokers:
             self._requests.append(recorded)
 
     def leader_and_isr(self, broker_id: int, tp: TopicPartition) -> Any:
-        """The last state of a partition that the broker was told; None when it was told nothing."""
+        """The last state of a partition that was sent to the broker; None if none was sent."""
         return self._last(ApiKey.LEADER_AND_ISR, broker_id, tp)
 
     def metadata(self, broker_id: int, tp: TopicPartition) -> Any:
         return self._last(ApiKey.UPDATE_METADATA, broker_id, tp)
 
     def live_brokers(self, broker_id: int) -> list[int]:
-        """The live brokers by the last UpdateMetadata that the broker got."""
+        """The live brokers in the last UpdateMetadata that the broker got."""
         last = self.requests(ApiKey.UPDATE_METADATA, broker_id)[-1:]
         return sorted(broker.id_ for r in last for broker in r.message.live_brokers)
 
@@ -83,7 +85,7 @@ class FakeBrokers:
 
 
 class FakeChannel:
-    """BrokerChannel's interface."""
+    """A channel with BrokerChannel's interface."""
 
     def __init__(self, brokers: FakeBrokers, address: BrokerAddress) -> None:
         self._brokers = brokers
@@ -97,7 +99,7 @@ class FakeChannel:
         message = codec.decode(api, version, "request", codec.encode(api, version, "request", fields))
         answer_to = self._brokers.answers.get(
             api, _ANSWERS[api]
-        )  # first: who sees the request may change the answers
+        )  # first: the code that sees the request may change the answers
         self._brokers.record(Recorded(self._address.broker_id, api, message))
         answer = answer_to(message)
         return codec.decode(api, version, "response", codec.encode(api, version, "response", answer))

@@ -1,7 +1,8 @@
-"""The scenario of faults that clients must survive, whatever stops the brokers: systemd on hosts, or signals.
+"""The scenario of faults that clients must survive, independent of how brokers are stopped: by systemd or
+by signals.
 
-It tells in which order brokers fall and return; how that is done is a ``FaultTarget``'s business, and whether what
-clients saw meanwhile is right is the checker's.
+It defines the order in which brokers fail and return. A ``FaultTarget`` implements this, and the checker
+judges what clients saw meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ MIN_INSYNC_REPLICAS = 2
 REPLICATION_FACTOR = 3
 RECOVERY_TIMEOUT_S = 120.0
 TROUBLES_MAX = 6
-"""Errors that a client's readers may meet when brokers fall, each told; more is a cluster that does not heal."""
+"""The number of reported errors that a client's readers may have when brokers fail; more means that the
+cluster does not heal.
+"""
 
 
 class FaultTarget(Protocol):
@@ -40,24 +43,24 @@ class FaultTarget(Protocol):
         """All brokers, running or not."""
 
     def controller_id(self) -> int:
-        """The broker that controls now."""
+        """The current controller."""
 
     def stop(self, broker_id: int) -> None:
-        """Stops it orderly and returns when it has ended."""
+        """Stops it in an orderly way and returns when it has ended."""
 
     def start(self, broker_id: int) -> None:
         """Starts a stopped broker and returns when it serves."""
 
     def kill(self, broker_id: int) -> None:
-        """Ends it by SIGKILL."""
+        """Kills it with SIGKILL."""
 
     def await_return(self, broker_id: int) -> None:
-        """Brings a killed broker back, or waits until its supervisor did."""
+        """Restarts a killed broker, or waits until its supervisor did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """How much each client writes, and how fast while the faults go on."""
+    """The amount that each client writes, and its rate during the faults."""
 
     records: int
     records_per_s: float
@@ -66,7 +69,7 @@ class Scenario:
 
 
 class LoopbackTarget:
-    """Broker processes of this machine as a ``FaultTarget``."""
+    """Broker processes on this machine as a ``FaultTarget``."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -92,7 +95,9 @@ class LoopbackTarget:
 
 
 class FaultRun:
-    """All four clients through the faults of one scenario, on topics of this run, deleted when it passed."""
+    """A run of all four clients through the faults of one scenario, on its own topics, which are deleted if
+    it passed.
+    """
 
     def __init__(self, target: FaultTarget, scenario: Scenario, log_dir: Path) -> None:
         self._target = target
@@ -112,10 +117,11 @@ class FaultRun:
             delete_topics(self._target.bootstrap, self._topics.values())
 
     def histories(self) -> dict[str, History]:
-        """Runs the scenario; the clients' histories by name.
+        """Runs the scenario; returns the clients' histories by name.
 
-        First a broker that does not control is stopped and started again, then the controller is killed; between
-        and after, all replicas are back in sync. The last tenth of the records is written after the faults.
+        First a broker that is not the controller is stopped and restarted, then the controller is killed.
+        Between and after, all replicas get back in sync. The last tenth of the records is written after
+        the faults.
         """
         gate = new_gate()
         with ExitStack() as stack:
@@ -128,7 +134,9 @@ class FaultRun:
             return {each.workload.client: each.result(self._scenario.result_timeout_s) for each in running}
 
     def verify(self, client: str, history: History) -> None:
-        """Every record acknowledged, read, in order, in the log once; and a second reading agrees."""
+        """Checks that every record is acknowledged, read, in order and once in the log, and that a second
+        reading agrees.
+        """
         troubles = [f"{client}: {trouble.client}: {trouble.what}" for trouble in history.of_type(Trouble)]
         print("\n".join(troubles))
         assert len(troubles) <= TROUBLES_MAX, troubles
@@ -141,7 +149,9 @@ class FaultRun:
         assert not again, f"{client}, read once more: {summary(again)}"
 
     def _findings(self, history: History) -> list[Anomaly]:
-        """What is wrong, but for what the client itself sent again in a new producer epoch: no broker can tell that."""
+        """The anomalies, except records that the client itself sent again in a new producer epoch: no broker
+        can detect those.
+        """
         found = check(history)
         resent = resent_by_client(found, history, FetchedLogs(self._target.bootstrap)) if found else set()
         if resent:
@@ -166,7 +176,7 @@ class FaultRun:
         bystander = next(each for each in target.broker_ids() if each != target.controller_id())
         target.stop(bystander)
         target.start(bystander)
-        # min.insync.replicas 2 of 3 allows one broker at a time to be away.
+        # With min.insync.replicas 2 of 3, one broker at a time may be away.
         self._wait("all replicas are in sync after the stop", self._all_in_sync)
         controller = target.controller_id()
         target.kill(controller)

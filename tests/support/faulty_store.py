@@ -1,7 +1,7 @@
-"""Sessions over one embedded store, whose answers may be lost, late or never have been; no threads, no time.
+"""Sessions over one embedded store whose answers may be lost, late or missing; no threads, no time.
 
-What a client of ZooKeeper meets while its session lives: an operation that was done, was not done, was done in part, is
-done later or is done twice, because the client asked again over a new connection.
+This is what a ZooKeeper client can meet in a live session: an operation is done, not done, done in part, done
+later, or done twice, because the client sent it again over a new connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WRITES = frozenset({"create", "ensure", "set", "delete", "multi"})
 
 
 class Fault(Enum):
-    """What becomes of one operation."""
+    """What happens to one operation."""
 
     NOT_DONE = "it is not done, and times out"
     DONE = "it is done, and its answer is lost"
@@ -40,8 +40,10 @@ class Fault(Enum):
 
 
 class Faults:
-    """``length`` operations, over all sessions that share this, meet ``fault``: from the ``nth``, of 1, on. For a
-    read all faults are the same, and for a watch, so only ``NOT_DONE`` counts those.
+    """The faults of a test: ``length`` operations meet ``fault``, from the ``nth`` (from 1) on, over all
+    sessions that share this object.
+
+    For a read or a watch all faults are the same, so they are counted only with ``NOT_DONE``.
     """
 
     def __init__(self, nth: int = 0, fault: Fault = Fault.NOT_DONE, length: int = 1) -> None:
@@ -61,7 +63,7 @@ class Faults:
 
 
 class _UnsetWatch:
-    """A watch that ZooKeeper refused to set, until it is asked again."""
+    """A watch that ZooKeeper refused to set, until it is set again."""
 
     def __init__(self, watch: Callable[[], Watch], callback: Callable[[], None]) -> None:
         self._watch = watch
@@ -81,9 +83,10 @@ class _UnsetWatch:
 
 
 class FaultySession:
-    """:class:`~broker.zookeeper.store.Store` for one broker: ephemeral nodes are its own, and go with :meth:`expire`.
+    """A :class:`~broker.zookeeper.store.Store` for one broker: it owns its ephemeral nodes, which
+    :meth:`expire` deletes.
 
-    ``owners`` is shared by the sessions of one store: who owns which ephemeral node.
+    ``owners`` is shared by the sessions of one store: the owner of each ephemeral node.
     """
 
     _ids = iter(range(1, 1 << 62))
@@ -100,7 +103,7 @@ class FaultySession:
         self.state_name = "CONNECTED"
 
     def expire(self) -> None:
-        """The session ends, its nodes go, and the next session begins."""
+        """Ends the session and deletes its nodes; then the next session begins."""
         self._late.clear()
         for path in [path for path, owner in self._owners.items() if owner == self.session_id]:
             del self._owners[path]
@@ -112,7 +115,7 @@ class FaultySession:
                 listener(event)
 
     def do_late(self) -> None:
-        """What timed out is done now."""
+        """Executes what timed out."""
         late, self._late = self._late, []
         for work in late:
             with suppress(StoreError):
@@ -132,7 +135,7 @@ class FaultySession:
     def _watch(
         self, path: str, callback: Callable[[], None], watch: Callable[[str, Callable[[], None]], Watch]
     ) -> Watch:
-        """Whoever sets one hears of no error: it is set later, and counts as fired then (``client.py``)."""
+        """Setting a watch reports no error: it is set later, and then counts as fired (``client.py``)."""
         if self._faults.next(f"watch {path}") is None:
             return watch(path, callback)
         unset = _UnsetWatch(lambda: watch(path, callback), callback)
@@ -140,7 +143,7 @@ class FaultySession:
         return unset
 
     def set_watches(self) -> bool:
-        """Sets those that were refused; whether there were any."""
+        """Sets the watches that were refused; returns whether there were any."""
         unset, self._unset = self._unset, []
         for each in unset:
             each.set()

@@ -1,4 +1,4 @@
-"""Who wrote which batch, asked of the brokers: for clusters whose files a test does not have."""
+"""Finds the producer of each batch by asking the brokers: for clusters whose files a test cannot read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rig.raw_client import RawClient
 
 
 class FetchedLogs:
-    """:class:`chaos.resent.Incarnations`, by a fetch of each batch from its leader."""
+    """The :class:`chaos.resent.Incarnations` of a running cluster: fetches each batch from its leader."""
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})

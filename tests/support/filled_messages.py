@@ -1,6 +1,6 @@
-"""A message of every API in every version with everything in it: two elements an array, and every tagged field.
+"""A message of every API in every version with all fields: two elements per array, and every tagged field.
 
-Made from kio's own layouts, so that a version which is new here is covered without a word.
+Built from kio's own layouts, so that a new version is covered automatically.
 """
 
 from __future__ import annotations

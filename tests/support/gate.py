@@ -1,4 +1,4 @@
-"""A gate at a function: for tests in which one thread stands in the middle of something while another comes."""
+"""A gate at a function: for tests in which one thread is inside a function while another one arrives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WAIT_S = 20
 
 
 class Gate:
-    """Stops whoever comes to a function, the first time, until it is opened."""
+    """A gate that stops the first caller of a function until it is opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
         self.reached = threading.Event()
@@ -29,7 +29,7 @@ class Gate:
 
     @contextmanager
     def held_by(self, action: Callable[[], object]) -> Iterator[None]:
-        """While ``action`` stands there, on a thread of its own; it has ended afterwards."""
+        """Holds ``action`` at the gate in its own thread during the block; it has ended afterwards."""
         failures: list[BaseException] = []
 
         def run() -> None:

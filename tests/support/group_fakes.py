@@ -1,4 +1,4 @@
-"""A group coordinator on a clock that stands still: manual time, a log in memory, an appender with a will of its own.
+"""A group coordinator with manual time, a log in memory, and an appender that the test controls.
 
 The fakes have the interfaces of Timer, KafkaScheduler, Clock, ``ReplicaManager.append_records`` and Log.
 """
@@ -34,7 +34,7 @@ RANGE = (("range", b"range-metadata"),)
 
 
 class ManualTimer:
-    """Runs callbacks in the order of their time when the test lets time pass."""
+    """A timer that runs callbacks in the order of their time when the test advances the clock."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -67,7 +67,7 @@ class ManualTimer:
 
 
 class ManualScheduler:
-    """Keeps tasks until :meth:`run`; periodic ones are run by the test through the coordinator."""
+    """A scheduler that keeps tasks until :meth:`run`; the test runs periodic ones through the coordinator."""
 
     def __init__(self) -> None:
         self.tasks: list[tuple[str, Callable[[], None], int, int]] = []
@@ -76,7 +76,7 @@ class ManualScheduler:
         self.tasks.append((name, action, delay_ms, period_ms))
 
     def run(self) -> list[str]:
-        """Runs what is there now and once; returns the names."""
+        """Runs the waiting one-time tasks; returns their names."""
         once = [task for task in self.tasks if task[3] < 0]
         self.tasks = [task for task in self.tasks if task[3] >= 0]
         for _, action, _, _ in once:
@@ -85,7 +85,7 @@ class ManualScheduler:
 
 
 class MemoryLog:
-    """Whole batches in memory, read as Log reads them."""
+    """A log of whole batches in memory, read as Log reads them."""
 
     def __init__(self) -> None:
         self.log_start_offset = 0
@@ -124,7 +124,9 @@ class MemoryLog:
 
 
 class FakeAppender:
-    """Writes to memory logs; acknowledges at once, later (``hold``), or fails with ``error`` and writes nothing."""
+    """An appender to memory logs; acknowledges at once or later (``hold``), or fails with ``error`` and
+    writes nothing.
+    """
 
     def __init__(self) -> None:
         self.logs: dict[int, MemoryLog] = {}
@@ -157,7 +159,7 @@ class FakeAppender:
 
 @dataclass
 class Answers:
-    """Collects what a callback was called with."""
+    """The collected arguments of a callback."""
 
     results: list[Any] = field(default_factory=list)
 
@@ -185,11 +187,11 @@ APPEND_ERRORS: Final = (
     (Errors.NOT_LEADER_OR_FOLLOWER, Errors.NOT_COORDINATOR),
     (Errors.KAFKA_STORAGE_ERROR, Errors.NOT_COORDINATOR),
 )
-"""What an append may fail by, and what clients are told whatever was to be stored."""
+"""The errors with which an append may fail, and the errors that clients get whatever was to be stored."""
 
 
 class Harness:
-    """A coordinator that owns every partition of __consumer_offsets, and short words for its requests."""
+    """A coordinator that owns every partition of __consumer_offsets, and short methods for its requests."""
 
     GROUP = "g1"
 
@@ -222,7 +224,7 @@ class Harness:
         return coordinator
 
     def restart(self, leader_epoch: int = 1) -> None:
-        """A new broker takes over with what the log holds."""
+        """A new broker takes over with the content of the log."""
         self.coordinator = self.new_coordinator()
         for partition in range(self.partitions):
             self.coordinator.on_election(partition, leader_epoch)
@@ -322,7 +324,7 @@ class Harness:
 
     @property
     def held_bytes(self) -> int:
-        """What the coordinator says that all groups hold."""
+        """The coordinator's count of the bytes of all groups."""
         return self.coordinator._memory.held
 
     def offsets(self, group: str = GROUP) -> dict[TopicPartition, int]:
@@ -334,7 +336,9 @@ class Harness:
         return self.coordinator.describe(group).state
 
     def stable_group(self, members: int = 1, **join: Any) -> list[JoinResult]:
-        """A group of so many members in generation 1, each assigned its own member id; the leader is first."""
+        """A group with this many members in generation 1, each assigned its own member id; the leader
+        is first.
+        """
         waiting = [self.join(**join) for _ in range(members)]
         while any(answers.waiting for answers in waiting):
             self.advance(100)
@@ -358,7 +362,7 @@ class Harness:
 
 
 def recounted_bytes(coordinator: GroupCoordinator) -> int:
-    """What all groups hold, each thing of theirs weighed anew."""
+    """The bytes of all groups, each item weighed again."""
     total = 0
     for cell in coordinator._registry.cells():
         group = cell.group

@@ -1,4 +1,4 @@
-"""The journal shipper under test: its module, and a journal for it that is a file instead of journald's."""
+"""The journal shipper under test: its module, and a file that replaces journald's journal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHIPPER = ROOT / "roles" / "journal_shipper" / "files" / "journal_shipper.py"
 BOOT = "333355a5c8a84b1bbfdb66e7f7ba178d"
 MACHINE = "db8f064954874867b4cb7ed3bc081f5d"
 
-# A journalctl with the options that the shipper uses, over a file that grows. Its `tail` ends with the shipper.
+# A journalctl with the options that the shipper uses, over a growing file. Its `tail` ends with the shipper.
 _JOURNALCTL = """\
 #!{python}
 import json, os, subprocess, sys
@@ -47,19 +47,19 @@ with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tail:
 
 
 def load_shipper() -> ModuleType:
-    """The program as a module, from where the role keeps it."""
+    """Loads the program as a module, from the role's directory."""
     spec = importlib.util.spec_from_file_location("journal_shipper", SHIPPER)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # dataclasses look their module up by name.
+    # dataclasses look up their module by name.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
 class FileJournal:
-    """Entries in a file, and the ``journalctl`` that reads them."""
+    """Entries in a file, and a ``journalctl`` that reads them."""
 
     def __init__(self, directory: Path) -> None:
         self._file = directory / "journal.json"

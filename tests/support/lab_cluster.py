@@ -1,7 +1,8 @@
-"""The brokers on a lab's hosts as a ``FaultTarget``: stopped and killed by systemd, reached inside the lab's network.
+"""The brokers on a lab's hosts as a ``FaultTarget``: stopped and killed by systemd, reached inside the
+lab's network.
 
-The lab is the one that ``LANDLINE_LAB`` names; ``make cluster-up`` deploys it. One broker per host, its id the
-host's number.
+``LANDLINE_LAB`` names the lab; ``make cluster-up`` deploys it. One broker per host, with the host's number as
+its id.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ RETURN_TIMEOUT_S = 90.0
 
 
 class LabTarget:
-    """Stops, starts and kills brokers as an operator would; use it inside the lab's network."""
+    """A lab's brokers, stopped, started and killed as an operator would; use it inside the lab's network."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -51,7 +52,7 @@ class LabTarget:
         self._systemctl(broker_id, "stop")
 
     def start(self, broker_id: int) -> None:
-        """``systemctl start``, which returns when the broker told systemd that it is ready."""
+        """``systemctl start``, which returns when the broker has reported to systemd that it is ready."""
         self._systemctl(broker_id, "start")
         self._wait_until_serving(broker_id)
 
@@ -61,7 +62,7 @@ class LabTarget:
         self._systemctl(broker_id, "kill", "--signal=KILL")
 
     def await_return(self, broker_id: int) -> None:
-        """Waits until systemd has started another process and that one serves."""
+        """Waits until systemd has started another process and that process serves."""
         killed = self._killed_pid.pop(broker_id)
         wait_until(
             lambda: self.main_pid(broker_id) not in {killed, "0"},
@@ -72,7 +73,7 @@ class LabTarget:
         self._wait_until_serving(broker_id)
 
     def main_pid(self, broker_id: int) -> str:
-        """The main process's id on its host, "0" when there is none."""
+        """The main process's id on its host; "0" when there is none."""
         return self._systemctl(broker_id, "show", "--property=MainPID", "--value").strip()
 
     def _systemctl(self, broker_id: int, verb: str, *options: str) -> str:
@@ -90,7 +91,9 @@ class LabTarget:
 
 @contextmanager
 def running_cluster() -> Iterator[LabTarget]:
-    """The deployed cluster, with this thread (and what it starts) in the lab's network; skips when there is none."""
+    """The deployed cluster, with this thread (and what it starts) in the lab's network; skips if there
+    is none.
+    """
     name = os.environ.get(LAB_ENV, "")
     if not name or not Lab(name).exists:
         pytest.skip(f"no cluster: run `make cluster-up`, then set {LAB_ENV} to the lab's name (now {name!r})")

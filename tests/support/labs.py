@@ -1,4 +1,4 @@
-"""Labs for tests: real systemd hosts with a name of this run's own, destroyed at its end.
+"""Labs for tests: real systemd hosts with a unique name for this run, destroyed at its end.
 
     @pytest.fixture(scope="module")
     def lab():
@@ -6,9 +6,9 @@
             yield lab
 
 `lab.run("h1", "systemctl is-active ssh")` runs on a host; `lab.enter_argv([...])` is the command line of a
-program inside the lab's network; `with lab.inside():` puts this thread, and what it starts, there; faults are
-`lab.faults.power_loss("h2")` and the like. Without root or a package the test is skipped and says why.
-LANDLINE_KEEP_LABS=1 keeps the labs for a look afterwards.
+program inside the lab's network; `with lab.inside():` moves this thread, and what it starts, into it; faults
+are `lab.faults.power_loss("h2")` and the like. Without root or a needed package the test is skipped with the
+reason. LANDLINE_KEEP_LABS=1 keeps the labs for inspection.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAME_OF_A_RUN = re.compile(r"t-.+-(\d+)")
 
 
 def skip_without_hosts() -> None:
-    """Skip the test that asks, with the reason, on a machine that cannot have hosts."""
+    """Skips the calling test, with the reason, on a machine that cannot run hosts."""
     reason = preflight.problem(sys.platform, os.geteuid(), _find)
     if reason:
         pytest.skip(f"no systemd hosts here: {reason}")
@@ -44,7 +44,7 @@ def skip_without_hosts() -> None:
 def lab_session(
     name: str, hosts: int = 3, *, binds: Sequence[Bind] = (), data_disk_mb: int = 0
 ) -> Iterator[Lab]:
-    """A lab `t-<name>-<pid>` with this many hosts that answer ssh; gone when the block ends."""
+    """A lab `t-<name>-<pid>` with this many hosts that answer ssh; destroyed at the end of the block."""
     skip_without_hosts()
     remove_labs_of_dead_runs()
     lab = Lab(f"t-{name}-{os.getpid()}")
@@ -57,7 +57,7 @@ def lab_session(
 
 
 def remove_labs_of_dead_runs() -> None:
-    """Destroy labs of test runs that were killed before they could."""
+    """Destroys labs of test runs that were killed before they could."""
     if os.environ.get(KEEP_ENV):
         return
     for name in all_labs():
@@ -71,7 +71,7 @@ def _find(program: str) -> str | None:
 
 
 def traces_of(name: str) -> dict[str, list[str]]:
-    """Everything of a lab that the machine knows."""
+    """Everything on the machine that belongs to a lab."""
     processes = []
     for cgroup in Path("/proc").glob("[0-9]*/cgroup"):
         with contextlib.suppress(OSError):
@@ -93,7 +93,7 @@ def traces_of(name: str) -> dict[str, list[str]]:
 
 
 def assert_no_trace(name: str) -> None:
-    """Nothing is left; what has ended has a moment to be collected by PID 1."""
+    """Checks that nothing is left; PID 1 has a moment to reap ended processes."""
     with contextlib.suppress(TimeoutError):
         wait_until(lambda: not traces_of(name)["processes"], 10)
     assert traces_of(name) == {kind: [] for kind in traces_of(name)}

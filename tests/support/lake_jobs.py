@@ -1,6 +1,6 @@
-"""A lake job on topics of its own: run in this process's Spark, or as a process that can be killed.
+"""A lake job on its own topics: run in this process's Spark, or as a process that can be killed.
 
-Also puts a job's directories back to where a kill in mid-batch would have left them.
+Can also reset a job's directories to the state that a kill during a batch would have left.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PACE: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class LakeJob:
-    """One lake, one checkpoint; ``options`` are for running to the topic's end in ``spark``."""
+    """One lake with one checkpoint; ``options`` are for running to the topic's end in ``spark``."""
 
     spark: SparkSession
     options: LakeOptions
@@ -56,12 +56,12 @@ class LakeJob:
         return Path(self.options.output)
 
     def run(self, **changes: Any) -> None:
-        """Writes what is there now, and ends; raises what a query died of."""
+        """Writes the current records, and ends; raises the error that ended a query."""
         for query in self.start(**changes):
             query.awaitTermination()
 
     def start(self, **changes: Any) -> list[StreamingQuery]:
-        """Starts the job's queries; those of an endless run are the caller's to stop."""
+        """Starts the job's queries; the caller must stop those of an endless run."""
         options = replace(self.options, **changes)
         return start_queries(self.spark, options, options.shape())
 
@@ -75,7 +75,7 @@ class LakeJob:
         return Counter((row["_topic"], row["_partition"], row["_offset"]) for row in found)
 
     def letters(self) -> dict[Place, str]:
-        """The dead letters' reasons by where they came from; a second copy of a letter has the key of the first."""
+        """The dead letters' reasons by their origin; a second copy of a letter has the key of the first."""
         found = {}
         for message in all_records(self.options.bootstrap_servers, self.options.dead_letter_topic):
             headers = {name: value.decode() for name, value in message.headers()}
@@ -96,7 +96,7 @@ class LakeJob:
 
 
 def lake_options(directory: Path, **changes: Any) -> LakeOptions:
-    """The options of a lake in ``directory``. ``changes`` are the command line's values."""
+    """The options of a lake in ``directory``. ``changes`` are values of the command line."""
     given: Mapping[str, Any] = {
         **PACE,
         "output": str(directory / "lake"),
@@ -126,7 +126,9 @@ def lake_job(
 
 
 def produce(bootstrap: str, topic: str, values: Iterable[Any], partition: int | None = None) -> None:
-    """Sends each value: bytes as they are, anything else as JSON; by turns to all partitions unless one is named."""
+    """Sends each value: bytes unchanged, anything else as JSON; to all partitions in turn unless one
+    is given.
+    """
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
     where = {} if partition is None else {"partition": partition}
     for number, value in enumerate(values):
@@ -136,7 +138,7 @@ def produce(bootstrap: str, topic: str, values: Iterable[Any], partition: int | 
 
 
 def job_process(module: str, log: Path, *arguments: str) -> ManagedProcess:
-    """A job of ``pipeline`` with a JVM of its own, on local Spark."""
+    """A job of ``pipeline`` with its own JVM, on local Spark."""
     command = [
         sys.executable,
         "-m",
@@ -152,7 +154,9 @@ def job_process(module: str, log: Path, *arguments: str) -> ManagedProcess:
 
 
 def kill_in_mid_stream(process: ManagedProcess, job: LakeJob, rows: int) -> int:
-    """SIGKILL to the driver and its JVM at once when the lake has so many rows; returns how many it had then."""
+    """Kills the driver and its JVM with SIGKILL when the lake has this many rows; returns how many it
+    had then.
+    """
     wait_until(
         lambda: not process.running or job.places().total() >= rows, timeout=240, what=process.log_tail
     )
@@ -163,10 +167,10 @@ def kill_in_mid_stream(process: ManagedProcess, job: LakeJob, rows: int) -> int:
 
 
 def torn(job: LakeJob, listed: bool) -> int:
-    """Puts the job back into the middle of its last batch that wrote files, as a kill there leaves it.
+    """Resets the job to the middle of its last batch that wrote files, as a kill there would leave it.
 
-    The files are written. ``listed``: the sink's log names them, and only the checkpoint does not know that the
-    batch is done; otherwise neither does. Returns the batch's number.
+    The files are written. ``listed``: the sink's log names them, and only the checkpoint does not know that
+    the batch is done; otherwise neither does. Returns the batch's number.
     """
     log = job.output / "_spark_metadata"
     checkpoint = Path(job.options.checkpoint) / "records"
@@ -178,7 +182,7 @@ def torn(job: LakeJob, listed: bool) -> int:
 
 
 def _has_rows(entry: Path) -> bool:
-    """Whether an entry of the sink's log names a file that holds something: empty batches write empty files."""
+    """Whether an entry of the sink's log names a file with rows: empty batches write empty files."""
     return any(pq.ParquetFile(path).metadata.num_rows for path in parquet_sink.listed_files(entry))
 
 

@@ -1,8 +1,8 @@
-"""Random histories that a correct cluster and correct clients would make, with all that is allowed in them.
+"""Random histories that a correct cluster and correct clients would produce, with everything that is allowed.
 
-Records that failed and are in the log, late, or not at all; plain records written twice or late; acknowledgements
-without an offset; members that come and go and read again what was not committed; commits whose answer comes long
-after; a reader that starts anew; retention that cut the logs' starts.
+Allowed are: failed records that are in the log, late, or not at all; plain records written twice or late;
+acknowledgements without an offset; members that join and leave and read again what was not committed; commits
+whose answer comes much later; a reader that restarts; retention that removed the logs' starts.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ READER = "reader"
 
 @dataclass
 class World:
-    """A cluster that makes no mistake; every step takes time, ``later`` is what is still under way."""
+    """A cluster that makes no mistakes. Every step takes time; ``later`` has the pending actions."""
 
     rng: random.Random
     partitions: list[Partition]
     producers: dict[str, bool]
-    """Name, and whether it is idempotent."""
+    """By name, whether it is idempotent."""
     events: list[Event] = field(default_factory=list)
     now: float = 100.0
     logs: dict[Partition, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -52,7 +52,7 @@ class World:
     positions: dict[tuple[str, Partition], int] = field(default_factory=lambda: defaultdict(int))
 
     def run(self, steps: int) -> History:
-        """So many random steps, then an orderly end."""
+        """Runs this many random steps, then an orderly end."""
         self.restart_reader()
         self.rebalance()
         choices = [self.produce, self.poll_group, self.poll_reader, self.commit, self.catch_up]
@@ -92,7 +92,7 @@ class World:
             self.later.append(lambda: self.acknowledge(name, partition, record, told))
 
     def write_late(self, name: str, partition: Partition, record: str) -> None:
-        """A retried plain record: written by the second attempt, perhaps by the first too."""
+        """A plain record that is retried: written by the second attempt, and perhaps by the first too."""
         if self.rng.random() < 0.5:
             self.append(partition, record)
 

@@ -1,6 +1,7 @@
-"""A made-up comparison as lifecycle events (docs/lifecycle.md), the same for the same seed: for tests of readers.
+"""A generated comparison as lifecycle events (docs/lifecycle.md), the same for the same seed: for tests
+of readers.
 
-The durations are invented and only look like the real ones; nothing is to be concluded from them.
+The durations are invented and only look like real ones; no conclusions can be drawn from them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Event = dict[str, Any]
 
 BEGIN_US = 1_795_176_000_000_000  # 2026-11-20T12:00:00Z
 MODELS = ("independent", "push-sequential", "push-parallel")
-# How long each step takes, about, in milliseconds; a start does them in this order.
+# The approximate duration of each step in milliseconds, in the order of a start.
 STEPS: dict[str, dict[str, float]] = {
     "broker": {
         "Process": 180, "Scheduler": 1, "Bind": 3, "ZooKeeper": 40, "LogManager": 25, "ReplicaManager": 4,
@@ -31,7 +32,7 @@ STEPS: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is compared. Every scenario but the cold start runs on the most hosts only."""
+    """What to generate. Every scenario except the cold start runs on the most hosts only."""
 
     seed: int = 7
     comparison_id: str = "sample"
@@ -42,7 +43,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Life:
-    """One process's life or one launch: counts its events and lets its time pass."""
+    """One process's life or one launch: counts its events and advances its time."""
 
     host: str
     common: Event
@@ -52,7 +53,7 @@ class _Life:
     events: list[Event] = field(default_factory=list)
 
     def step(self, step: str, took_ms: float, **more: Any) -> None:
-        """A step that begins when the one before was over, and takes about so long."""
+        """Adds a step that begins when the previous one ended, and takes about this long."""
         took_us = int(took_ms * 1000 * self.random.lognormvariate(0, 0.25))
         self.span(step, self.now_us, self.now_us + took_us, **more)
         self.now_us += took_us
@@ -83,7 +84,7 @@ class _Life:
 
 
 def events(plan: Plan | None = None) -> list[Event]:
-    """Every event of the comparison in the order of the runs, and two of a broker that belonged to no run."""
+    """Every event of the comparison in the order of the runs, and two events of a broker outside any run."""
     plan = plan or Plan()
     chance = random.Random(plan.seed)
     found: list[Event] = list(_outside(chance))
@@ -102,7 +103,7 @@ def events(plan: Plan | None = None) -> list[Event]:
 def messages(
     found: Iterable[Event], seed: int = 7, copies: float = 0.1, shuffled: bool = True
 ) -> list[bytes]:
-    """The events as a topic's values: in any order, a share of them published twice."""
+    """The events as a topic's values: in any order, with a share of them published twice."""
     chance = random.Random(seed)
     values = [json.dumps(event).encode() for event in found]
     values += [value for value in values if chance.random() < copies]
@@ -112,7 +113,7 @@ def messages(
 
 
 def _run(chance: random.Random, comparison_id: str, model: str, run: Event, begin_us: int) -> Iterator[Event]:
-    """One run: the launcher's share and every member's start, then the event ``Run`` with the figures."""
+    """One run: the launcher's events and every member's start, then the event ``Run`` with the figures."""
     run_id = f"{comparison_id}-{run['scenario']}-{run['system']}-{model}-{run['hosts']}-{run['round']}"
     common = {"run_id": run_id, "model": model}
     pushed = model != "independent"
@@ -172,7 +173,7 @@ def _life(chance: random.Random, common: Event, role: str, host: str, instance: 
 
 
 def _failed(chance: random.Random, may: bool) -> Event:
-    """A launch that was given up, now and then: its steps are in no figure."""
+    """Occasionally a launch that was given up: its steps are in no figure."""
     return (
         {"outcome": "failed", "detail": "gave up: nobody answered"} if may and chance.random() < 0.1 else {}
     )

@@ -1,7 +1,7 @@
-"""The contract of lifecycle events, ``docs/lifecycle.schema.json``, as tests ask for it.
+"""The contract of lifecycle events, ``docs/lifecycle.schema.json``, as used by tests.
 
-Readers ignore fields that they do not know. Who makes events here must not add any: to a test an unknown field is a
-fault as a missing one is.
+Readers ignore unknown fields. Code that creates events here must not add any: for a test an unknown field is
+a fault, as a missing one is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TYPES = {"integer": "int", "boolean": "bool"}
 
 
 def faults(events: Iterable[Event]) -> list[str]:
-    """What is wrong with events that are made here; nothing at all when they are as the contract says."""
+    """What is wrong with events that are created here; empty when they follow the contract."""
     strict = copy.deepcopy(SCHEMA)
     strict["additionalProperties"] = strict["$defs"]["run"]["additionalProperties"] = False
     validator = Draft202012Validator(strict)
@@ -38,17 +38,17 @@ def faults(events: Iterable[Event]) -> list[str]:
 
 
 def is_readable(event: Event) -> bool:
-    """Whether a reader has to take it, as one that was published before."""
+    """Whether a reader has to accept it, as an event that was published before."""
     return Draft202012Validator(SCHEMA).is_valid(event)
 
 
 def values(name: str, of: Mapping[str, Any] = SCHEMA) -> set[str]:
-    """What a field may say."""
+    """The allowed values of a field."""
     return set(of["properties"][name]["enum"])
 
 
 def least_event(step: str = "Bind") -> dict[str, Any]:
-    """An event of the required fields alone, made of the contract: each says something else."""
+    """An event with only the required fields, generated from the contract: each has a different value."""
     event = {**_least(SCHEMA, 1_000), "step": step}
     if step == "Run":
         event |= {"role": "launcher", "start_id": "a launch", "run": _least(RUN, 2_000)}

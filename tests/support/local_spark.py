@@ -1,7 +1,7 @@
-"""A small Spark in this test process, and its orderly end.
+"""A small Spark in this test process, with an orderly shutdown.
 
-``SparkSession.stop`` leaves the JVM and py4j's sockets to the end of the process, and warnings are errors
-here: so ``local_spark`` closes the gateway as well, and modules that use it carry ``SPARK_WARNINGS``.
+``SparkSession.stop`` leaves the JVM and py4j's sockets until the end of the process, and warnings are errors
+here. So ``local_spark`` closes the gateway as well, and modules that use it have ``SPARK_WARNINGS``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from rig.jvm import SHORT_LIVED_JVM
 
 SPARK_WARNINGS = [
-    # py4j leaves sockets of its pool to the garbage collector.
+    # py4j leaves pooled sockets to the garbage collector.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
 ]
@@ -51,7 +51,7 @@ def local_spark(
 
 
 def _close_gateway() -> None:
-    """Ends the JVM that pyspark started for this process; the next session starts another."""
+    """Ends the JVM that pyspark started for this process; the next session starts another one."""
     gateway = SparkContext._gateway
     if gateway is None:
         return

@@ -1,7 +1,8 @@
-"""What Kafka's own DumpLogSegments finds wrong in log dirs, whoever wrote them. The brokers must be stopped.
+"""Finds problems in log dirs with Kafka's own DumpLogSegments, whoever wrote them. The brokers must
+be stopped.
 
 Four passes: every segment with its batches, every index checked for sanity and against its segment, every
-producer snapshot, and the records of ``__consumer_offsets`` decoded.
+producer snapshot, and the decoded records of ``__consumer_offsets``.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ _SOUND_INDEX = re.compile(r"^(\S+) (?:passed sanity check|is empty)\.", re.MULTI
 
 
 def problems(*log_dirs: Path) -> list[str]:
-    """Every line in which the tool complains, and every index that it did not call sound; empty when all is well."""
+    """Every line in which the tool reports a problem, and every index that it did not call sound; empty if
+    all is well.
+    """
     return list(each_problem(*log_dirs))
 
 
 def each_problem(*log_dirs: Path) -> Iterator[str]:
-    """The same one by one: who needs only the first spares himself the passes after it, each a JVM's start."""
+    """The problems one by one: a caller that needs only the first skips the later passes, each of which
+    starts a JVM.
+    """
     missing = [f"no segment in {log_dir}" for log_dir in log_dirs if not any(log_dir.glob("*/*.log"))]
     if missing:
         yield from missing
@@ -45,7 +50,7 @@ def _files(log_dirs: Sequence[Path], suffix: str) -> list[Path]:
 
 
 def record_count(log_dir: Path, topic: str) -> int:
-    """How many records the tool counts in a topic's batches: a check that it saw anything at all."""
+    """The number of records that the tool counts in a topic's batches, to check that it saw anything."""
     done = kafka_dist.dump_log_segments(sorted(log_dir.glob(f"{topic}-*/*.log")))
     return sum(
         int(count) for count in re.findall(r"^baseOffset: .* count: (\d+) ", done.stdout, re.MULTILINE)
@@ -53,7 +58,7 @@ def record_count(log_dir: Path, topic: str) -> int:
 
 
 def decoded_offsets(log_dir: Path) -> str:
-    """The text of ``__consumer_offsets`` as Kafka's decoder tells it."""
+    """The text of ``__consumer_offsets`` from Kafka's decoder."""
     files = sorted(log_dir.glob("__consumer_offsets-*/*.log"))
     return kafka_dist.dump_log_segments(files, "--offsets-decoder").stdout
 

@@ -1,4 +1,4 @@
-"""Logs in temporary directories, and batches to put into them."""
+"""Logs in temporary directories, and batches for them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def fetched(offset: int, size: int = 900) -> memoryview:
 
 
 def partition_of(log: Log, *, leads: bool = False) -> Partition:
-    """Of broker 1: alone where it leads, else a follower of broker 2."""
+    """A partition of broker 1: with only that replica if it leads, else as a follower of broker 2."""
     partition = Partition(
         TP, log, broker_id=1, max_lag_ms=1000, clock=SYSTEM_CLOCK, alive=lambda _broker_id: True
     )
@@ -89,7 +89,7 @@ def partition_of(log: Log, *, leads: bool = False) -> Partition:
 def managed(
     directory: Path, config: LogConfig | None = None, scheduler: KafkaScheduler | None = None
 ) -> LogManager:
-    """Started, over one directory."""
+    """A started manager, over one directory."""
     manager = LogManager([str(directory)], config or LogConfig(), scheduler=scheduler)
     manager.startup()
     return manager

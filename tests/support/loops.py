@@ -10,7 +10,7 @@ MAX_FRAME = 1 << 20
 
 
 def bound_server() -> SocketServer:
-    """Has its port, and is to be started and stopped by the caller."""
+    """A server with a bound port, to be started and stopped by the caller."""
     server = SocketServer(
         [Endpoint("127.0.0.1", 0, "PLAINTEXT", "PLAINTEXT")],
         num_processors=1,

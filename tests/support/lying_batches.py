@@ -1,4 +1,6 @@
-"""Record batches with a right checksum whose records are not what the batch says, each with what answers it."""
+"""Record batches with a correct checksum whose records do not match the header, each with the
+expected error.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ TIMESTAMP: Final = 1_700_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """``answer`` is ours, ``kafka`` that of Kafka 3.9.1 to the same bytes (NONE: it takes them). ``at_first``: found by
-    the default look, which stops at the first record.
+    """A batch and its errors: ``answer`` is ours, ``kafka`` that of Kafka 3.9.1 for the same bytes (NONE: it
+    accepts them).
+
+    ``at_first``: found by the default check, which stops at the first record.
     """
 
     make: Callable[[], bytes]
@@ -30,7 +34,7 @@ class Lie:
 
 
 def varint(value: int) -> bytes:
-    """``value`` as the records have it."""
+    """``value`` in the encoding of records."""
     out = bytearray()
     encode_varint(value, out)
     return bytes(out)
@@ -49,7 +53,7 @@ def record(
     length: int | None = None,
     tail: bytes = b"",
 ) -> bytes:
-    """One record's bytes, with whatever lengths are told in place of the right ones."""
+    """One record's bytes, with any given lengths instead of the correct ones."""
     body = b"\0" + varint(timestamp_delta) + varint(number if offset_delta is None else offset_delta)
     for field, claimed in ((key, key_length), (value, value_length)):
         body += varint((-1 if field is None else len(field)) if claimed is None else claimed) + (field or b"")
@@ -65,7 +69,7 @@ def batch(
     packed: bytes | None = None,
     max_timestamp: int = TIMESTAMP,
 ) -> bytes:
-    """A batch that claims ``count`` records; ``packed`` are its bytes as they are, whatever the codec."""
+    """A batch that claims ``count`` records; ``packed`` are its bytes unchanged, whatever the codec."""
     header = BatchHeader(
         0, 0, -1, 2, 0, CODEC_IDS[codec], count - 1, TIMESTAMP, max_timestamp, -1, -1, -1, count
     )
@@ -73,20 +77,20 @@ def batch(
 
 
 def sealed(header: BatchHeader, packed: bytes) -> bytes:
-    """The batch of ``header`` with these bytes behind it, and the checksum that fits."""
+    """The batch of ``header`` followed by these bytes, with the correct checksum."""
     plain = bytearray(assemble(header._replace(attributes=header.attributes & ~7), packed))
     plain[22] |= header.attributes & 7
     return resealed(plain)
 
 
 def resealed(data: bytearray) -> bytes:
-    """``data`` with the checksum that fits."""
+    """``data`` with the correct checksum."""
     data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
     return bytes(data)
 
 
 def cut(codec: str) -> bytes:
-    """The first two thirds of what the codec made of some records."""
+    """The first two thirds of the codec's output for some records."""
     packed = compress(CODEC_IDS[codec], _ten(b"a value of some length" * 20))
     return packed[: len(packed) * 2 // 3]
 

@@ -1,6 +1,7 @@
-"""A Landline broker with one rule broken: ``python -m tests.support.mutated_broker MUTATION start server.properties``.
+"""A Landline broker with one rule broken: ``python -m tests.support.mutated_broker MUTATION
+start server.properties``.
 
-``tests.support.mutations`` lists what can be broken. For tests that must fail under it, and for nothing else.
+``tests.support.mutations`` lists what can be broken. Only for tests that must fail under it.
 """
 
 from __future__ import annotations

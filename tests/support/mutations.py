@@ -1,7 +1,8 @@
-"""Rules of replication broken on purpose, one at a time: what shows that the tests would notice.
+"""Rules of replication that are broken on purpose, one at a time, to show that the tests would notice.
 
-Each mutation replaces functions of the running broker; nothing of it is in the product. ``mutated`` breaks a rule for
-a while in this process (the model test), ``tests.support.mutated_broker`` for the life of a broker (the chaos test).
+Each mutation replaces functions of the running broker; the product contains none of it. ``mutated`` breaks a
+rule temporarily in this process (the model test), ``tests.support.mutated_broker`` for the life of a broker
+(the chaos test).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from broker.replication.leadership import Leadership
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """``owner.name`` becomes what ``broken`` makes of the original."""
+    """A replacement of ``owner.name`` by the result of ``broken`` for the original."""
 
     owner: Any
     name: str
@@ -34,14 +35,14 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """``rule`` is what holds otherwise (docs/replication.md); ``patches`` break it."""
+    """A broken rule. ``rule`` is what normally holds (docs/replication.md); ``patches`` break it."""
 
     name: str
     rule: str
     patches: tuple[Patch, ...]
 
     def apply(self) -> None:
-        """For good."""
+        """Breaks the rule permanently."""
         for patch in self.patches:
             setattr(patch.owner, patch.name, patch.broken(_raw(patch)))
 
@@ -59,7 +60,7 @@ def mutated(mutation: Mutation) -> Iterator[None]:
 
 
 def _raw(patch: Patch) -> Any:
-    """As it stands in its owner: a property stays a property."""
+    """The raw attribute of its owner: a property stays a property."""
     return vars(patch.owner)[patch.name]
 
 

@@ -1,8 +1,8 @@
-"""What a document names of the code, in backticks: files, what is defined in them, and the broker's classes.
+"""The code that a document names in backticks: files, definitions in them, and the broker's classes.
 
-A path is below the checkout, ``broker/`` or ``tests/``. A bare file is the one of that name that the document named
-before, or else lies beside the path that the line named last. A word after a Python file, in the same cell of a table,
-is something that is defined in it.
+A path is below the checkout, ``broker/`` or ``tests/``. A bare file name refers to the file of that name that
+the document named before, or else to one beside the path that the line named last. A word after a Python
+file, in the same cell of a table, is something that is defined in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _MEMBER = re.compile(r"([A-Z][a-z]\w*)(?:\.(\w+))?")
 
 
 class Named(NamedTuple):
-    """Something that a document names. ``path`` is None without such a file; ``word`` is to be defined in it."""
+    """Something that a document names. ``path`` is None if there is no such file; ``word`` should be defined
+    in it.
+    """
 
     line: int
     text: str
@@ -60,13 +62,13 @@ def classes_in(text: str) -> list[tuple[str, str | None]]:
 
 
 def is_defined(named: Named) -> bool:
-    """Whether the file has a function, a method or a class of that name."""
+    """Whether the file has a function, a method or a class with that name."""
     assert named.path is not None
     return named.word in {node.name for node in ast.walk(_tree(named.path)) if isinstance(node, _DEFINITIONS)}
 
 
 def broker_has(name: str, member: str | None) -> bool:
-    """Whether the broker has such a class, and that such a member: a method, or an attribute that it sets."""
+    """Whether the broker has such a class, with that member: a method, or an attribute that it sets."""
     members = _classes().get(name)
     return members is not None and (member is None or member in members)
 

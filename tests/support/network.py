@@ -1,4 +1,4 @@
-"""A socket server over real sockets, with a dispatch that stands for the APIs, and what speaks to it."""
+"""A socket server over real sockets, with a dispatch function that replaces the APIs, and clients for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def answer(request: Request, body: bytes = b"") -> tuple[bytes, bytes]:
 
 
 class Api:
-    """Keeps what it is told to keep; answers the rest at once with the request's body."""
+    """A dispatch function that parks the requests that it is told to, and answers the others at once with the
+    request's body.
+    """
 
     def __init__(self) -> None:
         self.parked: dict[int, Request] = {}
@@ -34,7 +36,7 @@ class Api:
         self.park: set[int] = set()
         self.queue: set[int] = set()
         self.full: set[int] = set()
-        self.answers = b""  # empty: what was asked
+        self.answers = b""  # empty: the request's body
         self.cost_ms = 0.0
         self.costs_ms: dict[int, float] = {}
         self.gates: dict[int, threading.Event] = {}
@@ -51,7 +53,7 @@ class Api:
         if number in self.gates:
             assert self.gates[number].wait(30)
         done_ns = time.thread_time_ns() + self.costs_ms.get(number, self.cost_ms) * 1_000_000
-        while time.thread_time_ns() < done_ns:  # a busy machine's others do not count
+        while time.thread_time_ns() < done_ns:  # other threads of a busy machine do not count
             pass
         if number in self.park | self.queue:
             request.keep()
@@ -99,7 +101,7 @@ def is_closed(sock: socket.socket) -> bool:
 
 
 def spend(api: Api, clients: list[socket.socket], cost_ms: float, first: int) -> None:
-    """Each client asks for something that costs so much, one after another."""
+    """Each client sends a request that costs this much, one after another."""
     api.cost_ms = cost_ms
     for number, sock in enumerate(clients, first):
         sock.sendall(frame(number))

@@ -1,4 +1,4 @@
-"""Numbered records into a topic for as long as a test does something to its cluster, and what came of them."""
+"""Writes numbered records to a topic while a test does something to its cluster, and records the outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 
 class NumberedLoad:
-    """Idempotent, with acks=all, in a thread of its own; ``pause_s`` is the least time between two records."""
+    """An idempotent producer with acks=all, in its own thread; ``pause_s`` is the minimum time between
+    two records.
+    """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, pause_s: float = 0.005) -> None:
         config: dict[str, str | int | float | bool] = {
@@ -57,7 +59,7 @@ def numbers_in(bootstrap: str, topic: str, partitions: int) -> set[int]:
     config: dict[str, str | int | float | bool] = {
         "bootstrap.servers": bootstrap,
         "group.id": "reader",
-        "enable.auto.commit": False,  # it would make the topic of the offsets
+        "enable.auto.commit": False,  # it would create the offsets topic
         "enable.partition.eof": True,
     }
     consumer = Consumer(config)

@@ -1,4 +1,6 @@
-"""What a streaming job's Parquet output holds by the sink's own log: a file that is not listed was never written."""
+"""The Parquet output of a streaming job according to the sink's own log: a file that is not listed does
+not count.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ def rows(output: Path, *columns: str) -> list[dict[str, Any]]:
 
 
 def committed_files(output: Path) -> list[Path]:
-    """The files that ``_spark_metadata`` lists, each once: a compacted log repeats those before it."""
+    """The files that ``_spark_metadata`` lists, each once: a compacted log repeats earlier entries."""
     logs = sorted((output / "_spark_metadata").glob("[0-9]*"))
     return list(dict.fromkeys(path for log in logs for path in listed_files(log)))
 

@@ -20,14 +20,14 @@ CLUSTER_CONFIG: dict[str, object] = {
 
 
 class PeerKind(enum.Enum):
-    """Whose broker a test runs against; the value is the test's parameter id."""
+    """The kind of broker that a test runs against; the value is the test's parameter id."""
 
     KAFKA = "kafka"
     LANDLINE = "landline"
 
 
 class Peer:
-    """Makes brokers of one kind, each cluster on a ZooKeeper chroot of its own, below ``root``."""
+    """A factory of brokers of one kind, each cluster with its own ZooKeeper chroot, below ``root``."""
 
     def __init__(self, kind: PeerKind, zookeeper: ZooKeeperServer, root: Path) -> None:
         self.kind = kind

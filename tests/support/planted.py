@@ -1,6 +1,7 @@
-"""One anomaly planted into a legal history, a function a kind; each returns None where the history has no room for it.
+"""Plants one anomaly into a legal history, a function per kind; each returns None if the history has no place
+for it.
 
-A planted history differs from a legal one by this alone, so a checker that names another kind sees things.
+A planted history differs from a legal one only by this, so a checker that reports another kind is wrong.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _with(history: History, events: Sequence[Event]) -> History:
 
 
 def _without(history: History, *gone: Event) -> History:
-    """By identity: equal events differ in their times only."""
+    """By identity: equal events differ only in their times."""
     dropped = {id(event) for event in gone}
     return History([event for event in history.events if id(event) not in dropped], history.idempotent)
 
@@ -55,7 +56,7 @@ def _place(event: Any) -> tuple[str, int, int]:
 
 
 def _stored_acks(history: History) -> list[tuple[Stored, Acked]]:
-    """Records that stand where their producer was told."""
+    """Records that are at their acknowledged place."""
     acks = {ack.record_id: ack for ack in history.of_type(Acked)}
     pairs = [(stored, acks.get(stored.record_id)) for stored in history.of_type(Stored)]
     return [(stored, ack) for stored, ack in pairs if ack is not None and _place(ack) == _place(stored)]
@@ -93,7 +94,7 @@ def phantom(rng: random.Random, history: History) -> History | None:
 
 
 def duplicate(rng: random.Random, history: History) -> History | None:
-    """An idempotent producer's record stands at the place of another, later one, too."""
+    """An idempotent producer's record is also at the place of another, later one."""
     stored = _events(history, Stored)
     once = [e for e in stored if e.record_id.partition("-")[0] in history.idempotent]
     first = _some(rng, once)
@@ -117,7 +118,7 @@ def duplicate(rng: random.Random, history: History) -> History | None:
 
 
 def _read_elsewhere(history: History, record: Stored) -> bool:
-    """As a copy that retention has taken since."""
+    """As a copy that retention has removed since."""
     return any(
         polled.record_id == record.record_id and _place(polled) != _place(record)
         for polled in history.of_type(Polled)
@@ -129,7 +130,7 @@ def _place_count(stored: Sequence[Stored], record: str) -> int:
 
 
 def reordered(rng: random.Random, history: History) -> History | None:
-    """Two records of an idempotent producer have changed places, as their producer was told."""
+    """Two records of an idempotent producer have swapped places, and their acknowledgements match."""
     by_log: dict[tuple[str, int, str], list[tuple[Stored, Acked]]] = {}
     for stored, ack in _stored_acks(history):
         if ack.producer in history.idempotent:
@@ -144,7 +145,7 @@ def reordered(rng: random.Random, history: History) -> History | None:
 
 
 def before_acknowledged(rng: random.Random, history: History) -> History | None:
-    """A record stands before one of another producer that was acknowledged before it was sent."""
+    """A record precedes one of another producer that was acknowledged before it was sent."""
     sent = {event.record_id: event for event in history.of_type(Sent)}
     marks = _events(history, HighWatermark)
     found = _stored_acks(history)
@@ -156,7 +157,8 @@ def before_acknowledged(rng: random.Random, history: History) -> History | None:
                 later.partition,
             ) or ack.producer == later_ack.producer:
                 continue
-            # A high watermark told meanwhile would contradict the acknowledgement at the later place as well.
+            # A high watermark reported meanwhile would also contradict the acknowledgement at the
+            # later place.
             told = any(ack.at_s <= mark.began_s and mark.offset <= later.offset for mark in marks)
             if ack.at_s < sent[later.record_id].at_s and not told and ack.producer not in history.idempotent:
                 events = _renamed(history, {_place(stored): later.record_id, _place(later): stored.record_id})
@@ -167,13 +169,15 @@ def before_acknowledged(rng: random.Random, history: History) -> History | None:
 
 
 def _told_late(history: History, *told: tuple[Acked, int | None]) -> dict[int, Event]:
-    """Acknowledgements, by identity, with other offsets, and after everything: no high watermark contradicts them."""
+    """Acknowledgements, by identity, with other offsets, and after all others: no high watermark
+    contradicts them.
+    """
     end_s = max(event.at_s for event in history.events)
     return {id(ack): replace(ack, offset=offset, at_s=end_s + 1) for ack, offset in told}
 
 
 def inconsistent_offset(rng: random.Random, history: History) -> History | None:
-    """A producer was told a place at which another record stands."""
+    """A producer got the offset of another record."""
     stored = _events(history, Stored)
     pair = _some(rng, _stored_acks(history))
     if pair is None:
@@ -191,7 +195,7 @@ def inconsistent_offset(rng: random.Random, history: History) -> History | None:
 
 
 def nonmonotonic_ack(rng: random.Random, history: History) -> History | None:
-    """Two records that retention has cut off were acknowledged at each other's offsets."""
+    """Two records that retention has removed were acknowledged at each other's offsets."""
     starts = {(e.topic, e.partition): e.start for e in history.of_type(StoredRange)}
     by_log: dict[tuple[str, int, str], list[Acked]] = {}
     for ack in sorted(history.of_type(Acked), key=lambda ack: ack.offset or 0):
@@ -207,7 +211,7 @@ def nonmonotonic_ack(rng: random.Random, history: History) -> History | None:
 
 
 def nonmonotonic_poll(rng: random.Random, history: History) -> History | None:
-    """A consumer is handed a record twice."""
+    """A consumer receives a record twice."""
     polled = _some(rng, _events(history, Polled))
     if polled is None:
         return None
@@ -215,7 +219,7 @@ def nonmonotonic_poll(rng: random.Random, history: History) -> History | None:
 
 
 def skipped(rng: random.Random, history: History) -> History | None:
-    """The reader passes over a record."""
+    """The reader skips a record."""
     starts = {(e.topic, e.partition): e.start for e in history.of_type(StoredRange)}
     ends = {(e.topic, e.partition): e.end for e in history.of_type(StoredRange)}
     middle = _events(
@@ -230,7 +234,7 @@ def skipped(rng: random.Random, history: History) -> History | None:
 
 
 def unread(rng: random.Random, history: History) -> History | None:
-    """The group never comes to the end of a partition."""
+    """The group never reaches the end of a partition."""
     last = _some(rng, _events(history, StoredRange, lambda e: e.end > e.start))
     if last is None:
         return None
@@ -264,7 +268,9 @@ def read_above_hw(rng: random.Random, history: History) -> History | None:
 
 
 def acked_above_hw(rng: random.Random, history: History) -> History | None:
-    """A high watermark that is asked for after an acknowledgement does not cover it; nobody has read it by then."""
+    """A high watermark requested after an acknowledgement does not cover it; nobody has read the record
+    by then.
+    """
     ack = _some(rng, _events(history, Acked, lambda ack: ack.offset is not None))
     if ack is None or ack.offset is None:
         return None
@@ -280,7 +286,7 @@ def acked_above_hw(rng: random.Random, history: History) -> History | None:
 
 
 def nonmonotonic_end(rng: random.Random, history: History) -> History | None:
-    """The high watermark was higher before than it is at last, above all that was acknowledged and read."""
+    """The high watermark was higher before than finally, above everything that was acknowledged and read."""
     mark = _some(rng, _events(history, HighWatermark))
     if mark is None:
         return None
@@ -291,7 +297,7 @@ def nonmonotonic_end(rng: random.Random, history: History) -> History | None:
 
 
 def commit_lost(rng: random.Random, history: History) -> History | None:
-    """The group's offset is at last below what was committed."""
+    """The group's final offset is below what was committed."""
     best: dict[tuple[str, int], int] = {}
     for commit in history.of_type(Committed):
         key = (commit.topic, commit.partition)
@@ -320,7 +326,7 @@ def restarted_below(rng: random.Random, history: History) -> History | None:
 
 
 def nonmonotonic_commit(rng: random.Random, history: History) -> History | None:
-    """A commit below another is accepted."""
+    """A commit below another one is accepted."""
     commit = _some(rng, _events(history, Committed))
     if commit is None:
         return None

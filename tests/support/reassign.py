@@ -1,4 +1,6 @@
-"""Reassignments asked for and looked at by Kafka's protocol: moves of the controller, the rest of any broker."""
+"""Requests and observes reassignments with Kafka's protocol: moves through the controller, the rest through
+any broker.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ TIMEOUT_MS = 30_000
 def ask_to_move(
     broker: BrokerProcess, wishes: Mapping[TopicPartition, Sequence[int] | None]
 ) -> dict[TopicPartition, Errors]:
-    """Asks the controller to move partitions, or with None to cancel a move; what it says to each."""
+    """Asks the controller to move partitions, or with None to cancel a move; returns its answer for each."""
     topics: dict[str, list[Mapping[str, object]]] = {}
     for partition, replicas in wishes.items():
         row = {"partition_index": partition.partition, "replicas": replicas}
@@ -38,7 +40,7 @@ def ask_to_move(
 
 
 def moving(broker: BrokerProcess) -> dict[TopicPartition, tuple[Ids, Ids, Ids]]:
-    """The replicas of each partition that is being moved, those added and those removed."""
+    """The replicas, the added and the removed ones, of each partition that is being moved."""
     with RawClient(HOST, broker.port) as client:
         answer = client.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {"timeout": TIMEOUT_MS, "topics": None})
     assert answer.error_code == Errors.NONE, answer
@@ -59,7 +61,7 @@ def replicas(broker: BrokerProcess, topic: str) -> dict[int, Ids]:
 
 
 def leaders(broker: BrokerProcess, topic: str) -> dict[int, int]:
-    """Who leads each partition, -1 for nobody."""
+    """The leader of each partition, -1 for none."""
     return {row.partition_index: int(row.leader_id) for row in _metadata(broker, topic)}
 
 

@@ -1,9 +1,9 @@
-"""A disk under a directory that remembers every operation on its files, and what a power loss may leave of them.
+"""Records every operation on the files of a directory, and computes what a power loss may leave of them.
 
-:class:`Recorder` notes what passes through the ``os`` functions that the log uses. :class:`DiskState` plays the notes
-up to a moment and keeps apart what was made durable from what was not: of each file and each directory some
-*prefix* of the operations since its last sync survives, as on any file system that keeps the order within a file and
-within a directory. Nothing else is promised: not between files, nor between a file and its name.
+:class:`Recorder` records the calls of the ``os`` functions that the log uses. :class:`DiskState` replays them
+up to a moment, and separates durable data from the rest. Of each file and each directory some *prefix* of the
+operations since its last sync survives, as on any file system that keeps the order within a file and within a
+directory. Nothing else is guaranteed: neither the order between files, nor that between a file and its name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = 0
 
 
 class Op(NamedTuple):
-    """``node`` is what is written, synced or, for names, the directory."""
+    """One operation. ``node`` is the file that is written or synced or, for names, the directory."""
 
     kind: str
     node: int
@@ -37,7 +37,9 @@ class Op(NamedTuple):
 
 
 class Recorder:
-    """``ops`` in order. Everything below ``root`` must be made while :meth:`recording`."""
+    """The recorder of operations, in order in ``ops``. Everything below ``root`` must be created
+    during :meth:`recording`.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -73,7 +75,7 @@ class Recorder:
     # -- names
 
     def _find(self, path: Any) -> tuple[int, str, int | None] | None:
-        """(directory, name, node or None) of a path; None outside of the root."""
+        """(directory, name, node or None) of a path; None outside the root."""
         try:
             named = Path(os.fspath(path))
             if named.parts[:4] == ("/", "proc", "self", "fd") and len(named.parts) > 4:
@@ -175,7 +177,9 @@ _REAL_SEGMENT_FILE = segment.SegmentFile
 
 @dataclass(slots=True)
 class _Node:
-    """``durable`` is bytes of a file or names of a directory; ``pending`` what came since."""
+    """A file or directory. ``durable`` is the bytes of a file or the names of a directory; ``pending`` are
+    the later operations.
+    """
 
     is_dir: bool
     content: bytes = b""
@@ -210,8 +214,9 @@ def _apply_to_content(content: bytes, op: Op) -> bytes:
 
 
 class Loss(NamedTuple):
-    """What a power loss leaves of the operations since a file's last sync: how many of them, and whether the last is
-    torn, as a probability.
+    """What a power loss leaves of the operations since a file's last sync.
+
+    It has their number, and the probability that the last one is torn.
     """
 
     name: str
@@ -229,7 +234,7 @@ LOSSES = (
 
 
 class DiskState:
-    """The disk after the operations played so far."""
+    """The disk after the operations replayed so far."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, _Node] = {ROOT: _Node(is_dir=True)}
@@ -247,7 +252,7 @@ class DiskState:
         self._nodes[op.node].pending.append(op)
 
     def write_image(self, directory: Path, loss: Loss, rng: random.Random) -> None:
-        """Puts what ``loss`` leaves into ``directory``, which is made."""
+        """Writes what ``loss`` leaves into ``directory``, which is created."""
         self._write_dir(ROOT, directory, loss, rng)
 
     def _write_dir(self, number: int, path: Path, loss: Loss, rng: random.Random) -> None:
@@ -276,7 +281,7 @@ class DiskState:
 
 
 def _torn(op: Op, rng: random.Random) -> Op:
-    """Half a write: its beginning, or a file that grew before the bytes came."""
+    """Half a write: its beginning, or a file that grew before the bytes were written."""
     if len(op.data) < 2:
         return op
     half = op.data[: rng.randrange(1, len(op.data))]

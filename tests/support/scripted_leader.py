@@ -1,4 +1,4 @@
-"""A leader on loopback that does what a test says: it reads requests and answers when it is told to."""
+"""A leader on loopback that a test controls: it reads requests and answers when told to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SESSION = 7
 
 
 class ScriptedLeader:
-    """One connection at a time, taken by :meth:`accept`."""
+    """One connection at a time, accepted by :meth:`accept`."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -32,7 +32,7 @@ class ScriptedLeader:
         self.socket.settimeout(TIMEOUT_S)
 
     def await_request(self) -> None:
-        """Returns when the next request begins to come; it is still to be read."""
+        """Returns when the next request begins to arrive, without reading it."""
         self.socket.recv(1, socket.MSG_PEEK)
 
     def request(self) -> int:
@@ -40,7 +40,7 @@ class ScriptedLeader:
         return self.request_and_body()[0]
 
     def request_and_body(self) -> tuple[int, bytes]:
-        """Correlation id and all that comes after it."""
+        """The correlation id and everything after it."""
         size, _key, _version, correlation_id = struct.unpack(">ihhi", self._exactly(12))
         return correlation_id, self._exactly(size - 8)
 

@@ -1,4 +1,4 @@
-"""A leader that has nothing to tell."""
+"""A leader without records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from broker.replication.broker_channel import ChannelError
 
 
 class SilentLeader:
-    """A channel with BrokerChannel's interface to a leader that has no records: each fetch waits until interrupted."""
+    """A channel with BrokerChannel's interface to a leader that has no records: each fetch waits until it
+    is interrupted.
+    """
 
     def __init__(self, asked: queue.Queue[list[int]]) -> None:
         self._asked = asked

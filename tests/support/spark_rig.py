@@ -1,5 +1,7 @@
-"""A Spark home whose launch can be looked at: the real ``spark-daemon.sh``, and an ssh and a ``spark-class`` that write
-down what reaches them. All hosts are this machine, each with its own directory of pid and log files.
+"""A Spark home whose launch can be observed.
+
+It has the real ``spark-daemon.sh``, and an ssh and a ``spark-class`` that record what they get. All hosts are
+this machine, each with its own directory of pid and log files.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ unset $(compgen -e SPARK_) PYTHONPATH PYSPARK_PYTHONPATH_SET
 export RIG_HOST=$host SPARK_CONF_DIR=$RIG/conf
 exec bash -c "$*"
 """
-# Named java, for spark-daemon.sh looks whether a process of that name runs.
+# Named java, because spark-daemon.sh checks whether a process of that name runs.
 _SPARK_CLASS = """#!/bin/bash
 . "$SPARK_HOME/bin/load-spark-env.sh"
 { printf '%s\\n' "$RIG_HOST" "$*"; env | grep -E '^(SPARK_|PYTHONPATH=)' | sort; } >"$RIG/half.$RIG_HOST.$1"
@@ -44,10 +46,12 @@ SPARK_DAEMON_MEMORY=256m
 
 
 class SparkRig:
-    """Run scripts in it, then see what was recorded; ``close`` ends what still runs."""
+    """A rig that runs scripts and then shows what was recorded; ``close`` ends the processes that
+    still run.
+    """
 
     def __init__(self, directory: Path, sbin: Path | None = None) -> None:
-        """``sbin``: a directory with Spark's scripts; without, those that pyspark has."""
+        """``sbin``: a directory with Spark's scripts; by default those of pyspark."""
         self.root = directory
         self.home = directory / "spark"
         self.conf = directory / "conf"
@@ -60,7 +64,7 @@ class SparkRig:
         shutil.copy(package / "bin/load-spark-env.sh", self.home / "bin")
         (self.conf / "spark-env.sh").write_text(_SPARK_ENV)
         (self.conf / "workers").write_text("\n".join(HOSTS) + "\n")
-        # A pause that spark-daemon.sh makes would only cost time.
+        # spark-daemon.sh's pause would only take time.
         shutil.copy("/bin/sleep", directory / "bin/java")
         for path, text in {
             "bin/ssh": _SSH,
@@ -71,7 +75,7 @@ class SparkRig:
             (directory / path).chmod(0o755)
 
     def run(self, command: Sequence[str], **more: str) -> str:
-        """On the master, as a person does; returns what it printed."""
+        """Runs a command on the master, as a person does; returns its output."""
         environment = self._environment(**more)
         done = subprocess.run(
             command, env=environment, text=True, capture_output=True, check=False, timeout=60
@@ -80,7 +84,7 @@ class SparkRig:
 
     @contextmanager
     def foreground(self, command: Sequence[str], **more: str) -> Iterator[None]:
-        """A daemon that runs in the foreground meanwhile, as under systemd."""
+        """Runs a daemon in the foreground meanwhile, as under systemd."""
         process = subprocess.Popen(command, env=self._environment(**more))
         try:
             yield
@@ -89,7 +93,7 @@ class SparkRig:
             process.wait()
 
     def recorded(self) -> dict[str, Any]:
-        """Which hosts ssh reached, which daemons were started how, and what lies around afterwards."""
+        """Which hosts ssh reached, how each daemon was started, and which files are left."""
         ssh = [line.split("\t", 1) for line in self._text("ssh").splitlines()]
         return {
             "ssh": [{"host": host, "command": command} for host, command in ssh],
@@ -114,7 +118,7 @@ class SparkRig:
         return {"host": host, "command": command, "environment": environment}
 
     def _named(self, text: str) -> str:
-        """Without what only this run has."""
+        """The text without names that are specific to this run."""
         return text.replace(str(self.root), "{rig}").replace(socket.gethostname(), "{hostname}")
 
     def _text(self, name: str) -> str:
@@ -123,7 +127,7 @@ class SparkRig:
 
 
 def record(directory: Path, sbin: Path, target: Path) -> None:
-    """Writes down what Spark's own ``start-all.sh`` does, all at once and one after another."""
+    """Records what Spark's own ``start-all.sh`` does, all at once and one after another."""
     found = {}
     for name, foreground in (("parallel", ""), ("sequential", "yes")):
         rig = SparkRig(directory / name, sbin)

@@ -1,6 +1,7 @@
-"""A controller's term without threads: events run when the test says, brokers obey at once, and the store may fail.
+"""A controller's term without threads: events run when the test says so, brokers answer at once, the store
+may fail.
 
-For tests that replace the controller at any step: the terms come and go, the store and what the brokers were told stay.
+For tests that replace the controller at any step: terms come and go, the store and the brokers' state stay.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class MortalStore:
 
 
 class Events:
-    """EventQueue's interface; delayed events are due when the test says."""
+    """A queue with EventQueue's interface; delayed events are due when the test says so."""
 
     def __init__(self) -> None:
         self._events: deque[tuple[Hashable, Callable[[], None]]] = deque()
@@ -80,7 +81,7 @@ class Events:
         action()
 
     def run_later(self, key: Hashable) -> None:
-        """The delayed events of one kind that wait now, and what follows."""
+        """Runs the waiting delayed events of one kind, and those that follow."""
         due = [action for known, action in self._later if known == key]
         self._later = [row for row in self._later if row[0] != key]
         for action in due:
@@ -89,7 +90,7 @@ class Events:
 
 
 class Channels:
-    """ChannelManager's interface; a request is answered before ``send`` returns."""
+    """A manager with ChannelManager's interface; a request is answered before ``send`` returns."""
 
     def __init__(self, brokers: FakeBrokers) -> None:
         self._brokers = brokers
@@ -118,7 +119,7 @@ class Channels:
 
 
 class TermWorld:
-    """Brokers by id with their racks, a store that all terms share, and the present term."""
+    """The brokers by id with their racks, a store that all terms share, and the current term."""
 
     def __init__(
         self,
@@ -139,7 +140,9 @@ class TermWorld:
             self.join(broker_id, rack)
 
     def join(self, broker_id: int, rack: str | None = None, first_epoch: int | None = None) -> int:
-        """The broker epoch. ``first_epoch``: of the same process, which has registered before."""
+        """Registers a broker; returns its broker epoch. ``first_epoch``: the same process has
+        registered before.
+        """
         endpoint = Endpoint("h", 9000 + broker_id, "PLAINTEXT")
         registration = BrokerRegistration(broker_id, (endpoint,), rack, 1, first_epoch=first_epoch)
         epoch = self.cluster.register_broker(registration)
@@ -155,7 +158,9 @@ class TermWorld:
             self.events.run()
 
     def elect(self, deadly: int | None = None, *, after: bool = False) -> Term:
-        """A new controller in place of the present one; it may be one that will die (``MortalStore``)."""
+        """A new controller replaces the current one; its session may be one that will
+        end (``MortalStore``).
+        """
         self.depose()
         self.mortal = MortalStore(self.store, deadly, after=after)
         mortal_cluster = ClusterStore(self.mortal)
@@ -196,7 +201,7 @@ class TermWorld:
         return found
 
     def ask_to_move(self, wishes: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, Any]:
-        """AlterPartitionReassignments through its wire format; the error code of each partition."""
+        """Sends AlterPartitionReassignments in its wire format; returns the error code of each partition."""
         assert self.term is not None
         topics = [
             {"name": tp.topic, "partitions": [{"partition_index": tp.partition, "replicas": replicas}]}
@@ -214,7 +219,9 @@ class TermWorld:
         }
 
     def moving(self) -> dict[TopicPartition, tuple[tuple[int, ...], ...]]:
-        """ListPartitionReassignments through its wire format: replicas, adding and removing of each."""
+        """Sends ListPartitionReassignments in its wire format; returns replicas, adding and removing
+        of each.
+        """
         assert self.term is not None
         key = ApiKey.LIST_PARTITION_REASSIGNMENTS
         request = codec.encode(key, 0, "request", {"topics": None, "timeout": 1000})
@@ -231,7 +238,9 @@ class TermWorld:
         }
 
     def alter_isr(self, partition: TopicPartition, isr: Sequence[int], *, run: bool = True) -> int:
-        """What the leader would ask for, AlterPartition v3; the partition's error code. ``run`` what follows."""
+        """Sends the leader's AlterPartition v3; returns the partition's error code. ``run`` also runs
+        what follows.
+        """
         assert self.term is not None
         state = self.state(partition)
         row = {
@@ -251,7 +260,7 @@ class TermWorld:
         return int(answer.topics[0].partitions[0].error)
 
     def grow_isrs(self) -> None:
-        """Every live replica of every partition comes into sync, as its leader would see it."""
+        """Adds every live replica of every partition to its ISR, as its leader would."""
         assert self.term is not None
         for partition in list(self.term.context.partitions()):
             state = self.state(partition)

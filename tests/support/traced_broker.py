@@ -1,7 +1,8 @@
-"""A Landline broker whose locks are traced: ``python -m tests.support.traced_broker REPORT start server.properties``.
+"""A Landline broker whose locks are traced: ``python -m tests.support.traced_broker REPORT
+start server.properties``.
 
-The report has a line of JSON for each lock, for each order in which two were taken, and for each problem: what the
-broker's threads did is held against the table in docs/design.md, though nothing hung.
+The report has a line of JSON for each lock, for each order in which two were taken, and for each problem.
+What the broker's threads did is checked against the table in docs/design.md, even if nothing deadlocked.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.stress.traced import traced_locks
 
 
 class ReportingGraph(LockGraph):
-    """Tells at once: the broker may be killed."""
+    """A lock graph that reports at once, because the broker may be killed."""
 
     def __init__(self, report: Path) -> None:
         super().__init__(written_order())
@@ -39,7 +40,7 @@ class ReportingGraph(LockGraph):
 
 
 def read_report(report: Path) -> tuple[set[str], set[Edge], set[str]]:
-    """The locks that were taken, the orders in which two were, and the problems."""
+    """The locks that were taken, the orders in which two were taken, and the problems."""
     lines = [json.loads(line) for line in report.read_text().splitlines()]
     taken = {line["taken"] for line in lines if "taken" in line}
     orders = {Edge(*line["order"]) for line in lines if "order" in line}

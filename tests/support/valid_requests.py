@@ -1,7 +1,7 @@
 """A small valid request of every API in every version, as the mapping that ``codec.encode`` takes.
 
-Fields that only other versions have are dropped by the codec, so each API is one mapping, split only where versions
-differ in shape. What is asked about lies in a :class:`World`: the names, ids and epochs of the broker under test.
+The codec drops fields that only other versions have. So each API is one mapping, split only where versions
+differ in shape. A :class:`World` has the names, ids and epochs of the broker under test.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALL_VERSIONS = [
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The broker that is asked, and what there is on it: a topic of one partition, and a group."""
+    """The broker under test and its content: a topic of one partition, and a group."""
 
     broker_id: int = 0
     broker_epoch: int = 0
@@ -131,7 +131,7 @@ def _leader_state(world: World) -> dict[str, Any]:
 
 
 def _stop_replica(_version: int, world: World) -> Fields:
-    """Names a partition that is not there, so that the request may be sent again and again."""
+    """Names a partition that does not exist, so that the request can be sent repeatedly."""
     name, index = "nowhere", 7
     state = {"partition_index": index, "leader_epoch": 0, "delete_partition": False}
     return {
@@ -169,7 +169,7 @@ def _update_metadata(_version: int, world: World) -> Fields:
 
 
 def _controlled_shutdown(_version: int, _world: World) -> Fields:
-    """Of a broker that does not exist: that of the only one would end the test."""
+    """For a broker that does not exist: shutting down the only one would end the test."""
     return {"broker_id": 4711, "broker_epoch": 1}
 
 
@@ -208,7 +208,7 @@ def _join_group(version: int, _world: World) -> Fields:
     }
 
 
-# Of a member that the group does not have.
+# For a member that the group does not have.
 
 
 def _heartbeat(_version: int, world: World) -> Fields:
@@ -301,7 +301,7 @@ def _elect_leaders(_version: int, world: World) -> Fields:
 
 
 def _alter_partition_reassignments(_version: int, world: World) -> Fields:
-    """Cancels what is not under way."""
+    """Cancels a reassignment that is not in progress."""
     partition = {"partition_index": 0, "replicas": None}
     return {"timeout": 10_000, "topics": [{"name": world.topic, "partitions": [partition]}]}
 
@@ -311,7 +311,7 @@ def _list_partition_reassignments(_version: int, _world: World) -> Fields:
 
 
 def _alter_partition(_version: int, world: World) -> Fields:
-    """The ISR as it is already."""
+    """The current ISR, unchanged."""
     state = {
         "partition_index": 0,
         "leader_epoch": 0,

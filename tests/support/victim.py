@@ -1,4 +1,4 @@
-"""A client that means no harm, beside those that do."""
+"""A well-behaved client beside hostile ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ VICTIM = "victim"
 
 
 class Victim:
-    """Writes and reads a small record, again and again; how long the longest took, and how many there were."""
+    """A client that writes and reads a small record repeatedly; records the longest round trip and
+    their number.
+    """
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -36,7 +38,7 @@ class Victim:
                 self.trips += 1
 
     def is_served_again(self) -> None:
-        """Waits until it is."""
+        """Waits until the client is served again."""
         served = self.trips
         wait_until(lambda: self.trips > served, what="the victim is served")
 

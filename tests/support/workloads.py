@@ -1,7 +1,8 @@
-"""Runs a client's workload: one producer and the members of a group at once; the history for the checker out.
+"""Runs a client's workload, one producer and the members of a group at once; returns the history for
+the checker.
 
-``run`` does it in this process, ``WorkloadProcess`` in one of its own, so that four clients can run side by side
-without sharing an interpreter lock. The clients themselves are in ``clients``.
+``run`` does this in this process, ``WorkloadProcess`` in a separate one, so that four clients can run side by
+side without sharing an interpreter lock. The clients themselves are in ``clients``.
 """
 
 from __future__ import annotations
@@ -31,15 +32,17 @@ DRIVERS: Mapping[str, Driver] = {
     driver.name: driver for driver in (ConfluentDriver(), KafkaPythonDriver(), AiokafkaDriver(), KcatDriver())
 }
 TAIL_S = 1.5
-"""How long consumers go on after the last acknowledged record: a duplicate would stand behind it."""
+"""How long consumers continue after the last acknowledged record, because a duplicate would come after it."""
 
 
 class WorkloadFailedError(RuntimeError):
-    """A client raised where it should have gone on; the message holds its traceback."""
+    """A client raised where it should have continued; the message contains its traceback."""
 
 
 def run(workload: Workload, gate: Gate | None = None) -> History:
-    """Writes and reads at once; returns when all acknowledged records were read, or nothing came for too long."""
+    """Writes and reads at once; returns when all acknowledged records were read, or after too long
+    without progress.
+    """
     opened = threading.Event()
     opened.set()
     used_gate = gate or opened
@@ -59,7 +62,9 @@ def run(workload: Workload, gate: Gate | None = None) -> History:
 
 
 def audit(bootstrap: str, topic: str, history: History, timeout_s: float = 120.0) -> History:
-    """Reads the whole topic once more outside any group: the same sends, with one reader of every partition."""
+    """Reads the whole topic once more outside any group: a history with the same sends and one reader of
+    all partitions.
+    """
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": f"{topic}-audit", "enable.auto.commit": False}
     )
@@ -88,7 +93,7 @@ def audit(bootstrap: str, topic: str, history: History, timeout_s: float = 120.0
 
 
 class WorkloadProcess:
-    """A workload in a process of its own, killed when its ``with`` block ends; several may share one gate."""
+    """A workload in its own process, killed when its ``with`` block ends; several may share one gate."""
 
     def __init__(self, workload: Workload, gate: Any, log_path: Path) -> None:
         context = multiprocessing.get_context("spawn")
@@ -99,7 +104,9 @@ class WorkloadProcess:
         sender.close()
 
     def result(self, timeout_s: float) -> History:
-        """Returns the history; raises ``WorkloadFailedError`` when the client failed or did not end in time."""
+        """Returns the history; raises ``WorkloadFailedError`` when the client failed or did not end
+        in time.
+        """
         try:
             if not self._receiver.poll(timeout_s):
                 raise WorkloadFailedError(f"{self.workload.client}: no result within {timeout_s} s")
@@ -126,7 +133,7 @@ def new_gate() -> Any:
 
 
 def _child(workload: Workload, gate: Any, sender: Connection, log_path: Path) -> None:
-    """Runs the workload with all the libraries' complaints about dead brokers in a log of its own."""
+    """Runs the workload; the libraries' complaints about dead brokers go to a separate log."""
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -152,7 +159,9 @@ def _thread(work: Callable[[], None], errors: list[str]) -> threading.Thread:
 
 
 def _pacer(workload: Workload, gate: Gate) -> Callable[[int], float]:
-    """Returns the function of ``Job.wait_before``: an even rate, and the held-back records behind the gate."""
+    """Returns the function for ``Job.wait_before``: an even rate, with the held-back records after
+    the gate.
+    """
     start = time.monotonic()
     first_held = workload.records - workload.held_back
 
@@ -167,7 +176,9 @@ def _pacer(workload: Workload, gate: Gate) -> Callable[[int], float]:
 
 
 def _wait_for_reading(job: Job, producer: threading.Thread, errors: list[str]) -> None:
-    """Returns when production ended and all is read, an error came, or no progress was made for too long."""
+    """Returns when production ended and everything is read, an error occurred, or there was no progress for
+    too long.
+    """
     last, since = (-1, -1), time.monotonic()
     while not errors:
         now = time.monotonic()

@@ -1,4 +1,6 @@
-"""The znodes below a chroot as plain values, and how two trees differ in kind: for comparing two brokers' znodes."""
+"""Reads the znodes below a chroot as plain values, and compares the kinds of two trees: for two
+brokers' znodes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from kazoo.client import KazooClient
 
 CONNECT_TIMEOUT_S = 15.0
 _SEQUENCE_NUMBER = re.compile(r"\d{10}$")
-# What two clusters rightly differ in: identities, times, addresses. Their types are compared all the same.
+# Keys in which two clusters may differ: identities, times, addresses. Their types are still compared.
 EXACT_KEYS = frozenset(
     {"version", "status", "kraftControllerEpoch", "jmx_port", "features", "config", "entity_path"}
 )
@@ -37,7 +39,7 @@ def read_tree(connect_string: str) -> dict[str, Znode]:
 
 
 def differences(ours: Mapping[str, Znode], theirs: Mapping[str, Znode]) -> list[str]:
-    """Every way in which our tree is of another kind than theirs; empty when they agree."""
+    """Every difference in kind between our tree and theirs; empty when they agree."""
     only_ours = [f"only ours has {path}" for path in sorted(ours.keys() - theirs.keys())]
     only_theirs = [f"only theirs has {path}" for path in sorted(theirs.keys() - ours.keys())]
     both = [

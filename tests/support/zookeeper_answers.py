@@ -1,4 +1,6 @@
-"""Three brokers and an ensemble of three whose answers fail for a while, and what has to be so soon after."""
+"""Three brokers and an ensemble of three whose answers fail for a while, and the state that is required
+soon after.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ _SLOW_S, _QUICK_S = 1.2, 0.05
 
 @dataclass(frozen=True, slots=True)
 class AnswersSite:
-    """``disks`` are the servers' own, none where they share the host's."""
+    """The cluster of a test. ``disks`` are the servers' own; empty if they share the host's."""
 
     ensemble: ZooKeeperEnsemble
     disks: dict[int, SmallDisk]
@@ -42,11 +44,11 @@ class AnswersSite:
     brokers: dict[int, LandlineBroker]
 
     def controllers(self, besides: int = 0) -> list[int]:
-        """The brokers that take themselves for the controller."""
+        """The brokers that consider themselves the controller."""
         return [each for each, broker in self.brokers.items() if each != besides and _controls(broker)]
 
     def assert_one_controller(self, besides: int = 0) -> None:
-        """However often one looks, there is one, and always the same."""
+        """Checks repeatedly that there is one controller, always the same."""
         looks = []
         for _ in range(_LOOKS):
             looks.append(self.controllers(besides))
@@ -88,14 +90,14 @@ def leader_stands_still(site: AnswersSite) -> Iterator[None]:
 
 
 def _majoritys_disks(site: AnswersSite) -> list[SmallDisk]:
-    """The leader's and one follower's."""
+    """The disks of the leader and of one follower."""
     leader = site.ensemble.leader()
     return [site.disks[leader], next(disk for number, disk in site.disks.items() if number != leader)]
 
 
 @contextmanager
 def disks_do_not_answer(site: AnswersSite) -> Iterator[None]:
-    """Of the leader and one follower: nothing can be written, and sessions live on."""
+    """On the leader and one follower: nothing can be written, and sessions stay alive."""
     with ExitStack() as stack:
         for disk in _majoritys_disks(site):
             disk.freeze()
@@ -105,7 +107,7 @@ def disks_do_not_answer(site: AnswersSite) -> Iterator[None]:
 
 @contextmanager
 def disks_are_slow(site: AnswersSite) -> Iterator[None]:
-    """Of the leader and one follower: whoever writes waits a second or more, and is served."""
+    """On the leader and one follower: every write waits a second or more, and succeeds."""
     disks, over = _majoritys_disks(site), threading.Event()
 
     def pulse() -> None:
@@ -142,19 +144,22 @@ def no_quorum(site: AnswersSite) -> Iterator[None]:
 
 
 def endure(site: AnswersSite, fault: Fault, fault_s: float, name: str) -> None:
-    """One fault: within ten seconds of its end there is one controller, what it was late to write is written, and
-    nothing waits for a restart.
+    """Tests one fault: within ten seconds of its end, there is one controller and the late writes are done.
+
+    Nothing waits for a restart.
     """
     (controller,) = wait_until(lambda: len(found := site.controllers()) == 1 and found)
     still = next(number for number in BROKERS if number != controller)
     others = ",".join(broker.bootstrap for number, broker in site.brokers.items() if number != still)
-    # Each leads one again, as is preferred: else one may go to the broker that is frozen, after it was looked at.
+    # Each leads one again, as preferred: otherwise a partition might move to the broker that is frozen after
+    # this check.
     leaders = wait_until(
         lambda: len(set((found := partition_leaders(others, "old")).values())) == 3 and found
     )
     with ExitStack() as thawed:
         with fault(site):
-            # Leaders want it out of their ISRs while the fault lasts: the controller has to write, and is late.
+            # Leaders want to remove it from their ISRs during the fault: the controller has to write, and
+            # is late.
             site.brokers[still].process.freeze()
             thawed.callback(site.brokers[still].process.thaw)
             producer = Producer({"bootstrap.servers": others, "acks": "1"})

@@ -1,4 +1,6 @@
-"""A model of an ensemble: servers that elect and replicate as ZooKeeper's do, and the role's tasks that change them."""
+"""A model of an ensemble: servers that elect and replicate as ZooKeeper's do, and the role's tasks that
+change them.
+"""
 
 from dataclasses import dataclass, field
 
@@ -29,13 +31,15 @@ class Node:
     running_lines: dict = field(default_factory=dict)
 
     def finds(self, leader):
-        """Whether the leader listens where this one dials it."""
+        """Whether the leader listens at the address that this server connects to."""
         return self.running_lines.get(leader.id) == leader.running_lines.get(leader.id)
 
 
 @dataclass
 class World:
-    """Servers that elect and replicate as ZooKeeper's do; `committed` is the newest acknowledged transaction."""
+    """Servers that elect and replicate as ZooKeeper's do; `committed` is the newest
+    acknowledged transaction.
+    """
 
     nodes: dict = field(default_factory=dict)
     committed: int = 0
@@ -52,7 +56,7 @@ class World:
         return self.nodes[number].running
 
     def settle(self):
-        """Elections and synchronisation until nothing moves; then one write, where somebody leads."""
+        """Runs elections and synchronisation until nothing changes; then one write, if there is a leader."""
         for node in self.nodes.values():
             if not self._still_follows(node):
                 node.follows = 0
@@ -100,7 +104,7 @@ class World:
                 leader.follows = leader.id
                 for voter in voters:
                     self._follow(voter, leader)
-                # Who elects counts its own list.
+                # Each elector counts its own list.
                 for voter in voters:
                     agreeing = [n for n in voters if n.id in voter.running_with]
                     if voter is not leader and len(agreeing) < steps.majority(voter.running_with):
@@ -114,7 +118,7 @@ class World:
         node.epoch, node.zxid, node.bare = leader.epoch, leader.zxid, False
 
     def _join(self, leader):
-        """Who comes later needs a quorum of its own list that follows already."""
+        """A late server needs a quorum of its own list that already follows."""
         for node in self.nodes.values():
             dials = leader.id in node.running_with and node.finds(leader)
             if node.running and not node.follows and dials:
@@ -132,7 +136,7 @@ class World:
             if node.follows == leader.id:
                 node.zxid = leader.zxid
 
-    # What the role does
+    # The role's actions
 
     def seen(self, wanted):
         return [
@@ -181,7 +185,7 @@ class World:
         return step
 
     def parts(self, step):
-        """The step as the role's tasks do it, each of which may be the last one."""
+        """The step as the role's tasks do it; each of them may be the last one."""
         for host in step["hosts"]:
             node = self.node(int(host[1:]))
             members = frozenset(step["members"])
@@ -208,7 +212,7 @@ class World:
             yield
 
     def deploy(self, wanted, trusted=0, dies=lambda: False, limit=60):
-        """Steps until there is none, or the play dies; returns the last step's action."""
+        """Takes steps until there is none, or the play dies; returns the last step's action."""
         for _ in range(limit):
             step = self.next_step(wanted, trusted)
             if step["action"] in {"none", "refuse"}:

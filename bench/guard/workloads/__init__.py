@@ -15,7 +15,7 @@ KIB = 1024
 
 
 def all_workloads(stage: Stage) -> Sequence[Workload]:
-    """The ten, set up on the broker."""
+    """Sets up the ten workloads on the broker."""
     return (
         Produce(stage, "produce-16k", 16 * KIB, acks=1, moving_share=0.4, per_slice=16),
         IdempotentProduce(stage, "produce-idempotent", 16 * KIB, moving_share=0.4, per_slice=12),

@@ -1,4 +1,6 @@
-"""Fetch: a megabyte by sendfile, a follower's, a session with no news, and a long poll that a record wakes."""
+"""Fetch: a megabyte by sendfile, a follower's fetch, a session without news, and a long poll that a
+record wakes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class _Fetch(Workload):
     version: ClassVar = FETCH_VERSION
 
     def fill(self, topic: str, partition: int, batches: int) -> int:
-        """Writes batches of 16 KiB; the records in one."""
+        """Writes batches of 16 KiB; returns the number of records in one."""
         batch, count = batch_of(_BATCH_BYTES)
         request = produce_request(topic, batch, -1, partition)
         for _ in range(batches):
@@ -38,7 +40,9 @@ class _Fetch(Workload):
 
 
 class LargeFetch(_Fetch):
-    """1 MiB of 16 KiB batches of one partition, by a consumer without a session, from rising offsets."""
+    """A fetch of 1 MiB in 16 KiB batches of one partition, for a consumer without a session, from
+    rising offsets.
+    """
 
     name = "fetch-1m"
     moving_share = 0.6
@@ -98,7 +102,7 @@ class FollowerFetch(_Fetch):
         return epoch
 
     def request(self) -> int:
-        # To and fro, so that each request moves the follower's position as a real one does.
+        # Back and forth, so that each request moves the follower's position as a real one does.
         offset = self._count if next(self._turns) % 2 else 0
         wanted = {
             (self._topic_id, number): WantedPartition(number, epoch, offset, epoch, 0)
@@ -126,7 +130,7 @@ class FollowerFetch(_Fetch):
 
 
 class IdleSession(_Fetch):
-    """A consumer of 100 partitions asks in its session and there is nothing new."""
+    """A consumer of 100 partitions fetches in its session, and there is nothing new."""
 
     name = "fetch-session-idle"
     moving_share = 0.15
@@ -149,7 +153,9 @@ class IdleSession(_Fetch):
 
 
 class WokenFetch(_Fetch):
-    """A consumer waits in a long poll, a record of 100 B comes, both are answered: the way end to end."""
+    """A consumer waits in a long poll, a record of 100 B arrives, and both are answered: the
+    end-to-end path.
+    """
 
     name = "produce-wakes-fetch"
     moving_share = 0.2
@@ -186,7 +192,7 @@ def consumer_fetch(
     session_id: int = 0,
     session_epoch: int = -1,
 ) -> bytes:
-    """(partition, offset) each; at least a byte is waited for where ``max_wait_ms`` allows."""
+    """Fetches (partition, offset) each; waits for at least one byte if ``max_wait_ms`` allows."""
     partitions = [
         {
             "partition": number,

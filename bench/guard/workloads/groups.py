@@ -1,4 +1,4 @@
-"""Consumer groups: a commit of ten partitions, and the heartbeat, which is the smallest request of all."""
+"""Consumer groups: a commit of ten partitions, and the heartbeat, the smallest request of all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SESSION_MS = 1_800_000
 
 
 class _OfGroup(Workload):
-    """Makes the offsets topic, and a group that has the workload's name."""
+    """A workload with a group of its name; creates the offsets topic."""
 
     _request: bytes
 
@@ -26,7 +26,7 @@ class _OfGroup(Workload):
 
 
 class OffsetCommit(_OfGroup):
-    """Ten offsets of a group without members; the answer waits for the offsets topic's append."""
+    """A commit of ten offsets of a group without members; the answer waits for the offsets topic's append."""
 
     name = "offset-commit"
     api_key: ClassVar = ApiKey.OFFSET_COMMIT
@@ -57,7 +57,7 @@ class OffsetCommit(_OfGroup):
 
 
 class GroupHeartbeat(_OfGroup):
-    """A member of a stable group says that it lives."""
+    """A member of a stable group sends a heartbeat."""
 
     name = "heartbeat"
     api_key: ClassVar = ApiKey.HEARTBEAT
@@ -91,7 +91,7 @@ class GroupHeartbeat(_OfGroup):
 
 
 def await_coordinator(stage: Stage, group: str) -> None:
-    """Waits until the offsets topic is there, which the first question makes, and its groups are loaded."""
+    """Waits until the offsets topic exists, which the first request creates, and its groups are loaded."""
     describe = {"groups": [group], "include_authorized_operations": False}
 
     def is_coordinated() -> bool:

@@ -1,4 +1,6 @@
-"""Metadata: what a client with 100 topics asks every few minutes, and all of them at once after a failover."""
+"""Metadata: the request of a client with 100 topics, every few minutes, and from all clients at once after
+a failover.
+"""
 
 from __future__ import annotations
 

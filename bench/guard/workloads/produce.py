@@ -1,4 +1,6 @@
-"""Produce: a prepared batch to one partition, whose log is emptied for each slice so that its pages are used again."""
+"""Produce: a prepared batch to one partition. Its log is emptied for each slice, so that its pages
+are reused.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _PRODUCER_ID: Final = 4711
 
 
 class Produce(Workload):
-    """One batch of ``batch_bytes`` a request."""
+    """One batch of ``batch_bytes`` per request."""
 
     api_key: ClassVar = ApiKey.PRODUCE
     version: ClassVar = PRODUCE_VERSION
@@ -45,7 +47,7 @@ class Produce(Workload):
 
 
 class IdempotentProduce(Produce):
-    """As a client's defaults have it: ``enable.idempotence``, acks=all."""
+    """A produce with a client's defaults: ``enable.idempotence``, acks=all."""
 
     def __init__(
         self, stage: Stage, name: str, batch_bytes: int, *, moving_share: float, per_slice: int

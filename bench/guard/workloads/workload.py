@@ -1,4 +1,6 @@
-"""What a workload is: a fixed request, asked again and again, whose cost is told in the reference's."""
+"""The base of workloads: a fixed request, sent repeatedly, whose cost is measured in the
+reference's units.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ _TIMEOUT_MS: Final = 10_000
 
 
 class Workload(abc.ABC):
-    """``moving_share`` is how much of its cost is the kernel's, to choose what it is measured by; ``per_slice`` is how
-    many requests take about a millisecond.
+    """A workload. ``moving_share`` is the kernel's part of its cost, which selects the reference.
+
+    ``per_slice`` is the number of requests that take about a millisecond.
     """
 
     name: str
@@ -34,18 +37,18 @@ class Workload(abc.ABC):
 
     @abc.abstractmethod
     def request(self) -> int:
-        """One request; the nanoseconds of CPU it took the broker."""
+        """Sends one request; returns the broker's CPU time in nanoseconds."""
 
     def begin_slice(self) -> None:  # noqa: B027 - most have nothing to put back
-        """Puts the broker back to where the slice before began."""
+        """Resets the broker to the state at the start of the previous slice."""
 
     def check(self) -> None:
-        """Raises :class:`StageError` when the last answer was an error."""
+        """Raises :class:`StageError` if the last answer was an error."""
         decode_answer(self.api_key, self.version, self.client.answer)
 
 
 def create_topic(stage: Stage, name: str, partitions: int) -> uuid.UUID:
-    """Makes a topic and waits until this broker leads it; its id."""
+    """Creates a topic and waits until this broker leads it; returns its id."""
     topic = {
         "name": name,
         "num_partitions": partitions,
@@ -62,7 +65,7 @@ def create_topic(stage: Stage, name: str, partitions: int) -> uuid.UUID:
 
 
 def await_leader(stage: Stage, topic_partition: TopicPartition) -> Partition:
-    """The partition, once this broker leads it and says so in Metadata."""
+    """Returns the partition as soon as this broker leads it and reports so in Metadata."""
     replicas, metadata = stage.server.replica_manager, stage.server.metadata_cache
 
     def leads() -> bool:
@@ -77,7 +80,9 @@ def await_leader(stage: Stage, topic_partition: TopicPartition) -> Partition:
 
 
 def batch_of(target_bytes: int, *, producer_id: int = -1, base_sequence: int = -1) -> tuple[bytes, int]:
-    """A batch of at most ``target_bytes`` with records of 1 KiB, or one smaller record; and their number."""
+    """A batch of at most ``target_bytes`` with records of 1 KiB, or one smaller record; and the number
+    of records.
+    """
     now_ms = int(time.time() * 1000)
     overhead = 80
     size = min(RECORD_BYTES, target_bytes - overhead)

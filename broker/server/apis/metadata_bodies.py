@@ -1,8 +1,8 @@
 """Cache of encoded Metadata responses: whole bodies by request, and topics one by one.
 
-Encoding a topic of thousands of partitions takes milliseconds. A whole body is cached only if all requested
-topics exist. A body with an unknown name is assembled from cached topics, so only the unknown name
-is encoded.
+Encoding a topic of thousands of partitions takes milliseconds. A whole body is cached only if all
+requested topics exist. A body with an unknown name is assembled from cached topics, so only the unknown
+name is encoded.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class _KeptTopic(NamedTuple):
 
 
 class MetadataTopics:
-    """Encoded topics by version, listener and name, while the set of brokers does not change. An unchanged
-    topic is also found with the next snapshot, which shares its partitions. Threads as
+    """Encoded topics by version, listener and name, while the set of brokers does not change. An
+    unchanged topic is also found with the next snapshot, which shares its partitions. Threads as
     in :class:`MetadataBodies`.
     """
 

@@ -1,7 +1,7 @@
 """Lifecycle events: every step of a broker's start and stop, in the format of docs/lifecycle.schema.json.
 
-Off unless ``landline.lifecycle.enable`` is set. A process's events are stored in a file in the first log
-directory. They are published from there once the broker is
+Off unless ``landline.lifecycle.enable`` is set. A process's events are stored in a
+file in the first log directory. They are published from there once the broker is
 up (:mod:`broker.server.lifecycle.lifecycle_publisher`).
 """
 

@@ -1,11 +1,11 @@
 """The ZooKeeper session of a data directory's broker, stored so that a crash does not cost the
 session time-out.
 
-A crashed broker leaves ephemeral znodes until its session times out: for 18 s it counts as alive, and its
-partitions have no leader. A process that proves the broker dead may end the session at once:
+A crashed broker leaves ephemeral znodes until its session times out: for 18 s it counts as alive, and
+its partitions have no leader. A process that proves the broker dead may end the session at once:
 `landline deregister`, or the next broker of the directory. The file contains what proving and ending
-requires. It is readable only by its owner, because the password gives control over the session. Standalone
-mode has no sessions.
+requires. It is readable only by its owner, because the password gives control over the session.
+Standalone mode has no sessions.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""Draws the report's pictures with matplotlib, each wide and narrow, for light and dark."""
+"""Draws the report's pictures with matplotlib, each in a wide and a narrow form, for light and
+dark screens.
+"""

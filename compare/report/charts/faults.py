@@ -1,7 +1,7 @@
-"""Draws what each fault costs: a bar a way, the wait for a person hatched apart, the outage shaded.
+"""Draws the cost of each fault: a bar per way, with the wait for a person hatched and the outage shaded.
 
-The bar is the median, its pale end the 95 % interval, its points the rounds. All panels have one scale, from nothing
-on, so that twice as long is twice as long.
+The bar is the median, its pale end the 95 % interval, its points the rounds. All panels have the same scale,
+which starts at zero, so that lengths can be compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GAP = 0.35
 
 
 def draw_faults(comparison: Comparison, outage_s: float, width_in: float) -> Figure:
-    """A panel a system. ``outage_s``: how long a host without power stayed so; 0: not known, nothing is shaded."""
+    """One panel per system. ``outage_s``: how long a host had no power; 0: unknown, nothing is shaded."""
     by_system = {system: faults for system in comparison.systems if (faults := _faults(comparison, system))}
     narrow = width_in <= NARROW_IN
     rows = max((sum(len(groups) + 1 for groups in faults) for faults in by_system.values()), default=2)
@@ -137,7 +137,7 @@ def _order(group: Group) -> int:
 
 
 def _wrapped(text: str, width: int = 17) -> str:
-    """The text in lines of about so many letters."""
+    """The text in lines of about ``width`` letters."""
     lines = [""]
     for word in capital(text).split():
         if lines[-1] and len(lines[-1]) + len(word) >= width:

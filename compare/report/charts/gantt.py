@@ -1,4 +1,6 @@
-"""Draws one start: a line a process, its launch above, its own steps below, a diamond when it serves."""
+"""Draws one start: a row per process, with its launch above, its own steps below, and a diamond when
+it serves.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,13 @@ from compare.report.charts.style import COLOURS, FAINT, INK, NARROW_IN
 from compare.report.selection import Bar, Line, Timeline
 
 _SHADES = (0.5, 0.26)
-"""Neighbouring steps are told apart by their shade; both let the ink be read on them, on light and dark."""
+"""Shades that distinguish neighbouring steps; text is readable on both, on light and dark screens."""
 
 
 def draw(shown: Timeline, width_in: float, until_ms: float | None = None) -> Figure:
-    """The timeline; ``until_ms`` is the right end, so that pictures under one another can be compared."""
+    """Draws the timeline; ``until_ms`` is the right end, so that pictures below one another can
+    be compared.
+    """
     count = max(1, len(shown.lines))
     narrow = width_in <= NARROW_IN
     height = 0.5 + 0.36 * count
@@ -52,7 +56,7 @@ def _draw_line(axes: Any, row: int, line: Line, colour: str, per_letter: float) 
     for ready in line.ready_ms:
         axes.plot(ready / 1000, row + 0.13, marker="D", markersize=5, color=colour, clip_on=False, zorder=4)
     for before, after in pairwise(line.own):
-        if after.begin_ms - before.end_ms > 1000:  # it was gone in between
+        if after.begin_ms - before.end_ms > 1000:  # the process was gone in between
             axes.plot(
                 [before.end_ms / 1000, after.begin_ms / 1000], [row + 0.13] * 2, ":", color=FAINT, linewidth=1
             )
@@ -66,7 +70,7 @@ def _draw_bar(axes: Any, bar: Bar, place: tuple[float, float], colour: str, shad
 
 
 def _write(axes: Any, bar: Bar, height: float, per_letter: float, size: float) -> None:
-    """Names a bar that is long enough for its name."""
+    """Writes the name of a bar that is long enough for it."""
     if (bar.end_ms - bar.begin_ms) / 1000 > (len(bar.name) + 1) * per_letter * size / 7.5:
         middle = (bar.begin_ms + bar.end_ms) / 2000
         axes.text(middle, height, bar.name, ha="center", va="center_baseline", fontsize=size, clip_on=True)

@@ -1,4 +1,4 @@
-"""Draws how the time until all serve grows with the number of hosts: as measured, as fitted, as simulated."""
+"""Draws how the time until all serve grows with the number of hosts: measured, fitted and simulated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS = {1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000
 
 
 def draw_measured(comparison: Comparison, width_in: float) -> Figure:
-    """A panel a system: every round as a point, and the line through them where it is one."""
+    """One panel per system: every round as a point, and the line through them if they are on a line."""
     figure, panels = axes_grid(width_in, max(1, len(comparison.systems)), 2.7)
     for axes, system in zip(panels, comparison.systems, strict=False):
         axes.set_title(SYSTEMS.get(system, system))
@@ -38,7 +38,9 @@ def draw_measured(comparison: Comparison, width_in: float) -> Figure:
 
 
 def draw_simulated(comparison: Comparison, study: Study, width_in: float) -> Figure:
-    """A panel a system, both scales by powers: simulated bands, their lower ends as lines, measured medians."""
+    """One panel per system, on logarithmic scales: simulated bands, their lower ends as lines,
+    measured medians.
+    """
     systems = list(dict.fromkeys(curve.system for curve in study.curves))
     figure, panels = axes_grid(width_in, max(1, len(systems)), 3.4)
     for axes, system in zip(panels, systems, strict=False):
@@ -84,7 +86,7 @@ def _measured(axes: Any, comparison: Comparison, system: str, model: str) -> Non
 
 
 def _simulated(axes: Any, curve: Curve) -> None:
-    """The band, and its lower end as a line: what is known is that it takes at least so long."""
+    """The band, and its lower end as a line: it is known that a start takes at least this long."""
     members = [point.members for point in curve.points]
     style: Any = _DASHES.get(curve.lanes, "-.")
     label = simulated_way(curve.model, curve.lanes)

@@ -1,4 +1,6 @@
-"""Draws distributions side by side: every round as a point, the median as a line, its 95 % interval as a bar."""
+"""Draws distributions side by side: every round as a point, the median as a line, its 95 % interval as
+a bar.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ from compare.report.wording import SYSTEMS, duration, way
 
 
 def draw_cold_starts(comparison: Comparison, width_in: float) -> Figure:
-    """A panel a system: the time until all serve, a row for each model and number of hosts."""
+    """One panel per system: the time until all serve, with a row for each model and number of hosts."""
     by_system = {system: _cold(comparison, system) for system in comparison.systems}
     rows = max((len(groups) for groups in by_system.values()), default=1)
     figure, panels = axes_grid(width_in, max(1, len(by_system)), 0.9 + 0.3 * rows)
     for axes, (system, groups) in zip(panels, by_system.items(), strict=False):
         axes.set_title(SYSTEMS.get(system, system))
         counts = sorted({group.hosts for group in groups})
-        # Half a row stands between two numbers of hosts.
+        # There is half a row between two numbers of hosts.
         places = [row + counts.index(group.hosts) / 2 for row, group in enumerate(groups)]
         for place, group in zip(places, groups, strict=True):
             _draw_row(axes, place, group, "all_ready_ms")

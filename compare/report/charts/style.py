@@ -1,7 +1,8 @@
 """Colours, marks and the saving of a picture.
 
-A model has one colour and one mark everywhere. The three hues are told apart by people who see no red or no green, and
-by their lightness. In the SVG each colour is a variable, with another value where the reader's screen is dark.
+A model has the same colour and mark everywhere. The three hues can be distinguished by people with
+red-green colour blindness, and by their lightness. In the SVG each colour is a variable, with another value
+for dark screens.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ DARK = {
 }
 WIDE_IN, NARROW_IN = 8.6, 3.7
 _SETTINGS = {
-    "svg.fonttype": "none",  # text stays text: it is searched, and drawn in the reader's fonts
+    "svg.fonttype": "none",  # text stays text: it can be searched, and uses the reader's fonts
     "svg.hashsalt": "landline",
     "font.family": "sans-serif",
     "font.size": 9,
@@ -57,7 +58,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture as the page has it: two SVGs as data addresses, their sizes in CSS pixels, and what they show."""
+    """A picture in the page: two SVGs as data URLs, their sizes in CSS pixels, and a text alternative."""
 
     name: str
     wide: str
@@ -67,7 +68,9 @@ class Picture:
 
 
 def picture(name: str, alt: str, draw: Callable[[float], Figure], directory: Path | None = None) -> Picture:
-    """Draws for a wide and a narrow page; ``draw`` is given the width in inches. The PNG goes into the directory."""
+    """Draws a picture for a wide and a narrow page; ``draw`` gets the width in inches. The PNG goes into
+    the directory.
+    """
     with mpl.rc_context(_SETTINGS):  # type: ignore[arg-type]
         wide, narrow = draw(WIDE_IN), draw(NARROW_IN)
         if directory:
@@ -78,7 +81,7 @@ def picture(name: str, alt: str, draw: Callable[[float], Figure], directory: Pat
 
 
 def axes_grid(width_in: float, panels: int, height_in: float) -> tuple[Figure, list[Any]]:
-    """A figure with so many axes, two abreast on a wide page, one under the other on a narrow one."""
+    """A figure with this many axes: two per row on a wide page, one per row on a narrow one."""
     columns = 1 if width_in < WIDE_IN else min(2, panels)
     rows = -(-panels // columns)
     figure = Figure(figsize=(width_in, height_in * rows), layout="constrained")

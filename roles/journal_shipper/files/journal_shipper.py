@@ -1,12 +1,12 @@
 """Ships this host's journal to a Kafka topic: one JSON record per journal entry, at least once, in order.
 
-Follows ``journalctl -o json -f`` from the saved cursor and sends each entry as it came, keyed by the host's
-name. The cursor is saved only when the entry and all before it are acknowledged by all in-sync replicas;
-whatever goes wrong in between, reading starts again from it. Every record carries its entry's cursor
-(``__CURSOR``), by which a reader tells the copies that this can make. While brokers are away nothing is read:
+Follows ``journalctl -o json -f`` from the saved cursor. Sends each entry unchanged, with the host's name as
+key. The cursor is saved only when the entry and all earlier ones are acknowledged by all in-sync replicas.
+After any failure, reading resumes from the saved cursor. This can produce duplicates; readers recognize them
+by the entry's cursor (``__CURSOR``), which every record has. While no broker is available nothing is read:
 the journal is the buffer.
 
-One file, standard library and kafka-python only. It leaves to systemd its start, its restart and its log.
+One file, standard library and kafka-python only. Starting, restarting and logging are left to systemd.
 """
 
 from __future__ import annotations
@@ -41,26 +41,28 @@ FIRST_BACKOFF_S, LAST_BACKOFF_S = 1.0, 10.0
 _CURSOR = re.compile(r"s=[0-9a-f]+;i=[0-9a-f]+;b=[0-9a-f]+;m=[0-9a-f]+;t=[0-9a-f]+;x=[0-9a-f]+")
 
 START_FROM = ("boot", "oldest", "now")
-# What the standard library can do.
+# The types that the standard library supports.
 COMPRESSION = ("gzip", "none")
 
 
 class ConfigError(Exception):
-    """The configuration file cannot be used; the message names the file, the line and the key."""
+    """The configuration file is invalid. The message names the file, the line and the key."""
 
 
 class ShippingError(Exception):
-    """This attempt is over: brokers away, a record refused, or journalctl ended. Another one may succeed."""
+    """This attempt failed: no broker available, a record rejected, or journalctl ended. A retry
+    may succeed.
+    """
 
 
 def said(error: BaseException) -> str:
-    """An error as text that starts with its kind; the client's own errors do so by themselves."""
+    """An error as text that starts with its class name; the client's own errors include it already."""
     kind, text = type(error).__name__, str(error)
     return text if text.startswith(kind) else f"{kind}: {text}"
 
 
 class Log(Enum):
-    """Severities, as systemd reads them from the start of a line."""
+    """Severities, with the prefixes that systemd reads at the start of a line."""
 
     ERROR = 3
     WARNING = 4
@@ -74,7 +76,7 @@ class Log(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The settings, each under its name with dots for underscores in the configuration file."""
+    """The settings. In the configuration file each has its name with dots instead of underscores."""
 
     bootstrap_servers: str
     topic: str = "landline.journal"
@@ -89,7 +91,7 @@ class Config:
 
     @classmethod
     def read(cls, path: Path) -> Config:
-        """From ``key=value`` lines. An unknown key or a bad value is refused by name."""
+        """Parses ``key=value`` lines. The error for an unknown key or an invalid value names the key."""
         kinds = {field.name.replace("_", "."): field for field in fields(cls)}
         values: dict[str, Any] = {}
         for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -117,7 +119,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A journal entry as journalctl printed it, and its cursor. ``ship`` is False for our own words."""
+    """A journal entry as journalctl printed it, and its cursor. ``ship`` is False for our own log lines."""
 
     line: bytes
     cursor: str
@@ -125,9 +127,9 @@ class Entry:
 
 
 def read_entry(line: bytes, own_unit: str) -> Entry | None:
-    """Understands a line as far as needed; None for what is no journal entry.
+    """Parses a line as far as needed; None if it is not a journal entry.
 
-    What this service itself logs is not shipped: shipping it could make it log, for ever.
+    Log lines of this service are not shipped: shipping them could make it log again, in an endless loop.
     """
     try:
         entry = json.loads(line)
@@ -140,7 +142,9 @@ def read_entry(line: bytes, own_unit: str) -> Entry | None:
 
 
 class LineBuffer:
-    """Cuts bytes into lines. A line over ``limit`` bytes is dropped, not kept: memory stays bounded."""
+    """A buffer that splits bytes into lines. Drops a line over ``limit`` bytes, so that memory
+    stays bounded.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -149,7 +153,7 @@ class LineBuffer:
         self.dropped = 0
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Yields the lines that ``chunk`` completes, without their ends."""
+        """Yields the lines that ``chunk`` completes, without line ends."""
         *lines, rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             if self._dropping or len(line) > self._limit:
@@ -163,14 +167,14 @@ class LineBuffer:
 
 
 class CursorFile:
-    """The cursor of the last entry that was acknowledged with all before it, on disk."""
+    """The cursor of the last entry that is acknowledged along with all earlier ones, on disk."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "cursor"
         self._saved = ""
 
     def load(self) -> str | None:
-        """The cursor, or None when there is none or when what is there cannot be one."""
+        """The saved cursor; None when there is none or when it is not a valid cursor."""
         try:
             text = self._path.read_text().strip()
         except FileNotFoundError:
@@ -181,7 +185,7 @@ class CursorFile:
         return text
 
     def save(self, cursor: str) -> None:
-        """Replaces the file by one that is on the disk as a whole."""
+        """Replaces the file atomically and durably."""
         if cursor == self._saved:
             return
         aside = self._path.with_suffix(".new")
@@ -194,7 +198,9 @@ class CursorFile:
 
 
 class Systemd:
-    """Tells systemd how we are, when it asked to be told (Type=notify, WatchdogSec)."""
+    """The connection to systemd, for notifications of the service's state if systemd asks for them
+    (Type=notify, WatchdogSec).
+    """
 
     def __init__(self) -> None:
         address = os.environ.get("NOTIFY_SOCKET", "")
@@ -202,19 +208,18 @@ class Systemd:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if address else None
 
     def tell(self, *lines: str) -> None:
-        """Sends lines such as ``READY=1``; nobody listening is no harm, and nobody reading holds nothing up."""
+        """Sends lines such as ``READY=1``; does nothing without a listener, and never blocks."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, self._address)
 
 
 def follow_command(config: Config, cursor: str | None) -> list[str]:
-    """The journalctl that goes on after ``cursor``, or begins where ``start.from`` says.
+    """The journalctl command that continues after ``cursor``, or begins where ``start.from`` says.
 
-    ``--merge`` is for what it switches off: a plain ``--follow`` shows the present boot alone, so that the
-    last words before a shutdown would be lost; and it asks the kernel which boot that is, which a container's
-    sandboxed service is told wrongly. Machine and boot are therefore chosen by what the newest entry says of
-    them.
+    ``--merge`` is used for what it turns off. A plain ``--follow`` shows the current boot only, so the last
+    entries before a shutdown would be lost. It also asks the kernel for the boot id, which is wrong in a
+    container's sandboxed service. Machine and boot are therefore selected by the fields of the newest entry.
     """
     newest = newest_entry(config)
     command = [config.journalctl, "--output=json", "--follow", "--quiet", "--merge"]
@@ -228,7 +233,7 @@ def follow_command(config: Config, cursor: str | None) -> list[str]:
 
 
 def newest_entry(config: Config) -> dict[str, Any]:
-    """The journal's last entry; there is always one, for systemd has logged our start."""
+    """The journal's last entry. There is always one, because systemd has logged our start."""
     command = [config.journalctl, "--output=json", "--quiet", "--lines=1"]
     shown = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=30)
     try:
@@ -241,7 +246,7 @@ def newest_entry(config: Config) -> dict[str, Any]:
 
 
 class Journal:
-    """A running ``journalctl -f``. Use as a context: its process ends with it."""
+    """A running ``journalctl -f``. Use it as a context manager: its process ends with it."""
 
     def __init__(self, config: Config, cursor: str | None) -> None:
         command = follow_command(config, cursor)
@@ -254,7 +259,9 @@ class Journal:
         self._limit = config.max_record_bytes
 
     def lines(self, timeout_s: float) -> list[bytes]:
-        """What has come, waiting at most so long for it. ``ShippingError`` when journalctl has ended."""
+        """The lines that arrived, after waiting at most this long. Raises ``ShippingError`` when journalctl
+        has ended.
+        """
         if not self._selector.select(timeout_s):
             return []
         chunk = os.read(self._pipe.fileno(), READ_BYTES)
@@ -282,7 +289,7 @@ class Journal:
 
 
 class Shipper:
-    """Moves entries from a journal to a topic, with a bounded number on the way.
+    """The loop that moves entries from a journal to a topic, with a bounded number in flight.
 
     Invariant: the saved cursor is never past an entry that is not acknowledged.
     """
@@ -299,7 +306,7 @@ class Shipper:
         self.acknowledged = 0
 
     def run(self, journal: Journal, producer: Any) -> None:
-        """Ships until asked to stop, then sees to what is on the way. Raises ``ShippingError``."""
+        """Ships until asked to stop, then waits for what is in flight. Raises ``ShippingError``."""
         self._waiting.clear()
         while not self._stop.is_set():
             self._report()
@@ -315,7 +322,7 @@ class Shipper:
 
     @property
     def cursor(self) -> str | None:
-        """From where another attempt goes on."""
+        """The cursor from which another attempt continues."""
         return self._cursor
 
     def _ship(self, line: bytes, producer: Any) -> None:
@@ -334,12 +341,12 @@ class Shipper:
     def _await_oldest(self) -> None:
         future = next((future for _, future in self._waiting if future is not None), None)
         if future is not None:
-            # Its time-out is no failure: the outcome is read in _settle.
+            # A timeout is no failure here: _settle reads the outcome.
             with contextlib.suppress(Exception):
                 future.get(timeout=POLL_S)
 
     def _settle(self, *, save: bool = False) -> None:
-        """Takes off what is acknowledged, oldest first, and saves the cursor that this reaches."""
+        """Removes acknowledged entries, oldest first, and saves the last cursor reached."""
         while self._waiting:
             cursor, future = self._waiting[0]
             if future is not None:
@@ -369,8 +376,8 @@ class Shipper:
 
 
 def make_producer(config: Config) -> Any:
-    """A producer that loses and reorders nothing; ``ShippingError`` while no broker answers."""
-    # Late: reading the configuration and refusing it needs no client.
+    """A producer that neither loses nor reorders records; ``ShippingError`` while no broker answers."""
+    # Imported late: reading and checking the configuration needs no client.
     from kafka import KafkaProducer
 
     try:
@@ -384,7 +391,7 @@ def make_producer(config: Config) -> Any:
             max_request_size=config.max_record_bytes + 65_536,
             delivery_timeout_ms=config.delivery_timeout_ms,
             request_timeout_ms=min(30_000, config.delivery_timeout_ms // 2),
-            # Longest silence towards the watchdog: metadata is waited for so long, in one call.
+            # The longest time without a watchdog notification: one call may wait this long for metadata.
             max_block_ms=10_000,
             bootstrap_timeout_ms=10_000,
             metrics_enabled=False,
@@ -394,7 +401,7 @@ def make_producer(config: Config) -> Any:
 
 
 def attempt(config: Config, shipper: Shipper) -> None:
-    """One producer and one journalctl, until stop or until one of them fails."""
+    """Runs one producer and one journalctl, until stop or until one of them fails."""
     producer = make_producer(config)
     try:
         with Journal(config, shipper.cursor) as journal:
@@ -405,7 +412,7 @@ def attempt(config: Config, shipper: Shipper) -> None:
 
 
 def ship_until_stopped(config: Config, shipper: Shipper, systemd: Systemd, stop: threading.Event) -> None:
-    """Attempt after attempt, with growing pauses while nothing gets through."""
+    """Retries, with growing pauses while nothing gets through."""
     backoff_s, seen = FIRST_BACKOFF_S, -1
     while not stop.is_set():
         try:
@@ -426,7 +433,7 @@ def _pause(seconds: float, systemd: Systemd, stop: threading.Event) -> None:
 
 
 def main() -> int:
-    """Exit code 0 after a stop, 78 (EX_CONFIG) when the configuration cannot be used."""
+    """Exit code 0 after a stop, 78 (EX_CONFIG) when the configuration is invalid."""
     parser = argparse.ArgumentParser(description="Ships this host's journal to a Kafka topic.")
     parser.add_argument("config", type=Path, help="file of key=value lines")
     parser.add_argument("--check", action="store_true", help="only check the file")
@@ -438,14 +445,14 @@ def main() -> int:
         return 78
     if arguments.check:
         return 0
-    # The client logs every failed connection, several a second; what failed in the end stands in our own
-    # line.
+    # The client logs every failed connection, several per second; our own line reports the final error.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     stop, systemd = threading.Event(), Systemd()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     shipper = Shipper(config, CursorFile(Path(os.environ.get("STATE_DIRECTORY", "."))), systemd, stop)
-    # Ready before any broker is: a host can boot while the cluster is down, and the journal waits.
+    # Ready before any broker is: a host can boot while the cluster is down, and the journal keeps
+    # the entries.
     systemd.tell("READY=1", f"STATUS=connecting to {config.bootstrap_servers}")
     Log.INFO("started", bootstrap_servers=config.bootstrap_servers, topic=config.topic, cursor=shipper.cursor)
     ship_until_stopped(config, shipper, systemd, stop)

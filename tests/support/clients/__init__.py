@@ -1,1 +1,3 @@
-"""Drivers of the Kafka clients that Landline is held against: confluent-kafka, kafka-python, aiokafka and kcat."""
+"""Drivers of the Kafka clients that Landline is tested with: confluent-kafka, kafka-python, aiokafka
+and kcat.
+"""

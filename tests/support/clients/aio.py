@@ -1,11 +1,12 @@
 """aiokafka: asyncio, with old versions of most requests.
 
-Its consumer went deaf in some fault runs: a member with partitions that is handed nothing while there is something to
-read. One way to it is proven (``tests/integration/test_aiokafka_goes_deaf.py``): a request that times out in the same
-turn of the event loop in which its connection's end is seen ends the library's fetcher with a KeyError that no call
-tells. Whether that is what happened is not: such a consumer is replaced by another of its group, as a supervisor
-would, and the history says so with the state of the library's tasks (``Trouble``). What the test still shows is that
-no record is lost, doubled or skipped by its group; that each consumer of aiokafka survives a fault, it does not show.
+Its consumer went deaf in some fault runs: a member with partitions got nothing although there was something
+to read. One cause is proven (``tests/integration/test_aiokafka_goes_deaf.py``). If a request times out in the
+same turn of the event loop in which the end of its connection is noticed, the library's fetcher ends with a
+KeyError that no call reports. It is not proven that this is what happened. Such a consumer is replaced by
+another of its group, as a supervisor would do, and the history says so with the state of the library's tasks
+(``Trouble``). The test still shows that its group loses, duplicates or skips no record. It does not show that
+each aiokafka consumer survives a fault.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ from tests.support.clients.driver import (
 UNACKNOWLEDGED_MAX = 5000
 CONNECT_RETRY_S = 0.5
 SILENT_S = 20.0
-"""Without a record, though acknowledged ones are unread, a consumer is deaf: longer than a request and a retry."""
+"""Without a record for this long, although acknowledged ones are unread, a consumer is deaf: longer than a
+request and a retry.
+"""
 
 
 class AiokafkaDriver:
-    """An idempotent aiokafka producer, and consumers with manual commits; each on an event loop of its own."""
+    """An idempotent aiokafka producer, and consumers with manual commits, each with its own event loop."""
 
     name = "aiokafka"
     idempotent = True
@@ -55,7 +58,7 @@ class AiokafkaDriver:
             acks="all",
             enable_idempotence=True,
             linger_ms=5,
-            # Also how long a batch may wait for a leader: aiokafka has no delivery time-out of its own.
+            # Also how long a batch may wait for a leader: aiokafka has no separate delivery timeout.
             request_timeout_ms=DELIVERY_TIMEOUT_S * 1000,
         )
         await _started(library)
@@ -89,7 +92,7 @@ class AiokafkaDriver:
         future.add_done_callback(delivered)
 
     async def _consume(self, job: Job, consumer: str) -> None:
-        """Reads until all is read, with another consumer of the group for one that went deaf."""
+        """Reads until everything is read; replaces a consumer that went deaf by another one of the group."""
         while not job.reading_done.is_set():
             await self._consume_until_deaf(job, consumer)
 
@@ -101,8 +104,8 @@ class AiokafkaDriver:
             enable_auto_commit=False,
             session_timeout_ms=SESSION_TIMEOUT_S * 1000,
             heartbeat_interval_ms=1000,
-            # Soon enough that a request to a broker that died unheard is tried elsewhere before the reader counts as
-            # stuck, and longer than a rebalance.
+            # Short enough that a request to a broker that died unnoticed is retried elsewhere before the
+            # reader counts as stuck, and longer than a rebalance.
             request_timeout_ms=REQUEST_TIMEOUT_S * 1000 // 4,
         )
         positions = Positions()
@@ -122,17 +125,17 @@ class AiokafkaDriver:
             try:
                 await asyncio.wait_for(library.stop(), 30)
             except Exception as error:
-                # Where a task of the library died, its error comes to light here and nowhere before.
+                # If a task of the library died, its error is raised only here.
                 job.recorder.add(Trouble(consumer, f"raised as it stopped: {error!r}"))
                 if not deaf:
                     raise
 
     async def _poll(self, library: Any, job: Job, consumer: str, positions: Positions) -> bool:
-        """Whether there was anything."""
+        """Returns whether there were any records."""
         try:
             batches = await library.getmany(timeout_ms=int(POLL_S * 1000), max_records=POLL_RECORDS)
         except KafkaError:
-            return False  # Such as a coordinator that is not there yet: the next poll tries again.
+            return False  # For example without a coordinator: the next poll retries.
         for partition, records in batches.items():
             job.recorder.add(
                 *(Polled(consumer, partition.partition, each.offset, each.value.decode()) for each in records)
@@ -154,7 +157,7 @@ class AiokafkaDriver:
 
 
 def _state(library: Any) -> str:
-    """What the library's own tasks do, for whoever asks why a consumer heard nothing; there is no public way."""
+    """The state of the library's own tasks, to explain why a consumer got nothing; there is no public API."""
     tasks = {
         "metadata": library._client._sync_task,
         "fetcher": library._fetcher._fetch_task,
@@ -180,7 +183,9 @@ async def _until_due(job: Job, sequence: int) -> None:
 
 
 async def _started(library: Any) -> None:
-    """Starts a producer or consumer; aiokafka gives up at once when no bootstrap server answers."""
+    """Starts a producer or consumer; retries, because aiokafka gives up at once when no bootstrap
+    server answers.
+    """
     for _ in range(int(REQUEST_TIMEOUT_S / CONNECT_RETRY_S)):
         try:
             await library.start()
@@ -192,7 +197,7 @@ async def _started(library: Any) -> None:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Records assignments; aiokafka calls it between two ``getmany``."""
+    """A listener that records assignments; aiokafka calls it between two ``getmany``."""
 
     def __init__(self, job: Job, consumer: str, positions: Positions) -> None:
         self._job = job
@@ -200,7 +205,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self._positions = positions
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
-        """Nothing to do: what was read is recorded already."""
+        """Nothing to do: what was read is already recorded."""
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
         """Records each partition."""

@@ -1,4 +1,4 @@
-"""confluent-kafka: librdkafka in its current version."""
+"""confluent-kafka: the current version of librdkafka."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a client's driver is given and must do; each client has a module of its own beside this one.
+"""The interface of a client's driver; each client has its own module in this package.
 
-A driver turns one client library's calls and callbacks into events of a ``history``. It decides nothing: how much
-to write and how fast is the ``Job``'s, whether what was seen is right is the checker's. Drivers never send a
-record twice themselves: whatever retrying there is, is the library's, with time-outs long enough for a failover.
+A driver turns one client library's calls and callbacks into events of a ``history``. It decides nothing: the
+``Job`` says how much to write and how fast, and the checker judges the result. Drivers never send a record
+twice themselves. Only the library retries, with timeouts that are long enough for a failover.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMMIT_EVERY = 500
 
 
 class Gate(Protocol):
-    """The part of an event that a producer needs: threading's and multiprocessing's both have it."""
+    """The part of an event that a producer needs; both threading's and multiprocessing's events have it."""
 
     def wait(self, timeout: float | None = None) -> bool: ...
     def is_set(self) -> bool: ...
@@ -32,10 +32,10 @@ class Gate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """How many records go where. ``records_per_s`` None is as fast as the client can.
+    """The number of records and their destination. ``records_per_s`` None means as fast as the client can.
 
-    The last ``held_back`` records are sent only after the gate opened, so that a fault injected meanwhile lies
-    within the writing whatever the machine's speed.
+    The last ``held_back`` records are sent only after the gate opened, so that a fault that is injected
+    meanwhile falls within the writing, whatever the machine's speed.
     """
 
     client: str
@@ -56,17 +56,17 @@ class Workload:
 
 @dataclass(slots=True)
 class Job:
-    """One run of a workload: where to record, when to go on, when to end. Shared by the run's threads."""
+    """One run of a workload: where to record, when to continue, when to end. Shared by the run's threads."""
 
     workload: Workload
     recorder: Recorder
     gate: Gate
     wait_before: Callable[[int], float]
-    """Seconds to wait before the record of that sequence number is sent."""
+    """Seconds to wait before the record with this sequence number is sent."""
     reading_done: threading.Event = field(default_factory=threading.Event)
 
     def partition_of(self, sequence: int) -> int:
-        """Round robin in small runs, so that batches hold more than one record."""
+        """Round robin in small runs, so that batches contain more than one record."""
         return sequence // 10 % self.workload.partitions
 
 
@@ -84,23 +84,23 @@ class Driver(Protocol):
 
 
 class Positions:
-    """The next offset of each partition that one consumer read since its last commit. One thread's."""
+    """The next offset of each partition that one consumer read since its last commit. Used by one thread."""
 
     def __init__(self) -> None:
         self._next: dict[int, int] = {}
         self._since_commit = 0
 
     def read(self, partition: int, offset: int) -> None:
-        """Notes a record that was handed out."""
+        """Notes a record that was read."""
         self._next[partition] = offset + 1
         self._since_commit += 1
 
     def assigned(self, partition: int) -> None:
-        """Forgets what was read of it before the rebalance: it is not this member's to commit any more."""
+        """Forgets what was read of it before the rebalance, because this member may no longer commit it."""
         self._next.pop(partition, None)
 
     def due(self, every: int = COMMIT_EVERY) -> dict[int, int]:
-        """Offsets to commit by partition, empty when it is not time yet."""
+        """The offsets to commit by partition; empty if it is not time yet."""
         if self._since_commit < every:
             return {}
         self._since_commit = 0

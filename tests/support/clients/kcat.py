@@ -1,8 +1,8 @@
-"""kcat: Debian's binary with an old librdkafka (2.0.2), as an operator at a shell would use it.
+"""kcat: Debian's binary with an old librdkafka (2.0.2), as an operator uses it in a shell.
 
-Records go to kcat in chunks, one process and one partition each. kcat prints one line with the offset for every
-delivered record; a process's deliveries to one partition come in order, so the n-th line belongs to the n-th
-record. A chunk in which anything failed is wholly unknown: its records count as failed.
+Records go to kcat in chunks, each to one process and one partition. kcat prints one line with the offset for
+every delivered record. A process's deliveries to one partition are in order, so the n-th line belongs to the
+n-th record. If anything failed in a chunk, its whole outcome is unknown, and its records count as failed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ CHUNK = 2000
 DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 """util-linux: a consumer must not outlive a test run that was killed."""
 WHOLE_LINES = ("stdbuf", "-oL")
-"""coreutils: kcat's own ``-u`` writes a record in pieces, and what it tells on stderr would fall between them."""
+"""coreutils: kcat's own ``-u`` writes a record in pieces, and its messages on stderr would come
+between them.
+"""
 SAID = 8
-"""Lines of kcat's own messages that are kept for the day it ends."""
+"""The number of kcat's own messages that are kept for its end."""
 DELIVERED = re.compile(r"Message delivered to partition (\d+) \(offset (\d+)\)")
 REBALANCED = re.compile(r"% Group .* rebalanced .*: assigned: (.*)")
 PARTITION = re.compile(r"\[(\d+)\]")
@@ -63,14 +65,16 @@ class KcatDriver:
         job.recorder.add(*_outcome(producer, records, done.returncode, done.stderr))
 
     def consume(self, job: Job, consumer: str) -> None:
-        """See ``Driver``. kcat ends at any error of a consumer, ``-E`` or not: then another takes its place."""
+        """See ``Driver``. kcat ends at any consumer error, with or without ``-E``; then another one
+        replaces it.
+        """
         while not job.reading_done.is_set():
             said = self._consume_until_it_ends(job, consumer)
             if not job.reading_done.is_set():
                 job.recorder.add(Trouble(consumer, f"kcat ended by itself: {said}"))
 
     def _consume_until_it_ends(self, job: Job, consumer: str) -> str:
-        """Returns kcat's last words."""
+        """Returns kcat's last messages."""
         settings = {
             "auto.offset.reset": "earliest",
             "auto.commit.interval.ms": 1000,
@@ -117,7 +121,7 @@ def _options(settings: dict[str, object]) -> list[str]:
 
 
 def _outcome(producer: str, records: list[str], exit_code: int, messages: str) -> list[Event]:
-    """Acknowledgements of a chunk, or its failure, from kcat's exit code and delivery lines."""
+    """The acknowledgements of a chunk, or its failure, from kcat's exit code and delivery lines."""
     delivered = [(int(partition), int(offset)) for partition, offset in DELIVERED.findall(messages)]
     if exit_code != 0 or len(delivered) != len(records):
         reason = (
@@ -131,7 +135,9 @@ def _outcome(producer: str, records: list[str], exit_code: int, messages: str) -
 
 
 def _events_of_line(consumer: str, line: str) -> Iterator[Event]:
-    """A consumer's output: ``partition offset value`` by our format, or a message that starts with ``%``."""
+    """Parses a consumer's output: ``partition offset value`` in our format, or a message that starts
+    with ``%``.
+    """
     if not line.startswith("%"):
         partition, offset, value = line.split()
         yield Polled(consumer, int(partition), int(offset), value)

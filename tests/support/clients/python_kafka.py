@@ -1,4 +1,4 @@
-"""kafka-python: pure Python, with runtime schemas of its own."""
+"""kafka-python: pure Python, with its own schemas at run time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from tests.support.clients.driver import (
 )
 
 RECONNECT_MAX_MS = 1000
-# A consumer joins its group before it has heard of the topic, is given nothing of it, and joins once more. A poll that
-# ends between that join's answer and its sync's forgets the join: 3.0.12 then neither reads nor sends heartbeats.
+# A consumer joins its group before it knows the topic, is assigned nothing of it, and joins again. A poll
+# that ends between the responses to that join and its sync forgets the join: 3.0.12 then neither reads nor
+# sends heartbeats.
 FIRST_POLL_S = 5.0
 
 
@@ -68,7 +69,7 @@ class KafkaPythonDriver:
         future.add_errback(failed)
 
     def consume(self, job: Job, consumer: str) -> None:
-        """See ``Driver``. A consumer whose poll raised is replaced: some were silent ever after."""
+        """See ``Driver``. A consumer whose poll raised is replaced: some returned nothing ever after."""
         positions = Positions()
         while not job.reading_done.is_set():
             library = KafkaConsumer(
@@ -87,8 +88,9 @@ class KafkaPythonDriver:
                 library.close()
 
     def _read(self, library: KafkaConsumer, job: Job, consumer: str, positions: Positions) -> None:
-        """Until reading is done, or the library raised: ``UnknownBrokerIdError`` is of a broker that left the metadata
-        between two steps of the library's own.
+        """Reads until reading is done, or the library raised.
+
+        ``UnknownBrokerIdError`` is about a broker that left the metadata between two steps of the library.
         """
         while not job.reading_done.is_set():
             wait_s = POLL_S if library.assignment() else FIRST_POLL_S
@@ -125,7 +127,7 @@ class KafkaPythonDriver:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Records assignments; kafka-python calls it within ``poll``."""
+    """A listener that records assignments; kafka-python calls it within ``poll``."""
 
     def __init__(self, job: Job, consumer: str, positions: Positions) -> None:
         self._job = job
@@ -133,7 +135,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self._positions = positions
 
     def on_partitions_revoked(self, revoked: Any) -> None:
-        """Nothing to do: what was read is recorded already."""
+        """Nothing to do: what was read is already recorded."""
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         """Records each partition."""

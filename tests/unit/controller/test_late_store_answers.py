@@ -1,7 +1,8 @@
 """At whichever operation of a controller an answer is lost, late, or never comes: nothing of what happened is lost.
 
-One history of a cluster, with everything that a controller does, is played once for each operation and each fault. The
-session lives throughout, but where the history ends it, so nothing but the controllers themselves brings them back.
+One history of a cluster, with everything that a controller does, is played once for each operation and each
+fault. The session lives throughout, but where the history ends it, so nothing but the controllers themselves
+brings them back.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Elections keep Kafka's rules: only the in-sync lead, unless the topic allows otherwise, and no ISR is
-emptied.
+"""Elections keep Kafka's rules: only the in-sync lead, unless the topic allows otherwise, and no ISR
+is emptied.
 """
 
 from __future__ import annotations

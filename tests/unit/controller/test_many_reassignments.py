@@ -1,5 +1,5 @@
-"""A request that names very many brokers or partitions costs what they are, and others of the controller's events come
-in between.
+"""A request that names very many brokers or partitions costs what they are, and others of the controller's
+events come in between.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The changelog's form: releases by number and date, their changes by kind, and the package's number among them."""
+"""The changelog's form: releases by number and date, their changes by kind, and the package's version
+among them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's third command: what `make setup` leaves for a user who only wants one broker."""
+"""The README's third command: the command that `make setup` installs for a user who only wants one broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The hooks before a commit (.pre-commit-config.yaml) run what `make lint` runs, from .venv, on the whole checkout."""
+"""The hooks before a commit (.pre-commit-config.yaml) run the checks of `make lint`, from .venv, on the
+whole checkout.
+"""
 
 from __future__ import annotations
 

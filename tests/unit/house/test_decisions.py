@@ -1,4 +1,4 @@
-"""The list of decisions, docs/adr/README.md: it has each by its number, and explains the numbers that are missing."""
+"""The list of decisions, docs/adr/README.md: it has each by its number, and explains missing numbers."""
 
 from __future__ import annotations
 

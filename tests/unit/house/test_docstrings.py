@@ -1,4 +1,6 @@
-"""A class's docstring begins with the thing: what it is, and Kafka's name for it. What its parts mean comes after."""
+"""A class's docstring begins with the thing: what it is, and Kafka's name for it. Its parameters
+come later.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ def public_classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
 
 
 def parts_of(node: ast.ClassDef) -> set[str]:
-    """The names of what it is made with, and of its fields."""
+    """The names of its constructor's parameters and of its fields."""
     names = set()
     for member in node.body:
         if isinstance(member, ast.FunctionDef) and member.name == "__init__":

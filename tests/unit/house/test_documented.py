@@ -1,4 +1,6 @@
-"""Commands are read out of documents as a reader would type them; the list of exceptions is as long as it has to be."""
+"""Commands are read from documents as a reader would type them, and the list of exceptions has no
+needless entry.
+"""
 
 import re
 from pathlib import Path
@@ -84,7 +86,9 @@ def test_commands_in_the_text_do_not_need_an_activated_environment() -> None:
 
 
 def test_each_test_that_is_said_to_hold_a_defect_is_there():
-    """``file.py``: ``test_one``, ``test_other``; ... A file without its directory is of the unit tests."""
+    """A cell has the form ``file.py``: ``test_one``, ``test_other``; ... A file without a directory is a
+    unit test.
+    """
     section = (ROOT / "docs/reliability.md").read_text().split("## When threads meet")[1].split("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ") and ".py`" in line]
     assert len(rows) > 20

@@ -1,6 +1,6 @@
-"""One contract of lifecycle events, docs/lifecycle.schema.json: whoever makes, stores or reads them is held to it.
+"""The contract of lifecycle events, docs/lifecycle.schema.json, holds for all that write, store or read them.
 
-The parts know nothing of one another, so each has its own code for the event's fields.
+These parts are independent of one another, so each has its own code for the event's fields.
 """
 
 from __future__ import annotations

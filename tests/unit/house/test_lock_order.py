@@ -1,4 +1,4 @@
-"""The order of locks: the written one is the code's, and the checker of it finds what never hung."""
+"""The documented order of locks is the code's, and its checker finds violations that never deadlocked."""
 
 import threading
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def graph() -> LockGraph:
 
 
 def in_a_thread(action: Callable[[], object]) -> None:
-    """Runs it to its end: no two of a test ever meet."""
+    """Runs the action to its end: no two threads of a test ever run at the same time."""
     thread = threading.Thread(target=action)
     thread.start()
     thread.join(30)
@@ -95,7 +95,7 @@ def test_what_is_taken_without_waiting_or_again_by_its_holder_is_no_inversion(gr
 
 @pytest.fixture
 def made(graph: LockGraph, tmp_path: Path) -> dict[str, threading.Condition]:
-    """What a module made at the lines that were read from its source."""
+    """The locks that a module created at the lines that were read from its source."""
     source = "import threading\nclass Queue:\n    def __init__(self):\n        self._changed = threading.Condition()\n"
     path = tmp_path / "queue.py"
     path.write_text(source + "class Store:\n    lock = threading.Lock()\nhere = threading.RLock()\n")
@@ -119,7 +119,7 @@ def test_a_condition_lets_go_of_its_lock_while_it_waits_and_takes_it_again_after
     made: dict[str, threading.Condition], graph: LockGraph
 ) -> None:
     changed, store = made["queue"], made["store"]
-    with store, changed:  # here the store is held, and is still when the wait ends
+    with store, changed:  # here the store is held, and still is when the wait ends
         changed.wait(0.01)
     assert set(graph.witnesses) == {("Store.lock", "Queue._changed")}
     with changed:

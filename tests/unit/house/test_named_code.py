@@ -1,4 +1,4 @@
-"""Files, functions and classes that the documents of the design name exist, where they say."""
+"""Files, functions and classes that the design documents name exist where the documents say."""
 
 from __future__ import annotations
 

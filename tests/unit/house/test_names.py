@@ -1,4 +1,4 @@
-"""A name in the broker means one thing: who reads it need not look where it was imported from."""
+"""A class name in the broker has one meaning: a reader need not look where it was imported from."""
 
 import ast
 from collections import defaultdict
@@ -8,7 +8,7 @@ BROKER = Path(__file__).resolve().parents[3] / "broker"
 
 
 def shared_names(root):
-    """The classes of one name in several modules: name to modules."""
+    """The class names that several modules define: name to modules."""
     found = defaultdict(list)
     for path in sorted(root.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

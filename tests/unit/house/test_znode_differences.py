@@ -1,4 +1,6 @@
-"""The comparison of two znode trees sees a path, a key, a type, a version, a kind that differs, and nothing else."""
+"""The comparison of two znode trees reports a different path, key, type, version or kind, and
+nothing else.
+"""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ def test_an_epoch_file_that_was_torn_in_a_number_is_made_again(tmp_path):
 
 
 def test_a_segment_that_ends_at_the_recovery_point_gets_its_indexes_trimmed(tmp_path):
-    """It was flushed while it was active; that rolling trimmed its indexes was lost. Their zeros would say that it is
-    from 1970, and retention would believe them.
+    """It was flushed while it was active; that rolling trimmed its indexes was lost. Their zeros would say
+    that it is from 1970, and retention would believe them.
     """
     log = log_of(tmp_path, 0, 0)
     first = log.segments[0]

@@ -1,5 +1,5 @@
-"""A fetcher whose conversation with its leader is a guest of a Processor's loop: what goes on there, and what comes
-back to the fetcher's own thread.
+"""A fetcher whose conversation with its leader is a guest of a Processor's loop: what goes on there, and what
+comes back to the fetcher's own thread.
 """
 
 from __future__ import annotations

@@ -149,8 +149,8 @@ def broker(tmp_path: Path):
 
 
 class AnsweredFreely:
-    """Two partitions that are led here, and requests that wait for both; ``held`` has the locks that were held as each
-    was answered, by who it was.
+    """Two partitions that are led here, and requests that wait for both; ``held`` has the locks that were
+    held as each was answered, by who it was.
     """
 
     def __init__(self, broker: Broker) -> None:

@@ -89,8 +89,8 @@ class Site:
         self.changes.append(change)
 
     def fall_behind(self, index: int, *, catches_up: bool = False) -> tuple[int, ...]:
-        """The follower leaves the ISR of a partition: it did not ask for what is there for long, or not until the
-        controller was asked.
+        """The follower leaves the ISR of a partition: it did not ask for what is there for long, or not until
+        the controller was asked.
         """
         partition = self.partitions[index]
         self.append(index)

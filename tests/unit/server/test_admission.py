@@ -312,8 +312,8 @@ def test_what_computes_for_long_is_dear_and_what_waits_for_others_is_not(
 def test_what_waits_for_the_store_a_thousand_times_over_does_so_on_a_thread_of_its_own(
     key: ApiKey, version: int, small: int, large: int
 ) -> None:
-    """It computes in between: eight at once would hold the interpreter's lock from the network threads, and as dear
-    work one would keep what only computes waiting for ZooKeeper.
+    """It computes in between: eight at once would hold the interpreter's lock from the network threads, and
+    as dear work one would keep what only computes waiting for ZooKeeper.
     """
     handlers = Handlers()
     served = apis(handlers)

@@ -13,8 +13,8 @@ NAMES = {"k1.example": ["10.0.0.1"], "k2.example": ["10.0.0.2", "fd00::2"], "unk
 
 
 class Cluster:
-    """Registered hosts that can be read, or not, and by which listener they say that they speak; counts how often they
-    were read, and names looked up.
+    """Registered hosts that can be read, or not, and by which listener they say that they speak; counts how
+    often they were read, and names looked up.
     """
 
     def __init__(self, *hosts: str, speak_by: str | None = None) -> None:

@@ -1,5 +1,5 @@
-"""CreateTopics, DeleteTopics and CreatePartitions in every version: errors per topic, answers when it is
-done.
+"""CreateTopics, DeleteTopics and CreatePartitions in every version: errors per topic, answers when it
+is done.
 """
 
 from __future__ import annotations

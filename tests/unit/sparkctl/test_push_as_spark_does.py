@@ -1,7 +1,8 @@
 """The launcher beside Spark's own scripts: what reaches ssh, the daemons' environment, and what is left behind.
 
-pyspark's package lacks ``start-all.sh`` and what that calls, so what they do was recorded once, in the same rig:
-tests/data/spark_start_all.json. ``SPARK_SBIN`` names a directory with Spark's scripts to hold the record against them.
+pyspark's package lacks ``start-all.sh`` and what that calls, so what they do was recorded once, in the same
+rig: tests/data/spark_start_all.json. ``SPARK_SBIN`` names a directory with Spark's scripts to hold the record
+against them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The znodes' JSON is Kafka 3.9's: byte for byte where Kafka's was seen, and whatever order Kafka writes is
-read.
+"""The znodes' JSON is Kafka 3.9's: byte for byte where Kafka's was seen, and whatever order Kafka writes
+is read.
 """
 
 from __future__ import annotations

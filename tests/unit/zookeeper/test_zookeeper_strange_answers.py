@@ -22,8 +22,9 @@ DATA = struct.pack(">i", 1) + b"x" + STAT
 
 
 class Server:
-    """Speaks as much of ZooKeeper's protocol as it takes: every node exists, with the data ``x``. ``answer_to`` gets
-    each request's xid and type; unless it sees to the answer and returns true, the server answers.
+    """Speaks as much of ZooKeeper's protocol as it takes: every node exists, with the data ``x``.
+    ``answer_to`` gets each request's xid and type; unless it sees to the answer and returns true, the
+    server answers.
     """
 
     def __init__(self, answer_to: Callable[[Connection, int, int], bool]) -> None:
