@@ -54,8 +54,8 @@ from collections.abc import Sequence
 
 NAMES_HEAD = '''"""The names of all fields that any version of a message has, by its API, kind and structure.
 
-Written by `make docs` (tools/message_types.py) from kio's schemas. Loaded when a message is given a field that its
-version lacks: all versions' classes would take a hundred times as long.
+Written by `make docs` (tools/message_types.py) from kio's schemas. Loaded when a message is given a field
+that its version lacks: all versions' classes would take a hundred times as long.
 """
 
 from __future__ import annotations

@@ -39,9 +39,7 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
 
 
 def decode_preferred_election(data: bytes) -> list[TopicPartition]:
-    """The partitions whose preferred leaders are to be elected. Raises
-    :class:`~broker.zookeeper.znodes.BadZnodeError`.
-    """
+    """The partitions that need a preferred leader election. Raises BadZnodeError."""
     rows = field_of(PREFERRED_ELECTION, load(PREFERRED_ELECTION, data), "partitions")
     try:
         return [TopicPartition(str(row["topic"]), int32(row["partition"])) for row in rows]
