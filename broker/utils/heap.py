@@ -23,7 +23,7 @@ from broker.utils.collector import CollectPolicy
 from broker.utils.scheduler import KafkaScheduler
 
 MIB: Final = 1024 * 1024
-# Less than this is not worth a trim; an idle broker uses 60 MiB.
+# Less than this is not worth a trim: about half of what an idle broker uses.
 WORTH_BYTES: Final = 16 * MIB
 LOOK_MS: Final = 5_000
 LEAST_BETWEEN_S: Final = 30.0

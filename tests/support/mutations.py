@@ -19,7 +19,6 @@ from broker.cluster.replica import FollowerState
 from broker.cluster.results import Awaited
 from broker.controller.rules import leader_selector
 from broker.log.log_offsets import LogOffsets
-from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.leadership import Leadership
 
@@ -138,17 +137,6 @@ def _mark_as_told(original: Any) -> Any:
     return mark
 
 
-def _mark_as_checkpointed(original: Any) -> Any:
-    def partition(self: Leadership, state: PartitionRole) -> Partition:
-        is_new = self._replicas.partition(state.topic_partition) is None
-        found: Partition = original(self, state)
-        if is_new:
-            found.log.high_watermark = self._logs.read_high_watermarks().get(state.topic_partition, 0)
-        return found
-
-    return partition
-
-
 _ALL = (
     Mutation(
         "acknowledge-before-isr",
@@ -198,10 +186,7 @@ _ALL = (
     Mutation(
         "high-watermark-past-the-log",
         "the high watermark begins at the checkpoint's, but no further than the log's end",
-        (
-            Patch(LogOffsets, "mark", _mark_as_told),
-            Patch(Leadership, "_partition", _mark_as_checkpointed),
-        ),
+        (Patch(LogOffsets, "mark", _mark_as_told),),
     ),
 )
 MUTATIONS: Mapping[str, Mutation] = {mutation.name: mutation for mutation in _ALL}
