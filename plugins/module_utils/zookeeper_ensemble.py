@@ -1,6 +1,6 @@
 """The observed servers of a ZooKeeper ensemble, their quorums, and the description of a step.
 
-Pure. What the next safe step is, the filter `zookeeper_next_step` decides while a quorum serves, and
+Pure. The next step is decided by the filter `zookeeper_next_step` while a quorum serves, and by
 zookeeper_recovery while none does.
 """
 
@@ -93,8 +93,9 @@ def zxid_of(server: Server) -> str:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """The observed servers, by id, and the ensemble that is wanted.
+    """A ZooKeeper ensemble as it was observed and as it is wanted. Nothing in it changes.
 
+    `servers`: the observed ones, by id, including those that leave.
     `hosts`: the wanted hosts, by id. `gone`: ids of former members that are on no host of the inventory and do
     not answer. `trusted`: the id of the server whose tree the operator declared to be the right one; 0 for
     none. `lines`: the wanted addresses, by id.

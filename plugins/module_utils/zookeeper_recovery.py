@@ -1,7 +1,7 @@
 """Decides the next step of a ZooKeeper ensemble in which no quorum serves.
 
-Pure. The filter `zookeeper_next_step` decides while a quorum serves; zookeeper_ensemble has the observed
-servers.
+Pure. While a quorum serves, the filter `zookeeper_next_step` decides. zookeeper_ensemble has the servers
+that were observed.
 """
 
 from __future__ import annotations
