@@ -95,10 +95,10 @@ def zxid_of(server: Server) -> str:
 class Ensemble:
     """A ZooKeeper ensemble as it was observed and as it is wanted. Nothing in it changes.
 
-    `servers`: the observed ones, by id, including those that leave.
-    `hosts`: the wanted hosts, by id. `gone`: ids of former members that are on no host of the inventory and do
-    not answer. `trusted`: the id of the server whose tree the operator declared to be the right one; 0 for
-    none. `lines`: the wanted addresses, by id.
+    `servers`: the observed ones, by id, including those that leave. `hosts`: the wanted hosts, by id.
+    `gone`: ids of former members that are on no host of the inventory and do not answer. `trusted`: the id
+    of the server whose tree the operator declared to be the right one; 0 for none. `lines`: the wanted
+    addresses, by id.
     """
 
     servers: Mapping[int, Server]
