@@ -58,7 +58,8 @@ async def controller_storm(addresses: Sequence[Address], members: int, limit_s: 
     """Starts a broker, which becomes the controller, and registers ``members`` more that only listen, all
     at once.
 
-    The ensemble must have no other brokers. Raises StormError.
+    All are registered below a path of their own, so brokers that the ensemble has already are not counted.
+    Raises StormError.
     """
     chroot = f"/landline-storm-{uuid.uuid4().hex[:8]}"
     await make_parents(addresses[0], chroot)

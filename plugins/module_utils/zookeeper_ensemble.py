@@ -1,11 +1,13 @@
 """The observed servers of a ZooKeeper ensemble, their quorums, and the description of a step.
 
-Pure. The filter `zookeeper_next_step` decides the next safe step.
+Pure. The next step is decided by the filter `zookeeper_next_step` while a quorum serves, and by
+zookeeper_recovery while none does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +91,95 @@ def zxid_of(server: Server) -> str:
     return f"zxid 0x{server.position[1]:x}"
 
 
+@dataclass(frozen=True)
+class Ensemble:
+    """A ZooKeeper ensemble as it was observed and as it is wanted. Nothing in it changes.
+
+    `servers`: the observed ones, by id, including those that leave. `hosts`: the wanted hosts, by id.
+    `gone`: ids of former members that are on no host of the inventory and do not answer. `trusted`: the id
+    of the server whose tree the operator declared to be the right one; 0 for none. `lines`: the wanted
+    addresses, by id.
+    """
+
+    servers: Mapping[int, Server]
+    hosts: Mapping[int, str]
+    gone: Ids
+    trusted: int
+    lines: Mapping[int, str]
+
+    @property
+    def wanted(self) -> Ids:
+        """The ids of the wanted servers."""
+        return frozenset(self.hosts)
+
+    @property
+    def serving(self) -> Ids:
+        """The ids of the servers that serve."""
+        return frozenset(server.id for server in self.servers.values() if server.serves)
+
+    @property
+    def leaders(self) -> list[Server]:
+        """The servers that lead; more than one is two ensembles."""
+        return [server for server in self.servers.values() if server.leads]
+
+    @property
+    def down(self) -> Ids:
+        """The ids of the servers that are stopped and stay so at boot."""
+        return frozenset(
+            server.id for server in self.servers.values() if not server.running and not server.enabled
+        )
+
+    def wanted_servers(self) -> list[Server]:
+        """The observed ones of the wanted servers, by id."""
+        return [self.servers[each] for each in sorted(self.wanted) if each in self.servers]
+
+    def missing(self, members: Ids) -> list[int]:
+        """The ids of these that were not observed."""
+        return sorted(members - set(self.servers))
+
+    def name_of(self, own_id: int) -> str:
+        """The server's name, with its host where that is known."""
+        if own_id in self.servers:
+            return self.servers[own_id].name
+        return (
+            f"server {own_id} ({self.hosts[own_id]}, not seen)"
+            if own_id in self.hosts
+            else f"server {own_id}"
+        )
+
+    def listens_at(self, own_id: int) -> str:
+        """The address of a server that others may count on and that is not configured as wanted; "" for
+        any other.
+        """
+        if own_id in self.servers:
+            server = self.servers[own_id]
+            counts = server.serves if self.serving else server.running
+            return server.lines.get(own_id, "") if counts and not server.current else ""
+        others = [server for server in self.servers.values() if server.running and not server.current]
+        return next((server.lines[own_id] for server in others if own_id in server.lines), "")
+
+    def is_newcomer(self, server: Server, leader: Server) -> bool:
+        """Whether it is in the leader's list but not in every voter's. It has to wait until it is in all
+        of them.
+        """
+        voters = [each for each in self.servers.values() if each.running and each.id in leader.members]
+        return any(server.id not in each.members for each in voters)
+
+    def is_outside(self, server: Server) -> bool:
+        """Whether no running server that is or was a voter has it in its list."""
+        voters = [each for each in self.servers.values() if each.running and each.id != server.id]
+        return not any(server.id in each.members for each in voters if each.id in self.wanted or each.serves)
+
+    def is_safe(self, more: Collection[Ids], start: int = 0) -> bool:
+        """Whether no two lists in use could form separate quorums, if these lists and this server were used
+        as well.
+        """
+        running = [server for server in self.servers.values() if server.running]
+        lists = {server.members for server in running} | set(more)
+        alive = frozenset().union(*lists) - self.down - self.gone | {start}
+        return not any(can_part(one, other, alive) for one, other in itertools.combinations(lists, 2))
+
+
 def step_for(action: str, servers: Iterable[Server], why: str, members: Ids = frozenset()) -> dict[str, Any]:
     """A step; its `why` includes the servers' names. Empty `members`: keep each server's configuration."""
     chosen = sorted(servers, key=lambda server: server.id)
@@ -98,3 +189,8 @@ def step_for(action: str, servers: Iterable[Server], why: str, members: Ids = fr
         "members": sorted(members),
         "why": f"{action} {', '.join(server.name for server in chosen)}: {why}" if chosen else why,
     }
+
+
+def refuse(why: str) -> dict[str, Any]:
+    """The step that does nothing and says why."""
+    return step_for("refuse", [], why)

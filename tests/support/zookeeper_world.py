@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from tests.support.deploy_code import load
 
 steps = load("plugins/filter/zookeeper.py")
+ensemble = load("plugins/module_utils/zookeeper_ensemble.py")
 
 SETTINGS = "settings of now"
 
@@ -77,7 +78,7 @@ class World:
             voters = [
                 n for n in self.nodes.values() if n.follows == leader.id and n.id in leader.running_with
             ]
-            if len(voters) < steps.majority(leader.running_with):
+            if len(voters) < ensemble.majority(leader.running_with):
                 for node in self.nodes.values():
                     if node.follows == leader.id:
                         node.follows = 0
@@ -98,7 +99,7 @@ class World:
                 and not n.follows
             ]
             better = [n for n in voters if (n.epoch, n.zxid) > (leader.epoch, leader.zxid)]
-            if not better and len(voters) >= steps.majority(leader.running_with):
+            if not better and len(voters) >= ensemble.majority(leader.running_with):
                 if leader.running_with != {leader.id}:
                     leader.epoch = max(n.epoch for n in voters) + 1
                 leader.follows = leader.id
@@ -107,7 +108,7 @@ class World:
                 # Each elector counts its own list.
                 for voter in voters:
                     agreeing = [n for n in voters if n.id in voter.running_with]
-                    if voter is not leader and len(agreeing) < steps.majority(voter.running_with):
+                    if voter is not leader and len(agreeing) < ensemble.majority(voter.running_with):
                         voter.follows = 0
                 self._lapse()
                 if leader.follows:
@@ -125,7 +126,7 @@ class World:
                 following = [
                     n for n in self.nodes.values() if n.follows == leader.id and n.id in node.running_with
                 ]
-                if len(following) >= steps.majority(node.running_with):
+                if len(following) >= ensemble.majority(node.running_with):
                     self._follow(node, leader)
 
     def _write(self, leader):

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tests.support.zookeeper_world import SETTINGS, World, add, installed, steps
+from tests.support.zookeeper_world import SETTINGS, World, add, ensemble, installed
 
 SIZES = [(1, 3), (3, 5), (5, 3), (3, 1), (1, 5), (5, 1), (5, 7), (7, 3)]
 
@@ -76,7 +76,7 @@ def test_wherever_the_play_stands_no_two_halves_of_the_network_both_have_a_quoru
             world.settle()
             lists = {node.running_with for node in world.nodes.values() if node.running}
             alive = frozenset(node.id for node in world.nodes.values() if node.running or node.enabled)
-            assert not any(steps.can_part(a, b, alive) for a, b in itertools.combinations(lists, 2)), (
+            assert not any(ensemble.can_part(a, b, alive) for a, b in itertools.combinations(lists, 2)), (
                 world.log
             )
 
