@@ -126,7 +126,7 @@ class LogAppender:
         """Appends whole v2 batches and sets their offsets and ``leader_epoch`` in place.
 
         All or nothing. A retried batch is not written again: ``duplicate`` is set. The caller makes the sync
-        that ``flush.messages`` may require (``flush_due``). Raises KafkaError: CORRUPT_MESSAGE,
+        that ``flush.messages`` may require (``Durability.flush_due``). Raises KafkaError: CORRUPT_MESSAGE,
         INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE,
         INVALID_TIMESTAMP, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR.
         """

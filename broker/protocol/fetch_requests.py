@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import ProtocolError, TooManyElements
@@ -37,7 +37,7 @@ _PARTITION_V5 = Struct(">iqqi")
 _PARTITION_V9 = Struct(">iiqqi")
 _PARTITION_V12 = Struct(">iiqiqi")
 NO_SESSION, FINAL_EPOCH = 0, -1
-CONSUMER_REPLICA_ID = -1
+CONSUMER_REPLICA_ID: Final = -1
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
 from broker.protocol.primitives import (
@@ -23,7 +23,7 @@ from broker.protocol.primitives import (
     write_uvarint,
 )
 
-ACKS_ALL = -1
+ACKS_ALL: Final = -1
 """``acks=all``: the broker answers when the records are committed."""
 _FLEXIBLE_FROM = 9
 _INT16 = Struct(">h")

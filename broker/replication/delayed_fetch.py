@@ -11,6 +11,7 @@ from typing import NamedTuple
 from broker.cluster.partition import Partition
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import KafkaError
+from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.fetch_requests import TopicKey
 from broker.utils.purgatory import DelayedOperation
 from broker.utils.topic_partition import TopicPartition
@@ -37,6 +38,10 @@ class FetchEntry(NamedTuple):
     @property
     def key(self) -> tuple[TopicKey, int]:
         return self.topic, self.topic_partition.partition
+
+
+Fetched = list[tuple[FetchEntry, FetchedPartition]]
+"""The result for each requested partition, in the order of the request."""
 
 
 class FetchParams(NamedTuple):

@@ -23,7 +23,7 @@ from broker.protocol.produce_messages import ACKS_ALL, PartitionResponse
 from broker.record.validator import RecordRefusedError
 from broker.replication.action_queue import ActionQueue
 from broker.replication.cluster_view import ClusterView
-from broker.replication.delayed_fetch import DelayedFetch, FetchEntry, FetchParams
+from broker.replication.delayed_fetch import DelayedFetch, Fetched, FetchEntry, FetchParams
 from broker.replication.delayed_produce import DelayedProduce
 from broker.replication.group_commit import Failures, GroupCommit
 from broker.replication.replication_quota import ReplicationQuota
@@ -35,7 +35,6 @@ from broker.utils.timer import Timer
 from broker.utils.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 AppendCallback = Callable[[Mapping[TopicPartition, PartitionResponse]], None]
-Fetched = list[tuple[FetchEntry, FetchedPartition]]
 FetchCallback = Callable[[Fetched], None]
 
 

@@ -20,8 +20,7 @@ from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.fetch_requests import FINAL_EPOCH, NO_SESSION, FetchRequest, TopicKey
-from broker.replication.delayed_fetch import FetchEntry
-from broker.replication.replica_manager import Fetched
+from broker.replication.delayed_fetch import Fetched, FetchEntry
 from broker.replication.session_news import NewsBoard, SessionNews
 from broker.utils.clock import Clock
 

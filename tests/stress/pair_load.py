@@ -13,8 +13,7 @@ from broker.log.look_ups import read_region
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.produce_messages import PartitionResponse
 from broker.record.batch import Record, read_records
-from broker.replication.delayed_fetch import FetchEntry, FetchParams
-from broker.replication.replica_manager import Fetched
+from broker.replication.delayed_fetch import Fetched, FetchEntry, FetchParams
 from broker.utils.topic_partition import TopicPartition
 from rig.wait import last_for, wait_until
 from tests.stress.history import Mark, Written

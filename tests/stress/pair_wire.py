@@ -17,8 +17,8 @@ from broker.protocol.fetch_messages import FetchedPartition, encode_fetch_respon
 from broker.protocol.fetch_requests import TopicKey, parse_fetch_request
 from broker.protocol.framing import response_body_offset
 from broker.replication.broker_channel import ChannelError
-from broker.replication.delayed_fetch import FetchEntry, FetchParams
-from broker.replication.replica_manager import Fetched, ReplicaManager
+from broker.replication.delayed_fetch import Fetched, FetchEntry, FetchParams
+from broker.replication.replica_manager import ReplicaManager
 from broker.utils.file_region import FileRegion
 from broker.utils.topic_partition import TopicPartition
 from rig.wait import last_for

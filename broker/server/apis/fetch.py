@@ -16,8 +16,7 @@ from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError, TooManyElements
 from broker.protocol.fetch_messages import FetchedPartition, encode_fetch_response
 from broker.protocol.fetch_requests import NO_SESSION, FetchRequest, TopicKey, parse_fetch_request
-from broker.replication.delayed_fetch import FetchEntry, FetchParams
-from broker.replication.replica_manager import Fetched
+from broker.replication.delayed_fetch import Fetched, FetchEntry, FetchParams
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, refuse_too_many, why_absent
 from broker.server.apis.strangers import introduce

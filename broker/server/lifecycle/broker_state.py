@@ -1,8 +1,9 @@
 """The broker's state and the ways between states: Kafka 0.9's diagram, with Kafka's numbers.
 
-NotRunning → Starting → RunningAsBroker ⇄ RunningAsController Starting → RecoveringFromUncleanShutdown →
-RunningAsBroker RunningAsBroker | RunningAsController → PendingControlledShutdown → BrokerShuttingDown →
-NotRunning RunningAsBroker | RunningAsController → BrokerShuttingDown (controlled.shutdown.enable=false)
+NotRunning → Starting → RunningAsBroker ⇄ RunningAsController
+Starting → RecoveringFromUncleanShutdown → RunningAsBroker
+RunningAsBroker | RunningAsController → PendingControlledShutdown → BrokerShuttingDown → NotRunning
+RunningAsBroker | RunningAsController → BrokerShuttingDown (controlled.shutdown.enable=false)
 Starting | RecoveringFromUncleanShutdown → BrokerShuttingDown (stopped while it starts)
 """
 
