@@ -43,6 +43,15 @@ def test_every_class_that_is_named_is_the_brokers(name: str) -> None:
     assert [one for one in classes_in(text_of(name)) if not broker_has(*one)] == []
 
 
+def test_every_member_that_any_document_names_is_one_of_the_brokers() -> None:
+    pages = {
+        page.name: classes_in(page.read_text(encoding="utf-8")) for page in (ROOT / "docs").rglob("*.md")
+    }
+    named = [(page, *one) for page, found in pages.items() for one in found if one[1]]
+    assert any(page.startswith("0011") for page, *_ in named)
+    assert [one for one in named if not broker_has(*one[1:])] == []
+
+
 def test_a_lock_is_made_where_the_order_of_locks_says() -> None:
     written = {
         row[1].strip("`"): row[2].strip("`") for row in rows_of(text_of("design.md"), "## The order of locks")
