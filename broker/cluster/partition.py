@@ -50,6 +50,7 @@ class Partition:
         clock: Clock,
         alive: Callable[[int], bool],
     ) -> None:
+        #: The topic and the partition number.
         self.topic_partition = topic_partition
         #: The local log, with its high watermark; never replaced.
         self.log = log

@@ -88,6 +88,7 @@ class Log:
     ) -> None:
         #: Shared by the parts of this log.
         self._context = context = LogContext(topic_partition, directory, clock, scheduler, health)
+        #: The partition whose log this is.
         self.topic_partition = topic_partition
         #: The health of the log directory; shared by all logs in it.
         self.health = context.health
@@ -111,6 +112,7 @@ class Log:
         )
         #: The producers' state and its snapshots.
         self.producers = LogProducers(producer_state, context, offsets, parts)
+        #: Appends as leader and as follower.
         self.appender = appender = LogAppender(
             context=context,
             offsets=offsets,
@@ -130,6 +132,7 @@ class Log:
             appender=appender,
             lower_recovery_point=self._lower_recovery_point,
         )
+        #: Reads by offset and by timestamp.
         self.reader = LogReader(context, offsets, parts)
         #: The topic's config.
         self.config = config

@@ -130,9 +130,12 @@ class Connection:
         now_ms: int,
         memory: RequestMemory | None = None,
     ) -> None:
+        #: Non-blocking; ``fd`` is its descriptor, -1 once the connection is closed.
         self.socket = sock
         self.fd = sock.fileno()
+        #: The peer, as request handlers see it.
         self.info = info
+        #: Limit of one request; ``socket.request.max.bytes``.
         self.max_frame_bytes = max_frame_bytes
 
         #: Received data: bytes ``start`` to ``filled`` of the buffer are not handled yet. None when there
