@@ -20,6 +20,7 @@ from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient, request_frame
 from rig.wait import last_for, wait_until
 from tests.support.closed_loop import closed_loop
+from tests.support.times import NOW_MS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -31,7 +32,7 @@ FIND = {"key_type": 0, "coordinator_keys": [f"group-{number}" for number in rang
 
 def answered_to_others(client: RawClient, answers: Callable[[], int]) -> list[int]:
     """How many of the others' requests are answered while a small record is written, one in ten milliseconds."""
-    batch = build_batch([Record(None, b"small", (), 1_700_000_000_000)])
+    batch = build_batch([Record(None, b"small", (), NOW_MS)])
     others = []
     for _ in range(TRIPS):
         before = answers()

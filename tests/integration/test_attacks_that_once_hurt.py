@@ -28,12 +28,12 @@ from rig.brokers import HOST
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient, request_frame, stranger
 from rig.wait import wait_until
+from tests.support.times import NOW_MS
 from tests.support.victim import VICTIM, Victim
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 MIB = 1024 * 1024
-NOW = 1_700_000_000_000
 ZSTD = 4
 TOPIC, SET = 2, 0
 PARTITIONS = 300
@@ -77,6 +77,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory, systemd: Systemd) -> Iterat
         "log.segment.bytes": SEGMENT_BYTES,
         "log.cleaner.backoff.ms": 200,
         "log.initial.task.delay.ms": 200,
+        "log.retention.check.interval.ms": 1000,
     }
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("NOTIFY_SOCKET", systemd._socket.getsockname())
@@ -174,7 +175,7 @@ def test_pages_are_made_once_a_second_however_many_ask(broker: LandlineStandalon
 
 def bomb(count: int) -> bytes:
     """Smallest records with empty keys, compressed a thousand times."""
-    header = BatchHeader(0, 0, -1, MAGIC, 0, ZSTD, count - 1, NOW, NOW, -1, -1, -1, count)
+    header = BatchHeader(0, 0, -1, MAGIC, 0, ZSTD, count - 1, NOW_MS, NOW_MS, -1, -1, -1, count)
     return assemble(header, bytes([12, 0, 0, 0, 0, 1, 0]) * count, 19)
 
 
@@ -224,7 +225,7 @@ def million() -> bytes:
         return write_uvarint(2 * len(body)) + body
 
     count = 1_000_000
-    header = BatchHeader(0, 0, -1, MAGIC, 0, ZSTD, count - 1, NOW, NOW, -1, -1, -1, count)
+    header = BatchHeader(0, 0, -1, MAGIC, 0, ZSTD, count - 1, NOW_MS, NOW_MS, -1, -1, -1, count)
     return assemble(header, b"".join(map(record, range(count))), 3)
 
 

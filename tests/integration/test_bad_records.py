@@ -22,6 +22,7 @@ from broker.record.header import CRC_START, HEADER, HEADER_BYTES, BatchHeader, r
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient, request_frame
 from rig.wait import wait_until
+from tests.support.times import NOW_MS
 from tests.support.valid_requests import some_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -43,7 +44,7 @@ def make_topic(client: RawClient, **configs: str) -> str:
         key.replace("_", "."): value for key, value in configs.items()
     }
     assert client.create_topic(name, configs=settings).error_code == Errors.NONE
-    first = build_batch([Record(b"key", b"first", (), 1_700_000_000_000)])
+    first = build_batch([Record(b"key", b"first", (), NOW_MS)])
     assert client.produce(name, 0, first).error_code == Errors.NONE
     return name
 
@@ -75,7 +76,7 @@ def flipped(position: int) -> bytes:
 def legacy(magic: int) -> bytes:
     """A message of magic 0 or 1, as clients before Kafka 0.11 sent it."""
     value = b"an old message"
-    fields = struct.pack(">bb", magic, 0) + (struct.pack(">q", 1_700_000_000_000) if magic else b"")
+    fields = struct.pack(">bb", magic, 0) + (struct.pack(">q", NOW_MS) if magic else b"")
     fields += struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
     message = struct.pack(">I", zlib.crc32(fields)) + fields
     # Padded to the size of a v2 header, so that it is the magic that is judged.
@@ -226,7 +227,7 @@ def test_internal_topics_are_not_written_by_clients(client: RawClient) -> None:
 
 
 def test_zstd_needs_the_version_that_brought_it(client: RawClient, topic: str) -> None:
-    packed = build_batch([Record(None, b"value", (), 1_700_000_000_000)], compression="zstd")
+    packed = build_batch([Record(None, b"value", (), NOW_MS)], compression="zstd")
     answer = client.produce(topic, 0, packed, version=6)
     assert answer.error_code == Errors.UNSUPPORTED_COMPRESSION_TYPE
     assert client.end_offset(topic) == 1
@@ -235,9 +236,7 @@ def test_zstd_needs_the_version_that_brought_it(client: RawClient, topic: str) -
 
 def test_records_without_keys_are_refused_by_a_compacted_topic(client: RawClient) -> None:
     topic = make_topic(client, cleanup_policy="compact")
-    keyed_then_not = build_batch(
-        [Record(b"key", b"one", (), 1_700_000_000_000), Record(None, b"two", (), 1_700_000_000_000)]
-    )
+    keyed_then_not = build_batch([Record(b"key", b"one", (), NOW_MS), Record(None, b"two", (), NOW_MS)])
     for version in (8, 9):
         answer = client.produce(topic, 0, keyed_then_not, version=version)
         assert answer.error_code == INVALID

@@ -21,6 +21,7 @@ from rig.raw_client import RawClient
 from rig.topics import create_topic
 from rig.wait import wait_until
 from tests.support.logs import batch, open_log
+from tests.support.times import NOW_MS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120), needs_small_disks()]
 
@@ -119,5 +120,5 @@ def test_a_reader_of_a_disk_that_cannot_be_read_is_told_at_once(tmp_path: Path, 
 
 def produce(port: int, partition: int) -> None:
     with RawClient(HOST, port) as client:
-        records = build_batch([Record(None, os.urandom(900_000), (), 1_700_000_000_000)])
+        records = build_batch([Record(None, os.urandom(900_000), (), NOW_MS)])
         assert client.produce(TOPIC, partition, records).error_code == 0

@@ -23,6 +23,7 @@ from rig.topics import await_full_isr, create_topic, partition_leaders
 from rig.wait import wait_until
 from rig.zookeeper import ZooKeeperServer
 from tests.support.peers import CLUSTER_CONFIG
+from tests.support.times import NOW_MS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -65,7 +66,7 @@ def first_acknowledgement_s(cluster: Cluster, topic: str) -> float:
 def is_acknowledged(leader: BrokerProcess, topic: str) -> bool:
     """False from a leader that has not heard of it yet."""
     with RawClient(HOST, leader.port) as client:
-        answer = client.produce(topic, 0, build_batch([Record(None, b"v", (), 1_700_000_000_000)]))
+        answer = client.produce(topic, 0, build_batch([Record(None, b"v", (), NOW_MS)]))
     if answer.error_code in {Errors.NOT_LEADER_OR_FOLLOWER, Errors.UNKNOWN_TOPIC_OR_PARTITION}:
         return False
     assert answer.error_code == 0

@@ -23,6 +23,7 @@ from rig.raw_client import RawClient
 from rig.topics import create_topic
 from rig.wait import wait_until
 from rig.zookeeper import ZooKeeperServer
+from tests.support.times import NOW_MS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240), needs_small_disks()]
 
@@ -115,7 +116,7 @@ def read_all(bootstrap: str, count: int) -> list[bytes]:
 def produce_once(broker) -> tuple[int, str | None]:
     """Error and message of one record to a partition where the writer does not write."""
     with RawClient(HOST, broker.port) as client:
-        records = build_batch([Record(None, b"x" * 2000, (), 1_700_000_000_000)])
+        records = build_batch([Record(None, b"x" * 2000, (), NOW_MS)])
         answer = client.produce(TOPIC, OWN_PARTITION, records)
     return int(answer.error_code), answer.error_message
 

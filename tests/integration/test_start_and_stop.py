@@ -31,6 +31,7 @@ from rig.topics import create_topic, record_count
 from rig.wait import last_for, wait_until
 from rig.wire import answers_api_versions
 from rig.zookeeper import ZooKeeperServer
+from tests.support.times import NOW_MS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -301,13 +302,13 @@ def _data_end(path: Path) -> int:
 
 def produce_raw(port: int, value: bytes) -> None:
     with RawClient(HOST, port) as client:
-        record = Record(None, value, (), 1_700_000_000_000)
+        record = Record(None, value, (), NOW_MS)
         assert client.produce(TOPIC, 0, build_batch([record])).error_code == 0
 
 
 def big_unclean_log(directory: Path, megabytes: int) -> None:
     """One partition's segment as a broker leaves it that is killed: no clean-shutdown marker, no checkpoint."""
-    batch = build_batch([Record(None, os.urandom(500), (), 1_700_000_000_000)] * 4, leader_epoch=0)
+    batch = build_batch([Record(None, os.urandom(500), (), NOW_MS)] * 4, leader_epoch=0)
     size = len(batch)
     with directory.open("wb") as out:
         chunk = bytearray()

@@ -27,6 +27,7 @@ from rig.wait import wait_until
 from rig.zookeeper import ZooKeeperServer
 from tests.support.ack_meter import AckMeter
 from tests.support.peers import CLUSTER_CONFIG
+from tests.support.times import NOW_MS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -56,7 +57,7 @@ def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[Cluster]:
 
 
 def produce(broker: BrokerProcess, partition: int, acks: int = -1):
-    batch = build_batch([Record(None, b"v", (), 1_700_000_000_000)])
+    batch = build_batch([Record(None, b"v", (), NOW_MS)])
     with RawClient(HOST, broker.port) as client:
         return client.produce(TOPIC, partition, batch, acks=acks)
 

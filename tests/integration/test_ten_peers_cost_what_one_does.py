@@ -21,6 +21,7 @@ from broker.record.batch import Record, build_batch
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient, request_frame, stranger
 from rig.wait import wait_until
+from tests.support.times import NOW_MS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -76,7 +77,7 @@ def hostile(broker: LandlineStandalone, frame: bytes, peers: int) -> Iterator[No
 
 def trips_ms(client: RawClient) -> list[float]:
     """How long it takes to write a small record and to read the first one, again and again."""
-    batch = build_batch([Record(None, b"small", (), 1_700_000_000_000)])
+    batch = build_batch([Record(None, b"small", (), NOW_MS)])
     taken = []
     for _ in range(TRIPS):
         began = time.monotonic()

@@ -30,4 +30,9 @@ def test_threads_lose_nothing_stand_nowhere_still_and_keep_the_order_of_locks() 
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS + END_S, check=False
     )
-    assert done.returncode == 0, f"make stress SECONDS={SECONDS} SEED={seed}\n{done.stdout}{done.stderr}"
+    # A summary of a run shows the first line alone, so it says what went wrong.
+    problem = next(
+        (line for line in done.stderr.splitlines() if line.startswith("PROBLEM")), "no problem told"
+    )
+    told = f"{done.stdout}{done.stderr}"
+    assert done.returncode == 0, f"{problem} (make stress SECONDS={SECONDS} SEED={seed})\n{told}"

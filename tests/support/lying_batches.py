@@ -15,8 +15,9 @@ from broker.record.batch import assemble
 from broker.record.compression import CODEC_IDS, compress
 from broker.record.header import BatchHeader
 from broker.record.records import encode_varint
+from tests.support.times import NOW_MS
 
-TIMESTAMP: Final = 1_700_000_000_000
+TIMESTAMP: Final = NOW_MS
 
 
 @dataclass(frozen=True, slots=True)

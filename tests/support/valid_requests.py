@@ -14,6 +14,7 @@ from typing import Any
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.record.batch import Record, build_batch
+from tests.support.times import NOW_MS
 
 Fields = Mapping[str, Any]
 SOME_ID = uuid.UUID(int=1)
@@ -38,7 +39,7 @@ class World:
 
 def some_records(*values: bytes) -> bytes:
     """A v2 batch of records without keys."""
-    return build_batch([Record(None, value, (), 1_700_000_000_000) for value in values or (b"value",)])
+    return build_batch([Record(None, value, (), NOW_MS) for value in values or (b"value",)])
 
 
 def version_id(pair: tuple[ApiKey, int]) -> str:
