@@ -21,7 +21,7 @@ from broker.security.acls import (
     CLUSTER_NAME,
     AclBinding,
     AclFilter,
-    Operation,
+    AclOperation,
     PatternType,
     ResourcePattern,
     ResourceType,
@@ -91,13 +91,15 @@ class AclAuthorizer(Authorizer):
     # -- questions
 
     def authorize(
-        self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str
+        self, requester: Requester, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
         return self._snapshot.allows(
             requester.principal, requester.client_address, operation, resource_type, name
         )
 
-    def authorize_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
+    def authorize_any(
+        self, requester: Requester, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
         return self._snapshot.allows_any(
             requester.principal, requester.client_address, operation, resource_type
         )
@@ -301,7 +303,7 @@ def _problem(binding: AclBinding) -> KafkaError | None:
     reason = None
     if pattern.resource_type <= ResourceType.ANY or pattern.pattern_type < PatternType.LITERAL:
         reason = "resource type and pattern type must be specific"
-    elif entry.operation <= Operation.ANY or entry.permission <= 1:
+    elif entry.operation <= AclOperation.ANY or entry.permission <= 1:
         reason = "operation and permission must be specific"
     elif not pattern.name:
         reason = "the resource name is empty"

@@ -19,7 +19,7 @@ from broker.security.acls import (
     AccessControlEntry,
     AclBinding,
     AclFilter,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourcePattern,
@@ -28,7 +28,7 @@ from broker.security.acls import (
 
 Entries = frozenset[AccessControlEntry]
 MOST_VERDICTS: Final = 20_000
-_Key = tuple[str, str, Operation, ResourceType, str | None]
+_Key = tuple[str, str, AclOperation, ResourceType, str | None]
 
 
 class Defaults(NamedTuple):
@@ -67,7 +67,7 @@ class AclSnapshot:
         return AclSnapshot(acls, self.defaults)
 
     def allows(
-        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
         """Whether ``principal`` may do ``operation`` with the resource, from the address ``host``."""
         key = (principal, host, operation, resource_type, name)
@@ -78,7 +78,7 @@ class AclSnapshot:
         return verdict
 
     def allows_any(
-        self, principal: str, host: str, operation: Operation, resource_type: ResourceType
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
         """Whether ``principal`` may do ``operation`` with at least one resource of the type, which need
         not exist; Kafka's authorizeByResourceType.
@@ -155,7 +155,7 @@ class AclSnapshot:
 
 
 def _matching(
-    principal: str, host: str, operations: Iterable[Operation], permission: Permission
+    principal: str, host: str, operations: Iterable[AclOperation], permission: Permission
 ) -> Iterable[AccessControlEntry]:
     """All entries that are about this principal, host and one of the operations."""
     hosts = (plain_host(host), WILDCARD)
@@ -163,7 +163,7 @@ def _matching(
         AccessControlEntry(who, where, what, permission)
         for who in (principal, WILDCARD_PRINCIPAL)
         for where in hosts
-        for what in (*operations, Operation.ALL)
+        for what in (*operations, AclOperation.ALL)
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from broker.security.acls import (
     RESOURCE_TYPES,
     AccessControlEntry,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourcePattern,
@@ -82,7 +82,7 @@ def _decode_entry(row: Mapping[str, Any]) -> AccessControlEntry:
     if problem := principal_problem(principal):
         raise ValueError(problem)
     return AccessControlEntry(
-        principal, host, _member(Operation, row["operation"]), _member(Permission, row["permissionType"])
+        principal, host, _member(AclOperation, row["operation"]), _member(Permission, row["permissionType"])
     )
 
 

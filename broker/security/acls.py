@@ -47,7 +47,7 @@ class PatternType(_Named):
     PREFIXED = 4
 
 
-class Operation(_Named):
+class AclOperation(_Named):
     """What a principal does; Kafka's AclOperation."""
 
     UNKNOWN = 0
@@ -79,36 +79,36 @@ class Permission(_Named):
 RESOURCE_TYPES: Final = tuple(kind for kind in ResourceType if kind > ResourceType.ANY)
 """The types that an ACL can have."""
 
-IMPLIED_BY: Final[Mapping[Operation, tuple[Operation, ...]]] = {
-    Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
-    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
+IMPLIED_BY: Final[Mapping[AclOperation, tuple[AclOperation, ...]]] = {
+    AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
+    AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
 }
 """The operations whose permission also permits the key. A denial denies only its own operation."""
 
-SUPPORTED: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
+SUPPORTED: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
     ResourceType.TOPIC: (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.DESCRIBE,
-        Operation.DELETE,
-        Operation.ALTER,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
     ),
-    ResourceType.GROUP: (Operation.READ, Operation.DESCRIBE, Operation.DELETE),
+    ResourceType.GROUP: (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DELETE),
     ResourceType.CLUSTER: (
-        Operation.CREATE,
-        Operation.CLUSTER_ACTION,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
+        AclOperation.CREATE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
     ),
-    ResourceType.TRANSACTIONAL_ID: (Operation.DESCRIBE, Operation.WRITE),
-    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
-    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
+    ResourceType.TRANSACTIONAL_ID: (AclOperation.DESCRIBE, AclOperation.WRITE),
+    ResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
+    ResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
 }
 """The operations that each type of resource knows, for ``authorizedOperations``."""
 
@@ -128,7 +128,7 @@ class AccessControlEntry(NamedTuple):
 
     principal: str
     host: str
-    operation: Operation
+    operation: AclOperation
     permission: Permission
 
 
@@ -149,7 +149,7 @@ class AclFilter(NamedTuple):
     pattern_type: PatternType = PatternType.ANY
     principal: str | None = None
     host: str | None = None
-    operation: Operation = Operation.ANY
+    operation: AclOperation = AclOperation.ANY
     permission: Permission = Permission.ANY
 
     @property
@@ -175,7 +175,7 @@ class AclFilter(NamedTuple):
         return (
             self.principal in (None, entry.principal)
             and self.host in (None, entry.host)
-            and self.operation in (Operation.ANY, entry.operation)
+            and self.operation in (AclOperation.ANY, entry.operation)
             and self.permission in (Permission.ANY, entry.permission)
         )
 
@@ -195,7 +195,7 @@ def applies_to(pattern: ResourcePattern, name: str) -> bool:
     return pattern.name in (name, WILDCARD)
 
 
-def bits(operations: Iterable[Operation]) -> int:
+def bits(operations: Iterable[AclOperation]) -> int:
     """``authorizedOperations`` of a response: one bit for each operation, by its code."""
     return sum(1 << operation for operation in operations)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from broker.protocol.errors import Errors, KafkaError
-from broker.security.acls import AclBinding, AclFilter, Operation, ResourceType
+from broker.security.acls import AclBinding, AclFilter, AclOperation, ResourceType
 
 
 class Requester(Protocol):
@@ -58,11 +58,13 @@ class Authorizer(ABC):
 
     @abstractmethod
     def authorize(
-        self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str
+        self, requester: Requester, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
         """Whether the requester may do this. The cluster's name is ``kafka-cluster``."""
 
-    def authorize_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
+    def authorize_any(
+        self, requester: Requester, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
         """Whether the requester may do this with at least one resource of the type, whether or not it exists.
         An idempotent producer asks for WRITE on any topic, if it has no IDEMPOTENT_WRITE on the cluster.
         """

@@ -12,7 +12,7 @@ from broker.security.acls import (
     AccessControlEntry,
     AclBinding,
     AclFilter,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourcePattern,
@@ -23,7 +23,7 @@ PRINCIPALS = ("User:alice", "User:bob", "User:*", "User:")
 HOSTS = ("10.0.0.1", "10.0.0.2", "*", "fe80::1")
 # Few letters: prefixes and names meet.
 NAMES = st.text("ab*", min_size=1, max_size=4)
-OPERATIONS = tuple(operation for operation in Operation if operation > Operation.ANY)
+OPERATIONS = tuple(operation for operation in AclOperation if operation > AclOperation.ANY)
 KINDS = (ResourceType.TOPIC, ResourceType.GROUP)
 
 patterns = st.builds(
@@ -55,10 +55,10 @@ filters = st.builds(
     st.sampled_from((PatternType.ANY, PatternType.MATCH, PatternType.LITERAL, PatternType.PREFIXED)),
     st.none() | st.sampled_from(PRINCIPALS),
     st.none() | st.sampled_from(HOSTS),
-    st.sampled_from((Operation.ANY, *OPERATIONS)),
+    st.sampled_from((AclOperation.ANY, *OPERATIONS)),
     st.sampled_from((Permission.ANY, Permission.DENY, Permission.ALLOW)),
 )
-Question = tuple[str, str, Operation, ResourceType, str]
+Question = tuple[str, str, AclOperation, ResourceType, str]
 
 
 def snapshot_of(all_: Iterable[AclBinding], given_defaults: Defaults) -> AclSnapshot:
@@ -68,19 +68,21 @@ def snapshot_of(all_: Iterable[AclBinding], given_defaults: Defaults) -> AclSnap
     return AclSnapshot({pattern: frozenset(own) for pattern, own in acls.items()}, given_defaults)
 
 
-def is_about(entry: AccessControlEntry, principal: str, host: str, operations: Iterable[Operation]) -> bool:
+def is_about(
+    entry: AccessControlEntry, principal: str, host: str, operations: Iterable[AclOperation]
+) -> bool:
     here = "fe80::1" if host.startswith("fe80:") else host
     return (
         entry.principal in (principal, "User:*")
         and entry.host in (here, "*")
-        and entry.operation in (*operations, Operation.ALL)
+        and entry.operation in (*operations, AclOperation.ALL)
     )
 
 
 def covers(pattern: ResourcePattern, name: str) -> bool:
     if pattern.pattern_type is PatternType.PREFIXED:
         return name.startswith(pattern.name)
-    return pattern.name == name or pattern.name == "*"
+    return pattern.name in (name, "*")
 
 
 def slow_verdict(all_: Sequence[AclBinding], given_defaults: Defaults, question: Question) -> bool:
@@ -94,10 +96,10 @@ def slow_verdict(all_: Sequence[AclBinding], given_defaults: Defaults, question:
         if entry.permission == Permission.DENY and is_about(entry, principal, host, [operation]):
             return False
     permitting = [operation]
-    if operation == Operation.DESCRIBE:
-        permitting += [Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER]
-    if operation == Operation.DESCRIBE_CONFIGS:
-        permitting += [Operation.ALTER_CONFIGS]
+    if operation == AclOperation.DESCRIBE:
+        permitting += [AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER]
+    if operation == AclOperation.DESCRIBE_CONFIGS:
+        permitting += [AclOperation.ALTER_CONFIGS]
     return any(
         entry.permission == Permission.ALLOW and is_about(entry, principal, host, permitting)
         for entry in about
@@ -117,8 +119,8 @@ def test_the_snapshot_decides_as_a_slow_reading_of_the_rules(all_, given_default
 def test_any_resource_is_allowed_if_and_only_if_there_is_a_name_that_is(all_, given_defaults, asked) -> None:
     """Without implied operations, and with what allow.everyone.if.no.acl.found would add left aside, as in Kafka."""
     principal, host, operation, kind, _ = asked
-    if operation in (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS):
-        operation = Operation.WRITE
+    if operation in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS):
+        operation = AclOperation.WRITE
     snapshot = snapshot_of(all_, given_defaults._replace(everyone_if_no_acl=False))
     # Every pattern's name, alone and with an end that no other pattern has.
     names = {name + end for (_, name, _), _ in all_ for end in ("", "zz")} | {"zz"}
@@ -142,7 +144,7 @@ def test_a_filter_selects_what_it_says(all_, wanted) -> None:
         return (
             wanted.principal in (None, entry.principal)
             and wanted.host in (None, entry.host)
-            and wanted.operation in (Operation.ANY, entry.operation)
+            and wanted.operation in (AclOperation.ANY, entry.operation)
             and wanted.permission in (Permission.ANY, entry.permission)
         )
 

@@ -16,7 +16,7 @@ from broker.security.acls import (
     AccessControlEntry,
     AclBinding,
     AclFilter,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourcePattern,
@@ -36,7 +36,7 @@ ORDERS = "/kafka-acl/Topic/orders"
 
 def acl(
     name: str = "orders",
-    operation: Operation = Operation.READ,
+    operation: AclOperation = AclOperation.READ,
     principal: str = "User:alice",
     kind: ResourceType = ResourceType.TOPIC,
     how: PatternType = PatternType.LITERAL,
@@ -46,7 +46,7 @@ def acl(
 
 
 def reads(authorizer: AclAuthorizer, name: str = "orders") -> bool:
-    return authorizer.authorize(ALICE, Operation.READ, ResourceType.TOPIC, name)
+    return authorizer.authorize(ALICE, AclOperation.READ, ResourceType.TOPIC, name)
 
 
 @pytest.fixture
@@ -194,8 +194,8 @@ def test_an_acl_of_two_filters_is_told_for_the_first(started) -> None:
         acl(".."),
         acl("other-cluster", kind=ResourceType.CLUSTER),
         acl(principal="alice"),
-        acl(operation=Operation.ANY),
-        acl(operation=Operation.UNKNOWN),
+        acl(operation=AclOperation.ANY),
+        acl(operation=AclOperation.UNKNOWN),
         acl(kind=ResourceType.ANY),
         acl(how=PatternType.MATCH),
     ],
@@ -209,7 +209,7 @@ def test_an_acl_that_no_authorizer_could_use_is_refused(store, started, binding)
 def test_super_users_may_do_everything_and_others_nothing_without_acls(started) -> None:
     authorizer = started(super_users="User:alice ; User:CN=b,O=c")
     assert reads(authorizer)
-    assert not authorizer.authorize(ADMIN, Operation.READ, ResourceType.TOPIC, "orders")
+    assert not authorizer.authorize(ADMIN, AclOperation.READ, ResourceType.TOPIC, "orders")
 
 
 def test_everybody_may_use_a_resource_without_acls_if_the_config_says_so(started) -> None:

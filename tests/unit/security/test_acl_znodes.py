@@ -9,7 +9,7 @@ import pytest
 from broker.security import acl_znodes
 from broker.security.acls import (
     AccessControlEntry,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourcePattern,
@@ -21,7 +21,7 @@ from broker.zookeeper.znodes import BadZnodeError
 KAFKAS = (
     b'{"acls":[{"principal":"User:bob","permissionType":"Allow","host":"*","operation":"Read"}],"version":1}'
 )
-BOB_READS = AccessControlEntry("User:bob", "*", Operation.READ, Permission.ALLOW)
+BOB_READS = AccessControlEntry("User:bob", "*", AclOperation.READ, Permission.ALLOW)
 
 
 def pattern(kind: ResourceType, name: str, how: PatternType = PatternType.LITERAL) -> ResourcePattern:
@@ -55,7 +55,7 @@ def test_what_kafka_wrote_is_read() -> None:
     assert acl_znodes.decode_acls("/kafka-acl/Topic/t1", KAFKAS) == {BOB_READS}
 
 
-@pytest.mark.parametrize("operation", [each for each in Operation if each > Operation.ANY])
+@pytest.mark.parametrize("operation", [each for each in AclOperation if each > AclOperation.ANY])
 def test_every_operation_comes_back(operation) -> None:
     entry = AccessControlEntry("User:a:b", "10.0.0.1", operation, Permission.DENY)
     data = acl_znodes.encode_acls([entry])
@@ -66,7 +66,7 @@ def test_old_names_in_capitals_are_read() -> None:
     row = {"principal": "User:a", "permissionType": "DENY", "operation": "DESCRIBE_CONFIGS", "host": "*"}
     data = json.dumps({"version": 1, "acls": [row]}).encode()
     (entry,) = acl_znodes.decode_acls("/p", data)
-    assert entry == AccessControlEntry("User:a", "*", Operation.DESCRIBE_CONFIGS, Permission.DENY)
+    assert entry == AccessControlEntry("User:a", "*", AclOperation.DESCRIBE_CONFIGS, Permission.DENY)
 
 
 def test_an_empty_znode_has_no_entries() -> None:
