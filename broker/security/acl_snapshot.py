@@ -1,8 +1,8 @@
 """Decides by the ACLs of one moment. Pure, by the rules of Kafka's AclAuthorizer.
 
-A denial beats every permission. Read, Write, Delete and Alter also permit Describe, and AlterConfigs permits
-DescribeConfigs. Without any ACL for a resource, ``allow.everyone.if.no.acl.found`` decides. Super users may do
-everything.
+A denial beats every permission. Read, Write, Delete and Alter also permit Describe; AlterConfigs permits
+DescribeConfigs. If a resource has no ACL, ``allow.everyone.if.no.acl.found`` decides. Super users may
+do everything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Every API with an authorizer: what a principal is denied, with which error, and which ACL permits it.
 
-Principals are told apart by their hosts: the broker and its administrator come from 127.0.0.1, the guest comes from
-127.0.0.2.
+Hosts tell who asks: the broker and its administrator come from 127.0.0.1, the guest from 127.0.0.2.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Shown(NamedTuple):
 _Asker = tuple[str, str, str]
 
 
-class _Kept(NamedTuple):
+class _SeenByAll(NamedTuple):
     """What each asker sees of all topics, while neither the topics nor the ACLs change."""
 
     topics: Mapping[str, Mapping[int, PartitionInfo]]
@@ -44,7 +44,7 @@ class VisibleTopics:
     """What each principal sees of all topics. Several threads may use it: a lost entry is only computed again."""
 
     def __init__(self) -> None:
-        self._kept = _Kept({}, None, {})
+        self._kept = _SeenByAll({}, None, {})
 
     def of(self, request: Request, snapshot: Snapshot, access: Access) -> Wanted | None:
         """The visible topics; None if all are visible, as usual."""
@@ -55,7 +55,7 @@ class VisibleTopics:
             or kept.version is not version
             or len(kept.wanted) >= _MOST_ASKERS
         ):
-            kept = self._kept = _Kept(snapshot.topics, version, {})
+            kept = self._kept = _SeenByAll(snapshot.topics, version, {})
         asker = request.connection
         key = (asker.principal, asker.client_address, asker.listener_name)
         if version is not None and key in kept.wanted:
