@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -19,6 +21,7 @@ from broker.security.acl_snapshot import AclSnapshot, Defaults
 from broker.security.acl_store import AclStore, Entries, Read, VersionedAcls
 from broker.security.acls import (
     CLUSTER_NAME,
+    AccessControlEntry,
     AclBinding,
     AclFilter,
     AclOperation,
@@ -35,8 +38,8 @@ SUPER_USERS: Final = "super.users"
 EVERYONE: Final = "allow.everyone.if.no.acl.found"
 RETRY_S: Final = 1.0
 PURGE_S: Final = 300.0
+_NAMED: Final = 10
 _log = structlog.get_logger(__name__)
-_Change = Callable[[Entries], Entries]
 
 
 class AclAuthorizer(Authorizer):
@@ -118,15 +121,16 @@ class AclAuthorizer(Authorizer):
         for index, binding in enumerate(bindings):
             if results[index] is None:
                 by_pattern.setdefault(binding.pattern, []).append(index)
-        for pattern, indexes in by_pattern.items():
-            added = frozenset(bindings[index].entry for index in indexes)
-            try:
-                before, after = self._update(pattern, lambda entries, added=added: entries | added)  # type: ignore[misc]
-            except StoreError as error:
-                for index in indexes:
-                    results[index] = _not_written(error)
-            else:
-                _tell("acls_created", requester, pattern, after - before)
+        with self._changing() as changed:
+            for pattern, indexes in by_pattern.items():
+                added = frozenset(bindings[index].entry for index in indexes)
+                try:
+                    changed[pattern] = self._store.update(pattern, added.union, self._acls.get(pattern))
+                except StoreError as error:
+                    for index in indexes:
+                        results[index] = _not_written(error)
+        if changed:
+            _tell("acls_created", requester, changed, sum(result is None for result in results))
         return results
 
     def delete_acls(self, requester: Requester, filters: Sequence[AclFilter]) -> list[list[Deleted]]:
@@ -134,56 +138,53 @@ class AclAuthorizer(Authorizer):
         # What a filter names exactly is read anew: no ACL that was created before is missed. The others are
         # those that this broker knows, as in Kafka.
         exact = {pattern for wanted in filters for pattern in wanted.exact_patterns()}
-        for pattern in dict.fromkeys([*self._acls, *exact]):
-            matching = [(i, wanted) for i, wanted in enumerate(filters) if wanted.matches_pattern(pattern)]
-            known = None if pattern in exact else self._acls.get(pattern)
-            if matching and (known is None or _selects(matching, known.entries)):
-                self._delete(requester, pattern, matching, deleted)
+        with self._changing() as changed:
+            for pattern in dict.fromkeys([*self._acls, *exact]):
+                matching = [
+                    (i, wanted) for i, wanted in enumerate(filters) if wanted.matches_pattern(pattern)
+                ]
+                known = None if pattern in exact else self._acls.get(pattern)
+                if matching and (known is None or _selects(matching, known.entries)):
+                    self._delete(pattern, matching, deleted, changed)
+        if count := sum(map(len, deleted)):
+            _tell("acls_deleted", requester, changed, count)
         return deleted
 
     def _delete(
         self,
-        requester: Requester,
         pattern: ResourcePattern,
         matching: Sequence[tuple[int, AclFilter]],
         deleted: list[list[Deleted]],
+        changed: dict[ResourcePattern, VersionedAcls],
     ) -> None:
-        selected: dict[AclBinding, int] = {}
+        selected: dict[AccessControlEntry, int] = {}
 
         def kept(entries: Entries) -> Entries:
             selected.clear()
             for entry in entries:
                 for index, wanted in matching:
                     if wanted.matches_entry(entry):
-                        selected[AclBinding(pattern, entry)] = index
+                        selected[entry] = index
                         break
-            return frozenset(entry for entry in entries if AclBinding(pattern, entry) not in selected)
+            return entries - selected.keys()
 
         error: KafkaError | None = None
         try:
-            self._update(pattern, kept, anew=True)
+            changed[pattern] = self._store.update(pattern, kept)
         except StoreError as refused:
             error = _not_written(refused)
-        else:
-            _tell("acls_deleted", requester, pattern, (binding.entry for binding in selected))
-        for binding, index in selected.items():
-            deleted[index].append(Deleted(binding, error))
+        for entry, index in selected.items():
+            deleted[index].append(Deleted(AclBinding(pattern, entry), error))
 
-    def _update(
-        self, pattern: ResourcePattern, change: _Change, *, anew: bool = False
-    ) -> tuple[Entries, Entries]:
-        """The entries before and after. ``anew``: the change is made to what the store has now."""
+    @contextmanager
+    def _changing(self) -> Iterator[dict[ResourcePattern, VersionedAcls]]:
+        """Collects the changes of one request, which count at its end: each makes a snapshot of everything."""
+        changed: dict[ResourcePattern, VersionedAcls] = {}
         with self._lock:
-            before: Entries = frozenset()
-
-            def noting(entries: Entries) -> Entries:
-                nonlocal before
-                before = entries
-                return change(entries)
-
-            after = self._store.update(pattern, noting, None if anew else self._acls.get(pattern))
-            self._take({pattern: after}, self._acls)
-            return before, after.entries
+            try:
+                yield changed
+            finally:
+                self._take(changed, self._acls)
 
     # -- changes by others
 
@@ -255,8 +256,9 @@ class AclAuthorizer(Authorizer):
             changed = self._store.read(patterns)
             self._take(changed, self._acls)
             self._seen = there
-        for pattern in changed:
-            _log.info("acls_taken_up", pattern=_told(pattern))
+        if changed:
+            some = [_told(pattern) for pattern in islice(changed, _NAMED)]
+            _log.info("acls_taken_up", count=len(changed), patterns=" ".join(some))
 
     def _take(
         self, changed: Mapping[ResourcePattern, Read], others: Mapping[ResourcePattern, VersionedAcls]
@@ -321,10 +323,9 @@ def _not_written(error: StoreError) -> KafkaError:
     return KafkaError(Errors.UNKNOWN_SERVER_ERROR, f"the ACLs were not written: {error}")
 
 
-def _tell(event: str, requester: Requester, pattern: ResourcePattern, entries: Iterable[object]) -> None:
-    count = sum(1 for _ in entries)
-    if count:
-        _log.info(event, pattern=_told(pattern), count=count, by=requester.principal)
+def _tell(event: str, requester: Requester, patterns: Iterable[ResourcePattern], count: int) -> None:
+    some = [_told(pattern) for pattern in islice(patterns, _NAMED)]
+    _log.info(event, count=count, patterns=" ".join(some), by=requester.principal)
 
 
 def _told(pattern: ResourcePattern) -> str:

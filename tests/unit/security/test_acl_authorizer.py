@@ -24,7 +24,7 @@ from broker.security.acls import (
 )
 from broker.security.authorizer import AuthorizerError
 from broker.zookeeper.embedded import EmbeddedStore
-from broker.zookeeper.store import BadVersionError
+from broker.zookeeper.store import BadVersionError, ConnectionLossError, SessionEvent
 from broker.zookeeper.znodes import BadZnodeError
 from rig.wait import wait_until
 from tests.support.clocks import ManualClock
@@ -270,3 +270,34 @@ def test_verdicts_that_are_kept_have_a_bound(started, monkeypatch) -> None:
     for number in range(100):
         reads(authorizer, f"t{number}")
     assert len(authorizer._snapshot._verdicts) <= 10
+
+
+def test_after_a_new_session_everything_is_read_because_announcements_may_have_come_and_gone(
+    store, started
+) -> None:
+    authorizer = started()
+    store.create(ORDERS, acl_znodes.encode_acls([acl().entry]))
+    assert not reads(authorizer)
+    authorizer._on_session_event(SessionEvent.CONNECTED)
+    wait_until(lambda: reads(authorizer), what="the ACL that nobody announced")
+
+
+def test_while_the_store_is_away_the_last_acls_hold_and_then_the_changes_count(
+    store, started, monkeypatch
+) -> None:
+    monkeypatch.setattr("broker.security.acl_authorizer.RETRY_S", 0.01)
+    authorizer, others = started(), started()
+    others.create_acls(ADMIN, [acl()])
+    wait_until(lambda: reads(authorizer), what="the first ACL")
+    tries = []
+
+    def away() -> set[str]:
+        tries.append(1)
+        raise ConnectionLossError("away")
+
+    monkeypatch.setattr(authorizer._store, "announcements", away)
+    others.delete_acls(ADMIN, [AclFilter()])
+    wait_until(lambda: len(tries) > 2, what="a few tries")
+    assert reads(authorizer)
+    monkeypatch.undo()
+    wait_until(lambda: not reads(authorizer), what="the change")
