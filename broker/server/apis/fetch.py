@@ -162,7 +162,16 @@ def _denied(request: Request, params: FetchParams, ctx: ApiContext) -> Callable[
         return None
     if params.replica_id >= 0:
         return None if cluster_allowed(ctx, request, AclOperation.CLUSTER_ACTION) else _all_denied
-    return lambda topic: not access.allows(request, AclOperation.READ, ResourceType.TOPIC, topic)
+    last_topic, is_last_denied = "", False
+
+    def denied(topic: str) -> bool:
+        nonlocal last_topic, is_last_denied
+        if topic != last_topic:  # most partitions follow another one of their topic
+            last_topic = topic
+            is_last_denied = not access.allows(request, AclOperation.READ, ResourceType.TOPIC, topic)
+        return is_last_denied
+
+    return denied
 
 
 def _wanted(asked: FetchRequest, ctx: ApiContext) -> list[FetchEntry]:

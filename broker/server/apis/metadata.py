@@ -18,7 +18,7 @@ from broker.protocol.requests import MetadataRequest
 from broker.security.acls import ResourceType
 from broker.server.access import NOT_ASKED, authorized_cluster_operations, authorized_operations
 from broker.server.apis.context import ApiContext
-from broker.server.apis.metadata_access import may_create, shown
+from broker.server.apis.metadata_access import may_create, visible_topics
 from broker.server.apis.metadata_bodies import MetadataBodies, MetadataTopics, TopicKey, Wanted
 from broker.server.apis.metadata_wait import MetadataWait
 from broker.server.metadata_cache import Snapshot
@@ -71,7 +71,7 @@ def _answer(request: Request, message: MetadataRequest, ctx: ApiContext) -> None
     wanted = _wanted(message, request.api_version)
     refused: list[Fields] = []
     if ctx.access is not None:
-        wanted, refused = shown(request, wanted, snapshot, ctx.access)
+        wanted, refused = visible_topics.shown(request, wanted, snapshot, ctx.access)
     asks_operations = bool(codec.get(message, "include_topic_authorized_operations", False))
     operations = _cluster_operations(request, message, ctx)
     key = (request.api_version, listener, wanted, operations)

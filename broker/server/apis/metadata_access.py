@@ -1,17 +1,15 @@
 """Which topics a Metadata response may show to its principal, by the authorizer.
 
 Topics that were asked for by name or id are refused one by one. From all topics, those that the principal may
-not describe are left out: they are computed once for each state of the cluster and the ACLs.
+not describe are left out. Both is computed once for each state of the cluster and the ACLs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from broker.network.request_channel import Request
 from broker.protocol.codec import ZERO_UUID
-from broker.protocol.control_messages import PartitionInfo
 from broker.protocol.errors import Errors
 from broker.protocol.fields import Fields
 from broker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -19,7 +17,8 @@ from broker.server.access import Access
 from broker.server.apis.metadata_bodies import Wanted
 from broker.server.metadata_cache import Snapshot
 
-_MOST_ASKERS: Final = 256
+_MOST_KEPT: Final = 256
+_MOST_NAMED: Final = 1_000
 
 
 class Shown(NamedTuple):
@@ -29,53 +28,59 @@ class Shown(NamedTuple):
     refused: list[Fields]
 
 
-_Asker = tuple[str, str, str]
+# Principal, address and listener, and the topics that it asked for: None means all.
+_Question = tuple[str, str, str, Wanted | None]
 
 
-class _SeenByAll(NamedTuple):
-    """What each asker sees of all topics, while neither the topics nor the ACLs change."""
+class _Answers(NamedTuple):
+    """What is shown of the requested topics, while neither the cluster nor the ACLs change. None means all."""
 
-    topics: Mapping[str, Mapping[int, PartitionInfo]]
+    snapshot: Snapshot | None
     version: object
-    wanted: dict[_Asker, Wanted | None]
+    kept: dict[_Question, Wanted | None]
 
 
 class VisibleTopics:
-    """What each principal sees of all topics. Several threads may use it: a lost entry is only computed again."""
+    """Remembers which topics Metadata shows to whom. Several threads may use it: a lost entry is only
+    computed again.
+    """
 
     def __init__(self) -> None:
-        self._kept = _SeenByAll({}, None, {})
+        self._answers = _Answers(None, None, {})
 
-    def of(self, request: Request, snapshot: Snapshot, access: Access) -> Wanted | None:
-        """The visible topics; None if all are visible, as usual."""
+    def shown(self, request: Request, wanted: Wanted | None, snapshot: Snapshot, access: Access) -> Shown:
+        """Divides the requested topics. Whether a refused topic exists is not told."""
         version = access.authorizer.version()
-        kept = self._kept
+        if version is None or (wanted is not None and len(wanted) > _MOST_NAMED):
+            return _divided(request, wanted, snapshot, access)
+        answers = self._answers
         if (
-            kept.topics is not snapshot.topics
-            or kept.version is not version
-            or len(kept.wanted) >= _MOST_ASKERS
+            answers.snapshot is not snapshot
+            or answers.version is not version
+            or len(answers.kept) >= _MOST_KEPT
         ):
-            kept = self._kept = _SeenByAll(snapshot.topics, version, {})
+            answers = self._answers = _Answers(snapshot, version, {})
         asker = request.connection
-        key = (asker.principal, asker.client_address, asker.listener_name)
-        if version is not None and key in kept.wanted:
-            return kept.wanted[key]
+        question = (asker.principal, asker.client_address, asker.listener_name, wanted)
+        if question in answers.kept:
+            return Shown(answers.kept[question], [])
+        answer = _divided(request, wanted, snapshot, access)
+        if not answer.refused:  # a denial is logged each time
+            answers.kept[question] = answer.wanted
+        return answer
+
+
+visible_topics = VisibleTopics()
+
+
+def _divided(request: Request, wanted: Wanted | None, snapshot: Snapshot, access: Access) -> Shown:
+    if wanted is None:
         visible = tuple(
             topic
             for topic in snapshot.topics
             if access.allows(request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic, told=False)
         )
-        wanted = kept.wanted[key] = None if len(visible) == len(snapshot.topics) else visible
-        return wanted
-
-
-_visible = VisibleTopics()
-
-
-def shown(request: Request, wanted: Wanted | None, snapshot: Snapshot, access: Access) -> Shown:
-    """Divides the requested topics. Whether a refused topic exists is not told."""
-    if wanted is None:
-        return Shown(_visible.of(request, snapshot, access), [])
+        return Shown(None if len(visible) == len(snapshot.topics) else visible, [])
     named: list[Any] = []
     refused: list[Fields] = []
     for item in wanted:

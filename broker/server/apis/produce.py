@@ -153,9 +153,16 @@ def _writable(
     refused: dict[TopicPartition, PartitionResponse],
 ) -> list[ProducedTopic]:
     """The topics that the principal may write; the partitions of the others are ``refused``."""
+    denied = {
+        topic
+        for topic, _ in message.topics
+        if not access.allows(request, AclOperation.WRITE, ResourceType.TOPIC, topic)
+    }
+    if not denied:
+        return message.topics
     writable = []
     for topic, partitions in message.topics:
-        if access.allows(request, AclOperation.WRITE, ResourceType.TOPIC, topic):
+        if topic not in denied:
             writable.append((topic, partitions))
         else:
             refused |= {TopicPartition(topic, index): _DENIED for index, _ in partitions}
