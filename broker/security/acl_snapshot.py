@@ -28,6 +28,8 @@ from broker.security.acls import (
 
 Entries = frozenset[AccessControlEntry]
 MOST_VERDICTS: Final = 20_000
+_MOST_RULES: Final = 1_000
+_LONGEST_KEPT: Final = 255  # a group's name may have 32 KiB
 _Key = tuple[str, str, AclOperation, ResourceType, str | None]
 
 
@@ -42,13 +44,14 @@ class AclSnapshot:
     """All ACLs at one moment. It never changes; a change of the ACLs makes another one. Any thread may use it.
 
     Verdicts are kept, so that the usual question costs one look-up in a dictionary. Clients choose the names
-    that they ask for, so at most :data:`MOST_VERDICTS` are kept.
+    that they ask for, so at most :data:`MOST_VERDICTS` are kept, and none for long names.
     """
 
     def __init__(self, acls: Mapping[ResourcePattern, Entries], defaults: Defaults = Defaults()) -> None:  # noqa: B008 - immutable
         self.acls = acls
         self.defaults = defaults
         self._verdicts: dict[_Key, bool] = {}
+        self._known_rules: dict[tuple[str, str, AclOperation], tuple[Entries, Entries]] = {}
         self._literal: dict[tuple[ResourceType, str], Entries] = {}
         self._prefixed: dict[ResourceType, dict[str, Entries]] = {}
         for pattern, entries in acls.items():
@@ -101,6 +104,8 @@ class AclSnapshot:
         ]
 
     def _keep(self, key: _Key, verdict: bool) -> None:
+        if len(key[4] or "") > _LONGEST_KEPT:
+            return
         if len(self._verdicts) >= MOST_VERDICTS:
             self._verdicts = {}
         self._verdicts[key] = verdict
@@ -110,12 +115,25 @@ class AclSnapshot:
         applying = self._applying(kind, name)
         if not applying:
             return self.defaults.everyone_if_no_acl
-        denials = list(_matching(principal, host, (operation,), Permission.DENY))
-        if any(denial in entries for entries in applying for denial in denials):
+        denials, permissions = self._rules(principal, host, operation)
+        if not all(map(denials.isdisjoint, applying)):
             return False
-        permitting = (operation, *IMPLIED_BY.get(operation, ()))
-        permissions = list(_matching(principal, host, permitting, Permission.ALLOW))
-        return any(permission in entries for entries in applying for permission in permissions)
+        return not all(map(permissions.isdisjoint, applying))
+
+    def _rules(self, principal: str, host: str, operation: AclOperation) -> tuple[Entries, Entries]:
+        """The entries that deny this, and those that permit it, wherever they stand."""
+        key = (principal, host, operation)
+        rules = self._known_rules.get(key)
+        if rules is None:
+            permitting = (operation, *IMPLIED_BY.get(operation, ()))
+            rules = (
+                frozenset(_matching(principal, host, (operation,), Permission.DENY)),
+                frozenset(_matching(principal, host, permitting, Permission.ALLOW)),
+            )
+            if len(self._known_rules) >= _MOST_RULES:
+                self._known_rules = {}
+            self._known_rules[key] = rules
+        return rules
 
     def _applying(self, kind: ResourceType, name: str) -> list[Entries]:
         """The entries of all patterns that the name matches."""
@@ -127,16 +145,15 @@ class AclSnapshot:
 
     def _decide_any(self, key: _Key) -> bool:
         principal, host, operation, kind, _ = key
-        denied, denied_prefixes = self._named(
-            kind, set(_matching(principal, host, (operation,), Permission.DENY))
-        )
+        denials = frozenset(_matching(principal, host, (operation,), Permission.DENY))
+        denied, denied_prefixes = self._named(kind, denials)
         if WILDCARD in denied:
             return False
         if self.defaults.everyone_if_no_acl:
             return True
-        allowed, allowed_prefixes = self._named(
-            kind, set(_matching(principal, host, (operation,), Permission.ALLOW))
-        )
+        # Implied operations do not count here, as in Kafka.
+        permissions = frozenset(_matching(principal, host, (operation,), Permission.ALLOW))
+        allowed, allowed_prefixes = self._named(kind, permissions)
         if WILDCARD in allowed:
             return True
 

@@ -27,6 +27,7 @@ DENIED: Final = {
     ResourceType.GROUP: Errors.GROUP_AUTHORIZATION_FAILED,
     ResourceType.CLUSTER: Errors.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: Errors.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 _ALL_OPERATIONS: Final = {kind: bits(operations) for kind, operations in SUPPORTED.items()}
 

@@ -301,3 +301,11 @@ def test_while_the_store_is_away_the_last_acls_hold_and_then_the_changes_count(
     assert reads(authorizer)
     monkeypatch.undo()
     wait_until(lambda: not reads(authorizer), what="the change")
+
+
+def test_verdicts_about_long_names_are_not_kept(started) -> None:
+    authorizer = started()
+    authorizer.create_acls(ADMIN, [acl("x", how=PatternType.PREFIXED)])
+    for size in (255, 256, 32_000):
+        assert reads(authorizer, "x" * size)
+    assert [len(key[4]) for key in authorizer._snapshot._verdicts] == [255]
