@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from broker.config.authorizer_class import authorizer_settings, check_authorizer
 from broker.config.cross_checks import check_together
 from broker.config.endpoint import Endpoint
 from broker.config.key import Use
@@ -32,6 +33,7 @@ class BrokerConfig(ConfigValues):
 
     ``static_values``, ``dynamic_default_values`` and ``dynamic_broker_values`` are the layers. ``unused`` has
     the names of set keys that Landline ignores. ``warnings`` has the lines to log at start.
+    ``authorizer_settings`` are those that the authorizer reads.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class BrokerConfig(ConfigValues):
         listeners: Listeners,
         unused: Sequence[str] = (),
         warnings: Sequence[str] = (),
+        authorizer: Mapping[str, str] | None = None,
     ) -> None:
         self.static_values = static_values
         self.dynamic_default_values = dynamic_default_values
         self.dynamic_broker_values = dynamic_broker_values
         self.unused = tuple(unused)
         self.warnings = tuple(warnings)
+        self.authorizer_settings = dict(authorizer or {})
         self._listeners = listeners
         super().__init__({**static_values, **dynamic_default_values, **dynamic_broker_values})
 
@@ -77,6 +81,7 @@ class BrokerConfig(ConfigValues):
 
         listeners = resolve_listeners(get, texts, complain)
         check_together(get, checked.values, complain)
+        check_authorizer(get, texts, complain)
         if problems:
             problems.sort(key=lambda problem: (problem.line is None, problem.line or 0))
             raise ConfigError(problems, getattr(props, "source", ""))
@@ -87,6 +92,7 @@ class BrokerConfig(ConfigValues):
             listeners=listeners,
             unused=checked.unused,
             warnings=_warnings(props, texts, checked.unused),
+            authorizer=authorizer_settings(texts),
         )
 
     def with_dynamic(
@@ -106,6 +112,7 @@ class BrokerConfig(ConfigValues):
             listeners=self._listeners,
             unused=self.unused,
             warnings=self.warnings,
+            authorizer=self.authorizer_settings,
         )
         problems += more
         check_together(

@@ -36,6 +36,7 @@ class Context:
     dynamic_config: DynamicConfigManager
     metadata_cache: KnownTopics
     broker_id: int = 1
+    access: None = None
 
     @property
     def config(self):
