@@ -22,12 +22,14 @@ from broker.server.apis.metadata_wait import await_led
 from broker.server.apis.told_configs import ToldConfigs
 
 _A_LOOK: Final = 500  # topics, at 0.05 ms each
+_STRICT_FROM: Final = 6  # KIP-599: what is above controller_mutation_rate is refused
 
 Result = dict[str, object]
 _told = ToldConfigs("topics")
 
 
 def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> Fields | None:
+    quota = ctx.quotas.of_mutations(request, strict_from=_STRICT_FROM)
     if not ctx.controller.is_active:
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
@@ -50,7 +52,7 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
             if looks:
                 outcome = looks.validate(new, aged=len(created))
             if not validate_only:
-                outcome = ctx.topic_admin.create_topic(new)
+                outcome = ctx.topic_admin.create_topic(new, spend=quota.record)
             results[topic.name] = _created(request, topic.name, outcome, ctx)
             created[topic.name] = outcome.partitions
         except KafkaError as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from functools import partial
 
 from broker.network.request_channel import Request
 from broker.protocol import codec
@@ -19,9 +20,11 @@ from broker.server.apis.metadata_wait import MetadataWait
 
 Result = dict[str, object]
 _FIRST_WITH_DELETION_DISABLED = 3
+_STRICT_FROM = 5  # KIP-599: what is above controller_mutation_rate is refused
 
 
 def handle(request: Request, message: DeleteTopicsRequest, ctx: ApiContext) -> Fields | None:
+    quota = ctx.quotas.of_mutations(request, strict_from=_STRICT_FROM)
     if not ctx.controller.is_active:
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
@@ -34,8 +37,10 @@ def handle(request: Request, message: DeleteTopicsRequest, ctx: ApiContext) -> F
         result = _result(topic, Errors.NONE, None)
         results.append(result)
         try:
-            _delete(topic, name, names, ctx)
+            _check(topic, name, names)
             assert name is not None
+            count = ctx.metadata_cache.partition_count(name) or 0
+            ctx.topic_admin.delete_topic(name, spend=partial(quota.record, count))
             marked[name] = result | {"name": name}
             results[-1] = marked[name]
         except KafkaError as error:
@@ -78,9 +83,7 @@ def _name(topic: tuple[str | None, uuid.UUID | None], ctx: ApiContext) -> str | 
     return name if topic_id is None else ctx.metadata_cache.topic_name(topic_id)
 
 
-def _delete(
-    topic: tuple[str | None, uuid.UUID | None], name: str | None, names: Counter[str | None], ctx: ApiContext
-) -> None:
+def _check(topic: tuple[str | None, uuid.UUID | None], name: str | None, names: Counter[str | None]) -> None:
     if topic[0] is not None and topic[1] is not None:
         raise KafkaError(Errors.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
     if name is None and topic[1] is not None:
@@ -89,7 +92,6 @@ def _delete(
         raise KafkaError(Errors.INVALID_REQUEST, "neither a name nor an id is given")
     if names[name] > 1:
         raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
-    ctx.topic_admin.delete_topic(name)
 
 
 def _code(error: KafkaError, version: int) -> Errors:
