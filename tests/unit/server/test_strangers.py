@@ -15,6 +15,7 @@ from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors
 from broker.server.apis.context import ApiContext
+from broker.server.quotas import QuotaManagers
 from broker.server.apis.table import Apis
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
 from tests.support.clocks import ManualClock
@@ -61,6 +62,7 @@ class Cluster:
             resolve=lambda host: [host],
             pause=lambda _s: None,
         )
+        self.quotas = QuotaManagers()
         self.apis = Apis(self)  # type: ignore[arg-type]
 
     submit_for = ApiContext.submit_for
