@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from dataclasses import fields
 
 import pytest
@@ -43,7 +43,7 @@ def test_api_versions_has_it_behind_its_keys(version: int) -> None:
         ApiKey.API_VERSIONS, version, api_versions.encode(version, Errors.NONE), 86_400_000
     )
     response = codec.decode(ApiKey.API_VERSIONS, version, "response", body)
-    assert codec.get(response, "throttle_time", None) == (datetime.timedelta(days=1) if version else None)
+    assert codec.get(response, "throttle_time", None) == (dt.timedelta(days=1) if version else None)
     assert len(response.api_keys) == len(APIS)
 
 
@@ -52,6 +52,6 @@ def test_nothing_else_of_a_body_changes() -> None:
     response = codec.decode(
         ApiKey.HEARTBEAT, 4, "response", with_throttle_time(ApiKey.HEARTBEAT, 4, body, 250)
     )
-    assert response.throttle_time == datetime.timedelta(milliseconds=250)
+    assert response.throttle_time == dt.timedelta(milliseconds=250)
     assert response.error_code.value == Errors.REBALANCE_IN_PROGRESS
     assert with_throttle_time(ApiKey.HEARTBEAT, 0, b"\0\0", 250) == b"\0\0"

@@ -15,9 +15,9 @@ from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors
 from broker.server.apis.context import ApiContext
-from broker.server.quotas import QuotaManagers
 from broker.server.apis.table import Apis
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
+from broker.server.quotas import QuotaManagers
 from tests.support.clocks import ManualClock
 from tests.support.valid_requests import World, body
 
