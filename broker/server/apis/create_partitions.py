@@ -73,4 +73,4 @@ def _result(name: str, error: Errors, text: str | None) -> Result:
 
 
 def _response(results: Mapping[str, Result]) -> Fields:
-    return {"throttle_time": 0, "results": list(results.values())}
+    return {"results": list(results.values())}

@@ -73,7 +73,7 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
 def error_response(message: CreateTopicsRequest, error: KafkaError) -> Fields:
     """The same error for every topic."""
     topics = {topic.name: _refused(topic.name, error) for topic in message.topics}
-    return {"throttle_time": 0, "topics": list(topics.values())}
+    return {"topics": list(topics.values())}
 
 
 class _Looks:
@@ -162,4 +162,4 @@ def _encoded(request: Request, result: Result) -> bytes:
 
 
 def _listed(results: Mapping[str, bytes]) -> Fields:
-    return Listed({"throttle_time": 0}, "topics", list(results.values()))
+    return Listed({}, "topics", list(results.values()))

@@ -107,4 +107,4 @@ def _result(topic: tuple[str | None, uuid.UUID | None], error: Errors, text: str
 
 
 def _response(results: list[Result]) -> Fields:
-    return {"throttle_time": 0, "responses": results}
+    return {"responses": results}

@@ -34,7 +34,7 @@ def handle(_request: Request, message: DescribeLogDirsRequest, ctx: ApiContext) 
             results.append(_working(log_dir, here, wanted))
         else:
             results.append(_row(log_dir, Errors.KAFKA_STORAGE_ERROR))
-    return {"throttle_time": 0, "error_code": Errors.NONE, "results": results}
+    return {"error_code": Errors.NONE, "results": results}
 
 
 def _working(log_dir: LogDir, logs: Iterable[Log], wanted: Collection[TopicPartition] | None) -> Fields:

@@ -30,7 +30,6 @@ def handle(request: Request, message: InitProducerIdRequest, ctx: ApiContext) ->
 
 def _fields(error: Errors, producer_id: int = -1, producer_epoch: int = -1) -> Fields:
     return {
-        "throttle_time": 0,
         "error_code": error,
         "producer_id": producer_id,
         "producer_epoch": producer_epoch,
