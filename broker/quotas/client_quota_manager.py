@@ -1,5 +1,5 @@
-"""The client quotas of one type, and how much of them each client has used; Kafka's ClientQuotaManager and
-ControllerMutationQuotaManager.
+"""The client quotas of one type, and how much of them each client has used. Kafka's ClientQuotaManager, and
+for changes of topics its ControllerMutationQuotaManager.
 
 The caller says who used how much, and is told for how long to throttle. It tells the manager of each throttle,
 for the metrics. :mod:`.entities` knows the keys.
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from broker.quotas.entities import Entity, encoded
+from broker.quotas.entities import QuotaEntity, encoded
 from broker.quotas.precedence import QuotaTable, Scope
 from broker.quotas.rate import (
     AVERAGE_WINDOWS,
@@ -79,7 +79,7 @@ class ClientQuotaManager:
         self._throttled_until_ms: list[int] = []
         self._lock = threading.Lock()  # lock order 78
 
-    def update(self, entity: Entity, bound: float | None) -> bool:
+    def update(self, entity: QuotaEntity, bound: float | None) -> bool:
         """Sets an entity's quota; None removes it. Returns whether that changed anything."""
         with self._lock:
             changed = self._table.update(entity, bound)
@@ -96,9 +96,7 @@ class ClientQuotaManager:
             return self._sensor(principal, client_id, now_ms).bound
 
     def most_at_once(self, principal: str, client_id: str | None, now_ms: int) -> float:
-        """What a client that used nothing may use without being throttled; Kafka's
-        getMaxValueInQuotaWindow.
-        """
+        """What a client that used nothing may use at once without being throttled; Kafka's getMaxValueInQuotaWindow."""
         with self._lock:
             return self._sensor(principal, client_id, now_ms).quiet
 

@@ -32,7 +32,7 @@ INT_KEYS: Final = frozenset((CONNECTION_RATE,))
 CLIENT_KEYS: Final = frozenset(kind.value for kind in QuotaType)
 
 
-class Entity(NamedTuple):
+class QuotaEntity(NamedTuple):
     """Whom a client quota is for, by encoded names. ``<default>`` stands for all that have none of their own,
     None for a part that the quota does not look at. Kafka's KafkaQuotaEntity.
     """
@@ -58,17 +58,17 @@ def decoded(name: str) -> str | None:
     return None if name == DEFAULT else unquote_plus(name)
 
 
-def entity_at(path: str) -> Entity | None:
+def entity_at(path: str) -> QuotaEntity | None:
     """The entity of a path below ``/config``: ``users/U``, ``users/U/clients/C`` or ``clients/C``. None if
     client quotas are not kept there.
     """
     match path.split("/"):
         case [kind, user] if kind == USERS:
-            return Entity(user, None)
+            return QuotaEntity(user, None)
         case [kind, user, middle, client_id] if kind == USERS and middle == CLIENTS:
-            return Entity(user, client_id)
+            return QuotaEntity(user, client_id)
         case [kind, client_id] if kind == CLIENTS:
-            return Entity(None, client_id)
+            return QuotaEntity(None, client_id)
     return None
 
 

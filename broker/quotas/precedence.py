@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.quotas.entities import DEFAULT, Entity, encoded
+from broker.quotas.entities import DEFAULT, QuotaEntity, encoded
 
 
 class Scope(NamedTuple):
@@ -29,14 +29,14 @@ class QuotaTable:
     """
 
     def __init__(self) -> None:
-        self._bounds: dict[Entity, float] = {}
+        self._bounds: dict[QuotaEntity, float] = {}
         self._by_client_id = self._by_user = self._by_both = False
 
     @property
     def enabled(self) -> bool:
         return self._by_client_id or self._by_user or self._by_both
 
-    def update(self, entity: Entity, bound: float | None) -> bool:
+    def update(self, entity: QuotaEntity, bound: float | None) -> bool:
         """Sets or removes an entity's quota. Returns whether that changed anything."""
         if bound is None:
             return self._bounds.pop(entity, None) is not None
@@ -62,25 +62,25 @@ class QuotaTable:
         if not self._by_user and not self._by_client_id:
             return Scope(user, client_id)
         bounds, client = self._bounds, encoded(client_id)
-        if Entity(user, client) in bounds or Entity(user, DEFAULT) in bounds:
+        if QuotaEntity(user, client) in bounds or QuotaEntity(user, DEFAULT) in bounds:
             return Scope(user, client_id)
-        if Entity(user, None) in bounds:
+        if QuotaEntity(user, None) in bounds:
             return Scope(user, "")
-        if Entity(DEFAULT, client) in bounds or Entity(DEFAULT, DEFAULT) in bounds:
+        if QuotaEntity(DEFAULT, client) in bounds or QuotaEntity(DEFAULT, DEFAULT) in bounds:
             return Scope(user, client_id)
-        return Scope(user, "") if Entity(DEFAULT, None) in bounds else Scope("", client_id)
+        return Scope(user, "") if QuotaEntity(DEFAULT, None) in bounds else Scope("", client_id)
 
     def bound(self, scope: Scope) -> float | None:
         """The quota of a scope; None if there is none."""
         user, client = scope.user, encoded(scope.client_id)
         if user and scope.client_id:
             order = ((user, client), (user, DEFAULT), (DEFAULT, client), (DEFAULT, DEFAULT))
-            return self._first(*(Entity(*names) for names in order))
+            return self._first(*(QuotaEntity(*names) for names in order))
         if user:
-            return self._first(Entity(user, None), Entity(DEFAULT, None))
+            return self._first(QuotaEntity(user, None), QuotaEntity(DEFAULT, None))
         if scope.client_id:
-            return self._first(Entity(None, client), Entity(None, DEFAULT))
+            return self._first(QuotaEntity(None, client), QuotaEntity(None, DEFAULT))
         return None
 
-    def _first(self, *entities: Entity) -> float | None:
+    def _first(self, *entities: QuotaEntity) -> float | None:
         return next((self._bounds[entity] for entity in entities if entity in self._bounds), None)

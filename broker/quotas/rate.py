@@ -177,9 +177,7 @@ class TokenBucket:
 
 
 class SampledAverage:
-    """The average of the values of the last samples; Kafka's Avg, of ``metrics.num.samples`` times
-    ``metrics.sample.window.ms``.
-    """
+    """The average of the values of the last samples; Kafka's Avg."""
 
     __slots__ = ("_counts", "_sums")
 

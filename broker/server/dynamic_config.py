@@ -41,8 +41,7 @@ class DynamicConfigManager:
     ``on_topic_config`` receives a topic's new settings, ``on_broker_config`` the broker's, and
     ``on_entity_config`` the path and the configs of a user, a client id, both, or an ip, empty if it has
     none. All are called on that thread (during :meth:`startup` on the caller's). ``local_topics`` returns the
-    topics with logs here, whose settings depend on the broker's defaults; without it, all topics are
-    reported.
+    topics with logs here, whose settings depend on the broker's defaults; without it, all are reported.
     """
 
     def __init__(

@@ -109,9 +109,7 @@ class QuotaManagers:
     # -- configs
 
     def apply(self, path: str, config: Mapping[str, str]) -> None:
-        """Takes up the config at a path below ``/config``. Values that are no rates are logged and count as
-        absent.
-        """
+        """Takes up the config at a path below ``/config``. Values that are no rates are logged and ignored."""
         kind, _, name = path.partition("/")
         if kind == IPS:
             self._apply_ip(decoded(name), self._rate(path, config, CONNECTION_RATE))
@@ -255,9 +253,7 @@ class QuotaManagers:
         return self._throttle_more(request, self.controller_mutation, own_ms, request_ms)
 
     def take_mutations(self, request: Request, count: int, *, strict: bool) -> tuple[bool, int, int]:
-        """Whether the change of ``count`` partitions is allowed, the throttle time, and now, both in
-        milliseconds.
-        """
+        """Whether the change of ``count`` partitions is allowed, and the throttle time and now in milliseconds."""
         now_ms = self._clock_ns() // _MS
         manager, principal = self.controller_mutation, request.connection.principal
         return *manager.take(principal, request.client_id, count, now_ms, strict=strict), now_ms

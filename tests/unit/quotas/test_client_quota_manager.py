@@ -6,15 +6,15 @@ import pytest
 
 from broker.quotas import client_quota_manager
 from broker.quotas.client_quota_manager import ClientQuotaManager, ControllerMutationQuotaManager
-from broker.quotas.entities import DEFAULT, Entity
+from broker.quotas.entities import DEFAULT, QuotaEntity
 from broker.quotas.rate import UNLIMITED, Windows
 
 ALICE = "User:alice"
 ELEVEN = Windows(11, 1_000)
-ANY_CLIENT = Entity(None, DEFAULT)
+ANY_CLIENT = QuotaEntity(None, DEFAULT)
 
 
-def manager_of(bound: float, entity: Entity = ANY_CLIENT, **more: int) -> ClientQuotaManager:
+def manager_of(bound: float, entity: QuotaEntity = ANY_CLIENT, **more: int) -> ClientQuotaManager:
     manager = ClientQuotaManager(ELEVEN, **more)
     manager.update(entity, bound)
     return manager
@@ -39,14 +39,14 @@ def test_the_throttle_time_may_have_a_bound() -> None:
 def test_a_changed_quota_applies_to_what_was_used_before() -> None:
     manager = manager_of(1_000)
     assert manager.record(ALICE, "app", 2_000, 0) == 0
-    manager.update(Entity("alice", "app"), 100)
+    manager.update(QuotaEntity("alice", "app"), 100)
     assert manager.bound(ALICE, "app", 0) == 100
-    manager.update(Entity("alice", "app"), None)
+    manager.update(QuotaEntity("alice", "app"), None)
     assert manager.bound(ALICE, "app", 0) == 1_000
 
 
 def test_a_client_without_a_quota_is_measured_and_never_throttled() -> None:
-    manager = manager_of(100, Entity(None, "app"))
+    manager = manager_of(100, QuotaEntity(None, "app"))
     assert manager.record(ALICE, "other", 1e15, 0) == 0
     assert manager.bound(ALICE, "other", 0) == UNLIMITED
     assert manager.rates(0) == {("", "other"): 1e14}
@@ -60,7 +60,7 @@ def test_what_was_taken_back_does_not_count() -> None:
 
 
 def test_a_user_name_is_found_by_its_encoded_form() -> None:
-    manager = manager_of(100, Entity("CN%3Da%20b", None))
+    manager = manager_of(100, QuotaEntity("CN%3Da%20b", None))
     assert manager.record("User:CN=a b", None, 2_000, 0) == 10_000
 
 
@@ -110,7 +110,7 @@ def test_no_more_than_a_thousand_clients_are_exported() -> None:
 
 def mutations(rate: float) -> ControllerMutationQuotaManager:
     manager = ControllerMutationQuotaManager(ELEVEN)
-    manager.update(Entity("alice", None), rate)
+    manager.update(QuotaEntity("alice", None), rate)
     return manager
 
 

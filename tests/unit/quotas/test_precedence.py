@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from broker.quotas.entities import DEFAULT, Entity, entity_at
+from broker.quotas.entities import DEFAULT, QuotaEntity, entity_at
 from broker.quotas.precedence import QuotaTable, Scope
 
 # Kafka's order, the most specific first.
@@ -81,9 +81,9 @@ def test_clients_share_what_their_quota_does_not_tell_apart(
 def test_a_removed_quota_gives_way_to_the_next() -> None:
     quotas = table("users/alice", "clients/app")
     assert applies(quotas) == 3
-    assert quotas.update(Entity("alice", None), None)
+    assert quotas.update(QuotaEntity("alice", None), None)
     assert applies(quotas) == 7
-    assert not quotas.update(Entity("alice", None), None)
+    assert not quotas.update(QuotaEntity("alice", None), None)
     assert quotas.enabled
 
 
@@ -96,7 +96,7 @@ def test_without_a_quota_nothing_applies() -> None:
 
 def test_a_client_that_calls_itself_default_is_not_the_default() -> None:
     quotas = QuotaTable()
-    quotas.update(Entity(None, DEFAULT), 5.0)
-    quotas.update(Entity(None, "%3Cdefault%3E"), 1.0)
+    quotas.update(QuotaEntity(None, DEFAULT), 5.0)
+    quotas.update(QuotaEntity(None, "%3Cdefault%3E"), 1.0)
     assert applies(quotas, client_id=DEFAULT) == 1
     assert applies(quotas, client_id="other") == 5
