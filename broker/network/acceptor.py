@@ -21,6 +21,7 @@ import structlog
 from broker.config.endpoint import Endpoint
 from broker.network.arrivals import Arrivals, has_gone
 from broker.network.connection_quotas import ConnectionQuotas, TooManyConnectionsError
+from broker.network.ip_rates import HeldSockets
 from broker.network.processor import Processor
 from broker.network.request_channel import ConnectionInfo
 from broker.utils.refusal_log import log_refusal
@@ -49,6 +50,7 @@ class Acceptor:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._arrivals: Arrivals[tuple[socket.socket, tuple[str, int]]] = Arrivals()
+        self._held = HeldSockets()
         self._ready = select.poll()
         self._number = itertools.count()
         self._turn: Iterator[Processor] = iter(())
@@ -86,6 +88,7 @@ class Acceptor:
         while self._arrivals:
             host, (sock, _) = self._arrivals.next()
             self._refuse(sock, host, quotas)
+        self._held.close_all()
 
     def _accept(self, quotas: ConnectionQuotas) -> None:
         """Hands out one waiting connection, or accepts one. Blocks until one arrives; while others wait, only
@@ -106,10 +109,16 @@ class Acceptor:
             )
             self._stopped.wait(_FULL_PAUSE_S)
             return
-        if pause_s and not self._ready.poll(pause_s * 1_000):
+        wait_s = pause_s
+        if self._held and (due_s := self._held.close_due()):
+            wait_s = min(pause_s or due_s, due_s)
+        if wait_s and not self._ready.poll(wait_s * 1_000):
             return
         sock, address = self._socket.accept()
         host = address[0].removeprefix("::ffff:")
+        if quotas.ip_rates.enabled and (throttle_ms := quotas.ip_rates.throttle_ms(host, listener)):
+            self._held.hold(sock, throttle_ms)
+            return
         try:
             quotas.add(host)
         except TooManyConnectionsError as error:

@@ -48,6 +48,12 @@ PIPELINED = 8
 _MOST_IN_FLIGHT = 128
 _MOST_UNSENT = 1024 * 1024
 
+# Why a connection is muted: nothing is read, and no frame handled, while there is any cause.
+UNANSWERED = 1  # until all its requests are answered and the responses sent
+OUT_OF_TURN = 2  # its share of the turn is used up; it continues in the next turn
+THROTTLED = 4  # a quota is used up, until `ConnectionInfo.throttled_until_ns`
+GONE = 8
+
 
 def _new_buffer(size: int) -> Buffer:
     if size < _MAPPED:
@@ -116,10 +122,10 @@ class Connection:
         "on_answer",
         "out",
         "pinned_since_ms",
-        "put_off",
         "socket",
         "start",
         "starved",
+        "throttled_until_ns",
     )
 
     def __init__(
@@ -164,10 +170,10 @@ class Connection:
         self.events = 0
         #: Already in its Processor's queue of connections with responses to send.
         self.dirty = False
-        #: Nothing is read, and no frame handled, until all requests are answered and the responses sent.
-        self.muted = False
-        #: Muted because its share of the turn is used up; it continues in the next turn.
-        self.put_off = False
+        #: The causes why nothing is read and no frame handled; 0 for none.
+        self.muted = 0
+        #: The end of the last throttle that its Processor has taken up.
+        self.throttled_until_ns = 0
         #: The peer has shut down its sending side.
         self.is_half_closed = False
         #: It closes once all output is sent.
@@ -262,7 +268,8 @@ class Connection:
     def leave(self) -> None:
         """Closes the socket, releases all memory and abandons the requests that still wait."""
         self.socket.close()
-        self.muted = self.info.gone = True
+        self.muted |= GONE
+        self.info.gone = True
         self.out.clear()
         self.drop_buffer()
         for request in self.in_flight:

@@ -22,7 +22,7 @@ from functools import partial
 
 import structlog
 
-from broker.network.connection import PIPELINED, Connection
+from broker.network.connection import OUT_OF_TURN, PIPELINED, THROTTLED, UNANSWERED, Connection
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.crowd import CROWD_NS, TURN_NS, Crowd
 from broker.network.guests import Guest, Guests
@@ -40,6 +40,7 @@ from broker.network.shares import (
 from broker.network.slow_readers import DELETED_FILE_MS
 from broker.network.stalled import StalledRequests
 from broker.network.sweep import Sweep, in_the_way
+from broker.network.throttled import Throttled
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import parse_request_header
 from broker.utils.refusal_log import log_refusal
@@ -47,6 +48,7 @@ from broker.utils.refusal_log import log_refusal
 _log = structlog.get_logger(__name__)
 _SHARED_BUFFER = 256 * 1024
 _TICK_S, _RETRY_S = 1.0, 0.005
+_TICK_NS = 1_000_000_000
 _FEW = 4  # up to this many need no time check: each has its own limit
 _MOST_ARRIVALS = 64  # per turn: each takes about 20 µs
 
@@ -100,6 +102,7 @@ class Processor:
         self._memory = memory or RequestMemory()
         self._rations: Rations[Connection] = Rations(self._memory)
         self._starved = self._rations.waiting
+        self._throttled: Throttled[Connection] = Throttled()
         self._stopping = self._ended = False
         self._sweep = Sweep(idle_ms, deleted_file_ms, self._memory, self._dear_addresses)
         self._sweep_ms = self._thread_id = 0
@@ -167,6 +170,9 @@ class Processor:
         before = time.monotonic_ns()
         more = self._answered or self._dear or self._waiting
         timeout = 0.0 if more else _RETRY_S if self._stalled or self._starved else _TICK_S
+        throttle_ends_ns = self._throttled.next_ns
+        if throttle_ends_ns < before + _TICK_NS:
+            timeout = min(timeout, max(throttle_ends_ns - before, 0) / 1e9)
         events = self._epoll.poll(timeout)
         now_ns = self.loop_ns = time.monotonic_ns()
         self.idle_ns += now_ns - before
@@ -192,6 +198,8 @@ class Processor:
                         crowded = True
             elif fd in self._visits:
                 self._guests.serve(fd)
+        if throttle_ends_ns <= now_ns:
+            self._end_throttles(now_ns)
         if self._invited or self._arrived or self._stalled or self._waiting or self._dear or self._starved:
             self._serve_others(now_ms)
         self._settle_and_flush()
@@ -262,8 +270,8 @@ class Processor:
         if connection.fd >= 0 and mask:
             self._serve(connection, mask, now_ms)
         waits_again = connection in self._dear or connection in self._waiting
-        if connection.fd >= 0 and connection.put_off and not waits_again:
-            self._go_on(connection)
+        if connection.fd >= 0 and connection.muted & OUT_OF_TURN and not waits_again:
+            self._go_on(connection, OUT_OF_TURN)
 
     def _serve_dear(self, now_ms: int) -> None:
         """Serves expensive connections one after another until their share of the turn is used up. The rest
@@ -327,13 +335,16 @@ class Processor:
                 connection.in_flight.append(request)
                 verdict = self._dispatch(request)
                 if request.done and request.payload is None:
-                    self._mute(connection)  # to be closed: further frames are neither handled nor logged
+                    # To be closed: further frames are neither handled nor logged.
+                    self._mute(connection, UNANSWERED)
                     break
+                if connection.info.throttled_until_ns != connection.throttled_until_ns:
+                    self._throttle(connection)
                 if verdict is not Verdict.SERVED:
                     self._hold(connection, request, verdict)
                     spent_ns = time.monotonic_ns() - receive_ns
                 elif len(connection.in_flight) >= PIPELINED and connection.asks_too_much():
-                    self._mute(connection)  # whether answered or not
+                    self._mute(connection, UNANSWERED)  # even if all are answered
                 elif (spent_ns := time.monotonic_ns() - receive_ns) > DEAR_NS:
                     self._look_at(connection, spent_ns)
         except ProtocolError as error:
@@ -368,25 +379,51 @@ class Processor:
         """Continues the connection later, among the expensive ones or in the crowd, whether
         answered or not.
         """
-        connection.put_off = True
         if in_crowd:
             self._crowd.add(connection, 0, time.monotonic_ns())
         else:
             self._dear.setdefault(connection, 0)
-        self._mute(connection)
+        self._mute(connection, OUT_OF_TURN)
 
     def _hold(self, connection: Connection, request: Request, verdict: Verdict) -> None:
         if not request.done:
-            self._mute(connection)
+            self._mute(connection, UNANSWERED)
         if verdict is Verdict.FULL:
             self._stalled_requests.add(connection, request)
 
-    def _go_on(self, connection: Connection) -> None:
-        connection.put_off = False  # if responses are unsent, sending them decides when it continues
-        if connection.muted and not connection.out and not connection.closing:
-            connection.muted = False
-            self._handle_frames(connection)
-            self._watch(connection)
+    def _go_on(self, connection: Connection, cause: int) -> None:
+        """Ends a cause of being muted. If there is no other, the connection continues; if responses are
+        unsent, sending them decides when.
+        """
+        connection.muted &= ~cause
+        if connection.muted or connection.closing:
+            return
+        if connection.out:
+            connection.muted = UNANSWERED
+            return
+        self._handle_frames(connection)
+        self._watch(connection)
+
+    def _throttle(self, connection: Connection) -> None:
+        """Mutes the connection for the time that its last response says (KIP-219)."""
+        connection.throttled_until_ns = connection.info.throttled_until_ns
+        if not connection.muted & THROTTLED:
+            self._throttled.add(connection)
+        self._mute(connection, THROTTLED)
+
+    def _end_throttles(self, now_ns: int) -> None:
+        """Lets connections continue whose throttle has ended; many at once wait in the crowd."""
+        for connection in self._throttled.ended(now_ns):
+            if connection.muted != THROTTLED:
+                self._go_on(connection, THROTTLED)
+            elif connection.cost_ns > DEAR_NS:
+                connection.muted = 0
+                self._put_off(connection)
+            elif self._waiting or time.monotonic_ns() - now_ns > TURN_NS:
+                connection.muted = 0
+                self._put_off(connection, in_crowd=True)
+            else:
+                self._go_on(connection, THROTTLED)
 
     def _on_answer(self, connection: Connection, _request: Request) -> None:
         """Called when a request of the connection is answered, on whichever thread answered it."""
@@ -424,34 +461,42 @@ class Processor:
         if connection.closing and not connection.out:
             self._close(connection)
             return
-        if connection.muted and not connection.put_off and self._may_go_on(connection):
-            if connection.cost_ns > DEAR_NS:
+        if connection.info.throttled_until_ns != connection.throttled_until_ns:
+            self._throttle(connection)
+        if connection.muted & UNANSWERED and self._may_go_on(connection):
+            connection.muted &= ~UNANSWERED
+            if connection.muted:
+                pass  # for another cause
+            elif connection.cost_ns > DEAR_NS:
                 self._put_off(connection)
             elif self._late or self._waiting:
                 self._put_off(connection, in_crowd=True)
             else:
-                connection.muted = False
                 self._went_on = True
                 self._handle_frames(connection)
         self._watch(connection)
 
     def _may_go_on(self, connection: Connection) -> bool:
-        """Whether a muted connection continues: all its requests are answered and the responses are sent."""
+        """Whether a connection is no longer UNANSWERED."""
         return not connection.in_flight and not connection.out and not connection.closing
 
-    def _mute(self, connection: Connection) -> None:
-        connection.muted = True
+    def _mute(self, connection: Connection, cause: int) -> None:
+        connection.muted |= cause
         self._watch(connection)
 
     def _watch(self, connection: Connection) -> None:
         """Sets the epoll events: readable unless muted or output is unsent, writable if output is unsent."""
         if connection.out and not connection.muted:
-            connection.muted = True  # the peer reads more slowly than it sends requests
+            connection.muted = UNANSWERED  # the peer reads more slowly than it sends requests
         events = select.EPOLLOUT if connection.out else 0
         if not connection.muted and not connection.starved:
             events |= select.EPOLLIN
-        elif connection.in_flight and not events and not connection.is_half_closed:
-            events = select.EPOLLRDHUP  # a peer that waits for a response may hang up
+        elif (
+            (connection.in_flight or connection.muted & THROTTLED)
+            and not events
+            and not connection.is_half_closed
+        ):
+            events = select.EPOLLRDHUP  # a peer that waits may hang up
         if events != connection.events and connection.fd >= 0:
             connection.events = events
             self._epoll.modify(connection.fd, events)
@@ -481,6 +526,8 @@ class Processor:
         self._rations.forget(connection)
         self._dear.pop(connection, None)
         self._crowd.remove(connection)
+        if connection.muted & THROTTLED:
+            self._throttled.forget(connection)
         connection.leave()
         self._quotas.remove(connection.info.client_address)
 

@@ -12,6 +12,13 @@ _ROWS: Final = """
 allocate_producer_ids request AllocateProducerIdsRequest: broker_epoch broker_id
 allocate_producer_ids response AllocateProducerIdsResponse: error_code producer_id_len producer_id_start
         throttle_time
+alter_client_quotas request AlterClientQuotasRequest: entries validate_only
+alter_client_quotas request EntityData: entity_name entity_type
+alter_client_quotas request EntryData: entity ops
+alter_client_quotas request OpData: key remove value
+alter_client_quotas response AlterClientQuotasResponse: entries throttle_time
+alter_client_quotas response EntityData: entity_name entity_type
+alter_client_quotas response EntryData: entity error_code error_message
 alter_partition request AlterPartitionRequest: broker_epoch broker_id topics
 alter_partition request BrokerState: broker_epoch broker_id
 alter_partition request PartitionData: leader_epoch leader_recovery_state new_isr new_isr_with_epochs
@@ -75,6 +82,12 @@ describe_acls request DescribeAclsRequest: host_filter operation pattern_type_fi
 describe_acls response AclDescription: host operation permission_type principal
 describe_acls response DescribeAclsResource: acls pattern_type resource_name resource_type
 describe_acls response DescribeAclsResponse: error_code error_message resources throttle_time
+describe_client_quotas request ComponentData: entity_type match match_type
+describe_client_quotas request DescribeClientQuotasRequest: components strict
+describe_client_quotas response DescribeClientQuotasResponse: entries error_code error_message throttle_time
+describe_client_quotas response EntityData: entity_name entity_type
+describe_client_quotas response EntryData: entity values
+describe_client_quotas response ValueData: key value
 describe_cluster request DescribeClusterRequest: endpoint_type include_cluster_authorized_operations
 describe_cluster response DescribeClusterBroker: broker_id host port rack
 describe_cluster response DescribeClusterResponse: brokers cluster_authorized_operations cluster_id

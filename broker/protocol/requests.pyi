@@ -289,6 +289,32 @@ class ListPartitionReassignmentsRequest:
     timeout: dt.timedelta
     topics: Sequence[ListPartitionReassignmentsTopics] | None
 
+class ComponentData:
+    entity_type: str
+    match_type: int
+    match: str | None
+
+class DescribeClientQuotasRequest:
+    components: Sequence[ComponentData]
+    strict: bool
+
+class EntityData:
+    entity_type: str
+    entity_name: str | None
+
+class OpData:
+    key: str
+    value: float
+    remove: bool
+
+class EntryData:
+    entity: Sequence[EntityData]
+    ops: Sequence[OpData]
+
+class AlterClientQuotasRequest:
+    entries: Sequence[EntryData]
+    validate_only: bool
+
 class DescribeClusterRequest:
     include_cluster_authorized_operations: bool
     endpoint_type: int  # from 1

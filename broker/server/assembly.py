@@ -15,13 +15,16 @@ from broker.log.free_space import FreeSpaceFloor
 from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.metrics.registry import Metrics
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from broker.network.ip_rates import IpConnectionRates
 from broker.network.socket_server import SocketServer
+from broker.quotas.rate import Windows
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.fetcher_parts import FetcherSettings
 from broker.replication.replica_manager import ReplicaManager
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
 from broker.server.fetch_sessions import LOOK_AT_ALL_MS, FetchSessionCache
+from broker.server.quotas import QuotaManagers
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.cluster_store import ClusterStore
@@ -46,6 +49,7 @@ def make_socket_server(config: BrokerConfig) -> SocketServer:
         limits.overrides,
         limits.creation_rate,
         protected_listener=config.inter_broker_listener_name if len(config.listeners) > 1 else None,
+        ip_rates=IpConnectionRates(_client_windows(config)),
     )
     return SocketServer(
         config.listeners,
@@ -59,6 +63,23 @@ def make_socket_server(config: BrokerConfig) -> SocketServer:
         max_request_memory=config.int("queued.max.request.bytes"),
         deleted_file_ms=config.int("landline.deleted.segment.read.max.ms"),
     )
+
+
+def make_quotas(config: BrokerConfig, ip_rates: IpConnectionRates) -> QuotaManagers:
+    """The client quotas, as yet without any."""
+    return QuotaManagers(
+        _client_windows(config),
+        Windows(
+            config.int("controller.quota.window.num"),
+            config.int("controller.quota.window.size.seconds") * 1_000,
+        ),
+        Windows(config.int("metrics.num.samples"), config.int("metrics.sample.window.ms")),
+        ip_rates=ip_rates,
+    )
+
+
+def _client_windows(config: BrokerConfig) -> Windows:
+    return Windows(config.int("quota.window.num"), config.int("quota.window.size.seconds") * 1_000)
 
 
 def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> list[Endpoint]:

@@ -33,7 +33,7 @@ from broker.network import metrics as network_metrics
 from broker.network.acceptor import BindError
 from broker.record.inspection import Depth
 from broker.replication.log_dir_failures import LogDirFailureHandler
-from broker.server import assembly, last_log_dir
+from broker.server import assembly, last_log_dir, quota_metrics
 from broker.server import metrics as server_metrics
 from broker.server.access import Access
 from broker.server.apis.context import ApiContext
@@ -52,6 +52,7 @@ from broker.server.lifecycle.startup_steps import StartupCancelled, StartupError
 from broker.server.metadata_cache import MetadataCache
 from broker.server.offsets_topic import leadership_listener, make_group_coordinator
 from broker.server.producer_ids import ProducerIdManager
+from broker.server.quotas import IDLE_LOOK_MS
 from broker.server.registration.deposition import await_deposition_after_crash
 from broker.server.registration.identity import settle_identity
 from broker.server.registration.membership import Membership, await_first_metadata
@@ -204,6 +205,7 @@ class BrokerServer:
         up. /livez and /status respond from here on, so that a long recovery can be monitored.
         """
         self._sockets = assembly.make_socket_server(self.config)
+        self._quotas = assembly.make_quotas(self.config, self._sockets.quotas.ip_rates)
         steps.undo_by("SocketServer", self._sockets.stop)
         self._sockets.bind()
         self.http = HttpEndpoint(
@@ -241,6 +243,7 @@ class BrokerServer:
             self.store,
             on_topic_config=self._on_topic_config,
             on_broker_config=self._on_broker_config,
+            on_entity_config=self._quotas.apply,
             local_topics=lambda: {log.topic_partition.topic for log in logs.all_logs()},
         )
         self.dynamic_config.load_topics()
@@ -357,7 +360,9 @@ class BrokerServer:
             peers=peers,
             submit_of_stranger=handlers.introducer.submit,
             access=self._access,
+            quotas=self._quotas,
         )
+        self.scheduler.schedule("idle-clients", self._quotas.forget_idle, IDLE_LOOK_MS, IDLE_LOOK_MS)
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)
         self._sockets.start(self._apis.dispatch, self.replica_manager.settle)
@@ -401,6 +406,7 @@ class BrokerServer:
         server_metrics.register_metrics(
             self.metrics, self.keeper, self.metadata_cache, self._handlers.clients, self._apis
         )
+        quota_metrics.register_metrics(self.metrics, self._quotas, self._sockets.quotas.ip_rates)
 
     def _advertised(self) -> list[Endpoint]:
         return assembly.advertised_endpoints(self.config, self._sockets.bound_ports)

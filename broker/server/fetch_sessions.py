@@ -70,6 +70,14 @@ class FetchContext:
     def finish(self, results: Fetched) -> Outcome:
         return Outcome(NO_SESSION, self.error, results)
 
+    def news_of(self, results: Fetched) -> Fetched:
+        """What ``finish`` would send of the results; nothing is noted."""
+        return results
+
+    def throttled(self) -> Outcome:
+        """The response instead of ``finish`` if the reader is throttled: no partitions, and nothing is noted."""
+        return Outcome(NO_SESSION, Errors.NONE, [])
+
 
 @dataclass(slots=True)
 class _Told:
@@ -82,17 +90,20 @@ class _Told:
 
     def tell(self, result: FetchedPartition) -> bool:
         """Records the result; returns whether it must be sent to the reader."""
-        news = (
+        news = self.is_news(result)
+        # After an error, the next success is always sent to the reader.
+        self.high_watermark = result.high_watermark if result.error is Errors.NONE else -1
+        self.log_start_offset = result.log_start_offset
+        return news
+
+    def is_news(self, result: FetchedPartition) -> bool:
+        return (
             result.error is not Errors.NONE
             or result.diverging is not None
             or (result.records is not None and result.records.size > 0)
             or result.high_watermark != self.high_watermark
             or result.log_start_offset != self.log_start_offset
         )
-        # After an error, the next success is always sent to the reader.
-        self.high_watermark = result.high_watermark if result.error is Errors.NONE else -1
-        self.log_start_offset = result.log_start_offset
-        return news
 
 
 @dataclass(slots=True)
@@ -421,6 +432,22 @@ class _IncrementalFetch(FetchContext):
 
     def finish(self, results: Fetched) -> Outcome:
         return self._cache.tell(self._session.id, self._epoch, results)
+
+    def news_of(self, results: Fetched) -> Fetched:
+        with self._session.lock:
+            told = self._session.told
+            return [
+                (wanted, result)
+                for wanted, result in results
+                if (known := told.get(wanted.key)) is not None and known.is_news(result)
+            ]
+
+    def throttled(self) -> Outcome:
+        with self._session.lock:
+            is_current = self._session.epoch == self._epoch
+        return Outcome(
+            self._session.id, Errors.NONE if is_current else Errors.INVALID_FETCH_SESSION_EPOCH, []
+        )
 
 
 def forgotten_keys(asked: FetchRequest) -> Iterator[Key]:

@@ -339,6 +339,16 @@ def _list_partition_reassignments(response: Any, _version: int, _world: World) -
     assert (response.error_code, response.topics) == (Errors.NONE, ())
 
 
+def _describe_client_quotas(response: Any, _version: int, _world: World) -> None:
+    assert (response.error_code, response.entries) == (Errors.NONE, ())
+
+
+def _alter_client_quotas(response: Any, _version: int, _world: World) -> None:
+    (entry,) = response.entries
+    assert (entry.error_code, entry.error_message) == (Errors.NONE, None)
+    assert [(each.entity_type, each.entity_name) for each in entry.entity] == [("client-id", "nobody")]
+
+
 def _alter_partition(response: Any, version: int, world: World) -> None:
     assert response.error_code == Errors.NONE
     (topic,) = response.topics
@@ -405,6 +415,8 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
     ApiKey.ALTER_PARTITION: _alter_partition,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,

@@ -310,6 +310,18 @@ def _list_partition_reassignments(_version: int, _world: World) -> Fields:
     return {"timeout": 10_000, "topics": None}
 
 
+def _describe_client_quotas(_version: int, _world: World) -> Fields:
+    component = {"entity_type": "client-id", "match_type": 0, "match": "nobody"}
+    return {"components": [component], "strict": True}
+
+
+def _alter_client_quotas(_version: int, _world: World) -> Fields:
+    """Only looks whether it could."""
+    entity = {"entity_type": "client-id", "entity_name": "nobody"}
+    op = {"key": "producer_byte_rate", "value": 1024.0, "remove": False}
+    return {"entries": [{"entity": [entity], "ops": [op]}], "validate_only": True}
+
+
 def _alter_partition(_version: int, world: World) -> Fields:
     """The current ISR, unchanged."""
     state = {
@@ -398,6 +410,8 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
     ApiKey.ALTER_PARTITION: _alter_partition,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,

@@ -47,7 +47,6 @@ def describe(request: Request, message: DescribeAclsRequest, ctx: ApiContext) ->
     for binding in bindings:
         resources.setdefault(binding.pattern, []).append(_entry(binding))
     return {
-        "throttle_time": 0,
         "error_code": Errors.NONE,
         "error_message": None,
         "resources": [{**_pattern(pattern), "acls": rows} for pattern, rows in resources.items()],
@@ -74,7 +73,7 @@ def create(request: Request, message: CreateAclsRequest, ctx: ApiContext) -> Fie
         for row in message.creations
     ]
     results = authorizer.create_acls(request.connection, bindings)
-    return {"throttle_time": 0, "results": [_error(error) for error in results]}
+    return {"results": [_error(error) for error in results]}
 
 
 def delete(request: Request, message: DeleteAclsRequest, ctx: ApiContext) -> Fields:
@@ -87,17 +86,17 @@ def delete(request: Request, message: DeleteAclsRequest, ctx: ApiContext) -> Fie
     results = [
         _result(unknown, ()) if wanted.is_unknown else _result(None, next(deleted)) for wanted in filters
     ]
-    return {"throttle_time": 0, "filter_results": results}
+    return {"filter_results": results}
 
 
 def error_response(message: Any, error: KafkaError) -> Fields:
     """The error for the whole request, or for each of its elements."""
     told = _error(error)
     if (creations := codec.get(message, "creations")) is not None:
-        return {"throttle_time": 0, "results": [told for _ in creations]}
+        return {"results": [told for _ in creations]}
     if (filters := codec.get(message, "filters")) is not None:
-        return {"throttle_time": 0, "filter_results": [_result(error, ()) for _ in filters]}
-    return {"throttle_time": 0, **told, "resources": []}
+        return {"filter_results": [_result(error, ()) for _ in filters]}
+    return {**told, "resources": []}
 
 
 def _authorizer(ctx: ApiContext) -> Authorizer:

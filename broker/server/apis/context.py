@@ -30,6 +30,7 @@ from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.metadata_cache import MetadataCache
 from broker.server.producer_ids import ProducerIdManager
+from broker.server.quotas import QuotaManagers
 from broker.utils.clock import Clock
 from broker.utils.refusal_log import log_refusal
 from broker.utils.scheduler import KafkaScheduler
@@ -93,6 +94,7 @@ class ApiContext:
     peers: BrokerPeers = field(default_factory=BrokerPeers)
     submit_of_stranger: Submit = no_room
     access: Access | None = None
+    quotas: QuotaManagers = field(default_factory=QuotaManagers)
 
     def queue_for(self, request: Request, work: Callable[[], None], *, dear: bool = False) -> Verdict:
         """Like :meth:`submit_for`, for a request that has no other work here. Returns its verdict."""
@@ -113,7 +115,7 @@ class ApiContext:
             if asks_only and request.connection.gone:
                 return
             try:
-                work()
+                request.timed(work)
             except ProtocolError as error:
                 log_refusal(
                     "request_refused",

@@ -25,12 +25,14 @@ from broker.server.apis.told_configs import ToldConfigs
 
 _UNKNOWN: Final = -1  # partitions or replicas of a topic that was not created
 _A_LOOK: Final = 500  # topics, at 0.05 ms each
+_STRICT_FROM: Final = 6  # KIP-599: what is above controller_mutation_rate is refused
 
 Result = dict[str, object]
 _told = ToldConfigs("topics")
 
 
 def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> Fields | None:
+    quota = ctx.quotas.of_mutations(request, strict_from=_STRICT_FROM)
     if not ctx.controller.is_active:
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
@@ -59,7 +61,7 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
             if looks:
                 outcome = looks.validate(new, aged=len(created))
             if not validate_only:
-                outcome = ctx.topic_admin.create_topic(new)
+                outcome = ctx.topic_admin.create_topic(new, spend=quota.record)
             if topic.name in described:
                 results[topic.name] = _created(request, topic.name, outcome, ctx)
             else:
@@ -83,7 +85,7 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
 def error_response(message: CreateTopicsRequest, error: KafkaError) -> Fields:
     """The same error for every topic."""
     topics = {topic.name: _refused(topic.name, error) for topic in message.topics}
-    return {"throttle_time": 0, "topics": list(topics.values())}
+    return {"topics": list(topics.values())}
 
 
 class _Looks:
@@ -181,4 +183,4 @@ def _encoded(request: Request, result: Result) -> bytes:
 
 
 def _listed(results: Mapping[str, bytes]) -> Fields:
-    return Listed({"throttle_time": 0}, "topics", list(results.values()))
+    return Listed({}, "topics", list(results.values()))

@@ -47,6 +47,5 @@ def error_response(message: DeleteGroupsRequest, error: KafkaError) -> Fields:
 
 def _fields(results: Mapping[str, Errors]) -> Fields:
     return {
-        "throttle_time": 0,
         "results": [{"group_id": group_id, "error_code": error} for group_id, error in results.items()],
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from functools import partial
 
 from broker.network.request_channel import Request
 from broker.protocol import codec
@@ -21,9 +22,11 @@ from broker.server.apis.metadata_wait import MetadataWait
 
 Result = dict[str, object]
 _FIRST_WITH_DELETION_DISABLED = 3
+_STRICT_FROM = 5  # KIP-599: what is above controller_mutation_rate is refused
 
 
 def handle(request: Request, message: DeleteTopicsRequest, ctx: ApiContext) -> Fields | None:
+    quota = ctx.quotas.of_mutations(request, strict_from=_STRICT_FROM)
     if not ctx.controller.is_active:
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
@@ -39,7 +42,8 @@ def handle(request: Request, message: DeleteTopicsRequest, ctx: ApiContext) -> F
             _check(topic, name, names)
             assert name is not None
             _check_allowed(request, name, result, ctx)
-            ctx.topic_admin.delete_topic(name)
+            count = ctx.metadata_cache.partition_count(name) or 0
+            ctx.topic_admin.delete_topic(name, spend=partial(quota.record, count))
             marked[name] = result | {"name": name}
             results[-1] = marked[name]
         except KafkaError as error:
@@ -118,4 +122,4 @@ def _result(topic: tuple[str | None, uuid.UUID | None], error: Errors, text: str
 
 
 def _response(results: list[Result]) -> Fields:
-    return {"throttle_time": 0, "responses": results}
+    return {"responses": results}

@@ -69,13 +69,13 @@ def handle(request: Request, message: DescribeConfigsRequest, ctx: ApiContext) -
             if refused is not Errors.NONE:
                 element = _encoded(request, _result(resource, refused, _TOO_LARGE))
         elements.append(element)
-    return Listed({"throttle_time": 0}, "results", elements)
+    return Listed({}, "results", elements)
 
 
 def error_response(message: DescribeConfigsRequest, error: KafkaError) -> Fields:
     """The same error for every resource."""
     results = [_result(resource, error.error_code, error.message) for resource in _asked(message)]
-    return {"throttle_time": 0, "results": results}
+    return {"results": results}
 
 
 def _asked(message: DescribeConfigsRequest) -> Mapping[Resource, Names]:

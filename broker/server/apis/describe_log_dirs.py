@@ -34,11 +34,11 @@ def handle(_request: Request, message: DescribeLogDirsRequest, ctx: ApiContext) 
             results.append(_working(log_dir, here, wanted))
         else:
             results.append(_row(log_dir, Errors.KAFKA_STORAGE_ERROR))
-    return {"throttle_time": 0, "error_code": Errors.NONE, "results": results}
+    return {"error_code": Errors.NONE, "results": results}
 
 
 def error_response(_message: DescribeLogDirsRequest, error: KafkaError) -> Fields:
-    return {"throttle_time": 0, "error_code": error.error_code, "results": []}
+    return {"error_code": error.error_code, "results": []}
 
 
 def _working(log_dir: LogDir, logs: Iterable[Log], wanted: Collection[TopicPartition] | None) -> Fields:

@@ -32,6 +32,10 @@ _ERROR_FROM = 7  # the first version with an error code for the whole response
 # Longer waits end after this time with an empty response: the reader retries, and the timer's memory
 # is limited.
 _LONGEST_WAIT_MS = 300_000
+# Of a response, a topic with its id, and a partition without records: for the quota, in newer versions.
+_RESPONSE_BYTES = 18
+_TOPIC_BYTES = 18
+_PARTITION_BYTES = 42
 
 
 def handle(request: Request, ctx: ApiContext) -> Verdict:
@@ -47,7 +51,7 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         return Verdict.SERVED
 
     def read() -> None:
-        _read(request, _params(asked, ctx), fetch, ctx)
+        _read(request, _params(request, asked, ctx), fetch, ctx)
 
     # A session may have more partitions than one request names. Finding where a batch begins also reads
     # the log.
@@ -79,7 +83,7 @@ def _handle_many(request: Request, ctx: ApiContext) -> None:
         return
     fetch = _begin(request, asked, ctx)
     if fetch is not None:
-        _read(request, _params(asked, ctx), fetch, ctx)
+        _read(request, _params(request, asked, ctx), fetch, ctx)
 
 
 def _introduce(request: Request, ctx: ApiContext) -> Verdict:
@@ -104,7 +108,8 @@ def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchConte
     fetch = ctx.fetch_sessions.begin(asked, _wanted(asked, ctx), request.connection.principal)
     if fetch.error is Errors.NONE:
         return fetch
-    request.respond(_frame(request, Outcome(NO_SESSION, fetch.error, [])))
+    throttle_ms = ctx.quotas.of_fetch(request, _RESPONSE_BYTES) if ctx.quotas.active else 0
+    request.respond(_frame(request, Outcome(NO_SESSION, fetch.error, []), throttle_ms))
     return None
 
 
@@ -136,7 +141,10 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
         waiting = connection.waiting  # read once: the thread that sees the connection end may clear it
         if waiting is not None and waiting.is_completed:
             connection.waiting = None
-        _answer(request, fetch.finish([*fetched, *refused]), ctx)
+        results = [*fetched, *refused]
+        if ctx.quotas.active and _is_throttled(request, results, fetch, params, ctx):
+            return
+        _answer(request, fetch.finish(results), ctx)
 
     waiting = ctx.replica_manager.fetch(params, readable, answer, news)
     if waiting is not None:
@@ -211,10 +219,46 @@ def _refusal(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
     return why_absent(topic_partition, ctx)
 
 
-def _params(asked: FetchRequest, ctx: ApiContext) -> FetchParams:
-    max_bytes = min(asked.max_bytes, ctx.config.int("fetch.max.bytes"))
+def _params(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchParams:
+    max_bytes, min_bytes = min(asked.max_bytes, ctx.config.int("fetch.max.bytes")), asked.min_bytes
     max_wait_ms = min(asked.max_wait_ms, _LONGEST_WAIT_MS)
-    return FetchParams(asked.replica_id, asked.replica_epoch, max_wait_ms, asked.min_bytes, max_bytes)
+    if ctx.quotas.active and asked.replica_id < 0:
+        most = ctx.quotas.most_fetched(request)
+        if most is not None:
+            max_bytes = min(max_bytes, most)
+            min_bytes = min(min_bytes, max_bytes)
+    return FetchParams(asked.replica_id, asked.replica_epoch, max_wait_ms, min_bytes, max_bytes)
+
+
+def _is_throttled(
+    request: Request, results: Fetched, fetch: FetchContext, params: FetchParams, ctx: ApiContext
+) -> bool:
+    """Records the fetch. If a quota is used up, sends an empty response: the reader gets the records when it
+    asks again.
+    """
+    if params.from_follower:
+        ctx.quotas.exempt(request)
+        return False
+    throttle_ms = ctx.quotas.of_fetch(request, response_bytes(fetch.news_of(results)))
+    if not throttle_ms:
+        return False
+    ctx.replica_manager.traffic.bytes_out -= sum(
+        result.records.size for _, result in results if result.records is not None
+    )
+    request.respond(_frame(request, fetch.throttled(), throttle_ms))
+    return True
+
+
+def response_bytes(results: Fetched) -> int:
+    """About as many bytes as Kafka counts for a response: its records, and what surrounds them."""
+    size = _RESPONSE_BYTES
+    topic: TopicKey | None = None
+    for wanted, result in results:
+        if wanted.topic != topic:
+            topic = wanted.topic
+            size += _TOPIC_BYTES
+        size += _PARTITION_BYTES + (0 if result.records is None else result.records.size)
+    return size
 
 
 def _answer(request: Request, outcome: Outcome, ctx: ApiContext) -> None:
@@ -227,12 +271,17 @@ def _answer(request: Request, outcome: Outcome, ctx: ApiContext) -> None:
         request.respond(payload)
 
 
-def _frame(request: Request, outcome: Outcome) -> list[bytes | FileRegion]:
+def _frame(request: Request, outcome: Outcome, throttle_ms: int = 0) -> list[bytes | FileRegion]:
     by_topic: dict[TopicKey, list[FetchedPartition]] = {}
     for wanted, result in outcome.results:
         by_topic.setdefault(wanted.topic, []).append(result)
     return encode_fetch_response(
-        request.api_version, request.correlation_id, by_topic, outcome.error, outcome.session_id
+        request.api_version,
+        request.correlation_id,
+        by_topic,
+        outcome.error,
+        outcome.session_id,
+        throttle_ms=throttle_ms,
     )
 
 

@@ -49,13 +49,13 @@ def handle(request: Request, message: IncrementalAlterConfigsRequest, ctx: ApiCo
         except KafkaError as refusal:
             error, text = refusal.error_code, refusal.message
         responses.append(_response(resource, error, text))
-    return {"throttle_time": 0, "responses": responses}
+    return {"responses": responses}
 
 
 def error_response(message: IncrementalAlterConfigsRequest, error: KafkaError) -> Fields:
     """The same error for every resource."""
     responses = [_response(resource, error.error_code, error.message) for resource in message.resources]
-    return {"throttle_time": 0, "responses": responses}
+    return {"responses": responses}
 
 
 def _alter(resource: AlterConfigsResource, ctx: ApiContext, *, validate_only: bool) -> None:

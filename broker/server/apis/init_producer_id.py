@@ -50,7 +50,6 @@ def _fields(
     error: Errors, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = NO_PRODUCER_EPOCH
 ) -> Fields:
     return {
-        "throttle_time": 0,
         "error_code": error,
         "producer_id": producer_id,
         "producer_epoch": producer_epoch,

@@ -29,7 +29,7 @@ def handle(request: Request, message: ListGroupsRequest, ctx: ApiContext) -> Fie
     )
     refusal = AnswerBudget(request, ctx.config.int(SETTING)).refusal(size, f"{len(overviews)} groups")
     if refusal is not Errors.NONE:
-        return {"throttle_time": 0, "error_code": refusal, "groups": []}
+        return {"error_code": refusal, "groups": []}
     groups = [
         {
             "group_id": overview.group_id,
@@ -39,8 +39,8 @@ def handle(request: Request, message: ListGroupsRequest, ctx: ApiContext) -> Fie
         }
         for overview in overviews
     ]
-    return {"throttle_time": 0, "error_code": error, "groups": groups}
+    return {"error_code": error, "groups": groups}
 
 
 def error_response(_message: ListGroupsRequest, error: KafkaError) -> Fields:
-    return {"throttle_time": 0, "error_code": error.error_code, "groups": []}
+    return {"error_code": error.error_code, "groups": []}

@@ -117,7 +117,6 @@ def _fields(snapshot: Snapshot, listener: str, operations: int, ctx: ApiContext)
             host, port = endpoint
             brokers.append({"node_id": broker.broker_id, "host": host, "port": port, "rack": broker.rack})
     return {
-        "throttle_time": 0,
         "brokers": brokers,
         "cluster_id": ctx.cluster_id,
         "controller_id": ctx.metadata_cache.controller_id,

@@ -80,6 +80,5 @@ def _fields(errors: CommitErrors) -> Fields:
     for (topic, partition), error in errors.items():
         topics.setdefault(topic, []).append({"partition_index": partition, "error_code": error})
     return {
-        "throttle_time": 0,
         "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
     }

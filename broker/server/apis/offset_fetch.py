@@ -40,12 +40,12 @@ def handle(request: Request, message: OffsetFetchRequest, ctx: ApiContext) -> Fi
                 **_group(request, group_id, partitions, budget, ctx, require_stable=require_stable),
             }
             elements.append(codec.encode_element(request.api_key, request.api_version, "groups", fields))
-        return Listed({"throttle_time": 0}, "groups", elements)
+        return Listed({}, "groups", elements)
     partitions = None if message.topics is None else _partitions(message.topics)
     fields = _group(request, message.group_id, partitions, budget, ctx, require_stable=require_stable)
     if request.api_version < _GROUP_ERROR_FROM and fields["error_code"] is not Errors.NONE:
         return _per_partition(message, fields["error_code"])
-    return {"throttle_time": 0, **fields}
+    return fields
 
 
 def error_response(message: OffsetFetchRequest, error: KafkaError) -> Fields:
@@ -55,7 +55,7 @@ def error_response(message: OffsetFetchRequest, error: KafkaError) -> Fields:
             {"group_id": group_id, "error_code": error.error_code, "topics": []}
             for group_id in dict.fromkeys(g.group_id for g in message.groups)
         ]
-        return {"throttle_time": 0, "groups": refused}
+        return {"groups": refused}
     return {**_per_partition(message, error.error_code), "error_code": error.error_code}
 
 
@@ -132,7 +132,7 @@ def _partitions(topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTop
 
 def _per_partition(message: OffsetFetchRequest, error: Errors) -> Fields:
     refused = FetchedOffset(error=error)
-    return {"throttle_time": 0, "topics": _topics(dict.fromkeys(_partitions(message.topics or ()), refused))}
+    return {"topics": _topics(dict.fromkeys(_partitions(message.topics or ()), refused))}
 
 
 def _topics(offsets: Mapping[TopicPartition, FetchedOffset]) -> list[Fields]:

@@ -22,6 +22,7 @@ from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import Access, allowed
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, why_absent
+from broker.server.quotas import request_bytes
 from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.PRODUCE]
@@ -84,11 +85,13 @@ def _is_refused(request: Request, message: ProduceRequest, ctx: ApiContext) -> b
     if transactional_id is not None and not allowed(
         ctx, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     ):
-        _answer(request, message, dict.fromkeys(_partitions(message), _TRANSACTION_DENIED))
+        throttle_ms = _throttle_ms(request, request_bytes(request), message, ctx)
+        _answer(request, message, dict.fromkeys(_partitions(message), _TRANSACTION_DENIED), throttle_ms)
         return True
     if transactional_id is not None or message.acks not in _ACKS:
         refusal = _BAD_ACKS if message.acks not in _ACKS else _NO_TRANSACTIONS
-        _answer(request, message, dict.fromkeys(_partitions(message), refusal))
+        throttle_ms = _throttle_ms(request, request_bytes(request), message, ctx)
+        _answer(request, message, dict.fromkeys(_partitions(message), refusal), throttle_ms)
         return True
     return False
 
@@ -133,10 +136,12 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
                     entries[topic_partition] = records
     for topic_partition, problem in wrong.items():
         refused[topic_partition] = ctx.replica_manager.append_refused(topic_partition, problem)
+    size = request_bytes(request) if ctx.quotas.active else 0
     request.body = memoryview(b"")
 
     def answer(responses: Responses) -> None:
-        _answer(request, message, {**responses, **refused} if refused else responses)
+        throttle_ms = _throttle_ms(request, size, message, ctx)
+        _answer(request, message, {**responses, **refused} if refused else responses, throttle_ms)
 
     ctx.replica_manager.append_records(
         timeout_ms=min(message.timeout_ms, _LONGEST_WAIT_MS),
@@ -200,7 +205,13 @@ def _partitions(message: ProduceRequest) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for topic, partitions in message.topics for index, _ in partitions]
 
 
-def _answer(request: Request, message: ProduceRequest, responses: Responses) -> None:
+def _throttle_ms(request: Request, size: int, message: ProduceRequest, ctx: ApiContext) -> int:
+    if not ctx.quotas.active:
+        return 0
+    return ctx.quotas.of_produce(request, size, is_acknowledged=message.acks != 0)
+
+
+def _answer(request: Request, message: ProduceRequest, responses: Responses, throttle_ms: int) -> None:
     if message.acks == 0:
         # No response is expected. Closing the connection is the only way to report an error, as in Kafka.
         failed = any(response.error is not Errors.NONE for response in responses.values())
@@ -216,4 +227,4 @@ def _answer(request: Request, message: ProduceRequest, responses: Responses) -> 
             (topic, [(index, responses[TopicPartition(topic, index)]) for index, _ in partitions])
             for topic, partitions in message.topics
         ]
-    request.respond_body(encode_produce_response(request.api_version, topics))
+    request.respond_body(encode_produce_response(request.api_version, topics, throttle_ms))

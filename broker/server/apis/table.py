@@ -117,6 +117,7 @@ class Apis:
 
     def __init__(self, ctx: ApiContext) -> None:
         self._ctx = ctx
+        self._quotas = ctx.quotas
         self._raw: dict[int, RawHandler] = {}
         self.stats = {key: ApiStats() for key in ROUTES}
 
@@ -131,9 +132,15 @@ class Apis:
             if not known and request.api_key != ApiKey.API_VERSIONS:
                 raise ProtocolError(f"{api.name} version {request.api_version} is not supported")
             started = time.monotonic_ns()
+            meter = self._quotas.meter
+            if meter is not None:
+                request.measure(meter, started)
             verdict = handler(request, self._ctx)
+            ended = time.monotonic_ns()
+            if meter is not None:
+                request.pause(started, ended)
             stats = self.stats[request.api_key]  # type: ignore[index]
-            stats.local_ns += time.monotonic_ns() - started
+            stats.local_ns += ended - started
             stats.requests += 1
             return verdict
         except ProtocolError as error:
@@ -206,7 +213,7 @@ class Apis:
         if rule.asks_only and request.connection.gone:
             return  # nobody reads the response; requests that change something still run, as in Kafka
         try:
-            work()
+            request.timed(work)
         except ProtocolError as error:
             self._refuse(request, str(error))
         except Exception:

@@ -21,6 +21,7 @@ from broker.server.admission import RULES, Place, Rule
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import ROUTES, Apis
 from broker.server.broker_peers import BrokerPeers
+from broker.server.quotas import QuotaManagers
 from tests.support.valid_requests import ALL_VERSIONS, World, body
 
 KIB = 1024
@@ -44,6 +45,8 @@ HANDLED = [
     "incremental_alter_configs",
     "alter_partition_reassignments",
     "list_partition_reassignments",
+    "describe_client_quotas",
+    "alter_client_quotas",
     "alter_partition",
     "allocate_producer_ids",
 ]
@@ -60,6 +63,7 @@ class Handlers:
     dear: list[bool] = field(default_factory=list)
     peers: BrokerPeers = field(default_factory=BrokerPeers)
     access: None = None
+    quotas: QuotaManagers = field(default_factory=QuotaManagers)
 
     def submit(
         self, work: Callable[[], None], _request: Request | None = None, *, dear: bool = False
