@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import threading
 import time
 from collections import deque
@@ -40,6 +39,7 @@ from broker.network.shares import (
 from broker.network.slow_readers import DELETED_FILE_MS
 from broker.network.stalled import StalledRequests
 from broker.network.sweep import Sweep, in_the_way
+from broker.network.transport import Transport
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import parse_request_header
 from broker.utils.refusal_log import log_refusal
@@ -85,7 +85,7 @@ class Processor:
         self._woken = False
         self._shared = bytearray(_SHARED_BUFFER)
         self._connections: dict[int, Connection] = {}
-        self._arrived: deque[tuple[socket.socket, ConnectionInfo]] = deque()
+        self._arrived: deque[tuple[Transport, ConnectionInfo]] = deque()
         self._guests = Guests(self._epoll)
         self._visits = self._guests.visits
         self._invited = self._guests.invited
@@ -121,9 +121,9 @@ class Processor:
     def start(self) -> None:
         self._thread.start()
 
-    def adopt(self, sock: socket.socket, info: ConnectionInfo) -> None:
-        """Takes over an accepted, non-blocking socket. Called on the acceptor's thread."""
-        self._arrived.append((sock, info))
+    def adopt(self, transport: Transport, info: ConnectionInfo) -> None:
+        """Takes over an accepted connection. Called on the thread that accepted it or shook hands."""
+        self._arrived.append((transport, info))
         self._wake()
 
     def invite(self, guest: Guest) -> None:
@@ -157,8 +157,8 @@ class Processor:
             self._close(connection)
         self._ended = True
         self._guests.see_off()
-        for sock, info in self._arrived:
-            sock.close()
+        for transport, info in self._arrived:
+            transport.close()
             self._quotas.remove(info.client_address)
         self._epoll.close()
         os.close(self._wake_fd)
@@ -279,6 +279,8 @@ class Processor:
 
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         connection.last_active_ms = now_ms
+        if connection.transport.wants:  # it waited for the other direction than the connection did
+            mask ^= select.EPOLLIN | select.EPOLLOUT
         if mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR) and not connection.muted:
             if connection.memory.over and connection.wants_room() and not self._rations.may_grow(connection):
                 self._watch(connection)
@@ -289,6 +291,7 @@ class Processor:
                 open_ = connection.receive(self._shared)
             except BlockingIOError:
                 open_ = True
+                self._watch(connection)
             except OSError:
                 open_ = False
             if not open_:
@@ -417,7 +420,7 @@ class Processor:
         if not connection.collect_answers(self.times):
             connection.closing = True
         try:
-            connection.send()
+            connection.transport.send(connection.out)
         except OSError:
             self._close(connection)
             return
@@ -452,16 +455,18 @@ class Processor:
             events |= select.EPOLLIN
         elif connection.in_flight and not events and not connection.is_half_closed:
             events = select.EPOLLRDHUP  # a peer that waits for a response may hang up
+        if connection.transport.wants:
+            events = connection.transport.wants
         if events != connection.events and connection.fd >= 0:
             connection.events = events
             self._epoll.modify(connection.fd, events)
 
     def _register_arrived(self, now_ms: int) -> None:
         for _ in range(min(len(self._arrived), _MOST_ARRIVALS)):
-            sock, info = self._arrived.popleft()
+            transport, info = self._arrived.popleft()
             if not self._quotas.protects(info.listener_name):
                 info.memory = self._memory
-            connection = Connection(sock, info, self._max_frame_bytes, now_ms, info.memory)
+            connection = Connection(transport, info, self._max_frame_bytes, now_ms, info.memory)
             connection.on_answer = partial(self._on_answer, connection)
             connection.events = select.EPOLLIN
             connection.cost_ns = self._dear_addresses.first_cost(info.client_address)
