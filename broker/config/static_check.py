@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from broker.config.key import Key, Use
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS, TOPIC_KEYS
+from broker.config.listener_keys import LISTENER_PREFIX, listeners_key, used_key, why_not_lower
 from broker.config.problems import Problem, did_you_mean
 from broker.config.topic_config import NO_PREALLOCATION, SYNONYMS
 from broker.config.types import Value
@@ -32,7 +33,6 @@ PLUGIN_PREFIXES: Final = (
     "rlmm.config.",
     "rsm.config.",
 )
-LISTENER_PREFIX: Final = "listener.name."
 
 _REMOVED: Final[Mapping[str, str]] = {
     "port": "listeners",
@@ -50,7 +50,7 @@ _WHY_REFUSED: Final[Mapping[str, str]] = {
     "allow.everyone.if.no.acl.found": _NO_AUTHORIZATION,
     "control.plane.listener.name": "the controller's requests come by the inter-broker listener: remove it",
     "principal.builder.class": _NO_AUTHENTICATION,
-    "ssl.client.auth": _NO_AUTHENTICATION,
+    "ssl.engine.factory.class": "Java classes cannot be used: remove it",
     "sasl.jaas.config": _NO_AUTHENTICATION,
     "sasl.server.callback.handler.class": _NO_AUTHENTICATION,
     "delegation.token.secret.key": "delegation tokens are not supported yet: remove it",
@@ -88,7 +88,7 @@ def check_static(texts: Mapping[str, str], lines: Mapping[str, int]) -> StaticCh
     return result
 
 
-def _take(key: Key, text: str, result: StaticCheck) -> str | None:
+def _take(key: Key, text: str, result: StaticCheck, name: str = "") -> str | None:
     try:
         value = key.parse(text)
     except ValueError as error:
@@ -96,7 +96,7 @@ def _take(key: Key, text: str, result: StaticCheck) -> str | None:
         return f"{shown} is not valid: {error}"
     if key.use is Use.REFUSED and value not in ("", (), key.default):
         return why_refused(key.name)
-    result.values[key.name] = value
+    result.values[name or key.name] = value
     if key.use is Use.ACCEPTED:
         result.unused.append(key.name)
     return None
@@ -104,9 +104,11 @@ def _take(key: Key, text: str, result: StaticCheck) -> str | None:
 
 def _take_unlisted(name: str, text: str, result: StaticCheck) -> str | None:
     if name.startswith(LISTENER_PREFIX):
-        key = _listeners_key(name)
+        key = listeners_key(name)
         if key is None:
             return _unknown(name)
+        if used_key(name) is not None:
+            return why_not_lower(name) or _take(key, text, result, name)
         if key.use is Use.REFUSED and text.strip() not in ("", str(key.default)):
             return why_refused(key.name)
     elif name not in PLUGIN_KEYS and not name.startswith(PLUGIN_PREFIXES):
@@ -115,13 +117,6 @@ def _take_unlisted(name: str, text: str, result: StaticCheck) -> str | None:
         return _WHY_REFUSED[name]
     result.unused.append(name)
     return None
-
-
-def _listeners_key(name: str) -> Key | None:
-    """The key in listener.name.<listener>.[<mechanism>.]<key>. In practice listener names contain no dots."""
-    parts = name.removeprefix(LISTENER_PREFIX).split(".")
-    found = (BROKER_KEYS.get(".".join(parts[start:])) for start in (1, 2))
-    return next((key for key in found if key is not None), None)
 
 
 def _unknown(name: str) -> str:

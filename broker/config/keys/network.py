@@ -25,8 +25,8 @@ from broker.config.validators import at_least, one_of
 KEYS: Final = (
     Key("listeners", STRING, "PLAINTEXT://:9092", HIGH, mode=PER_BROKER, use=USED,
         doc="The addresses on which this broker listens: `NAME://host:port`, separated by commas. An "
-            "empty host binds every interface, port 0 takes a free port. For now only PLAINTEXT listeners "
-            "are served."),
+            "empty host binds every interface, port 0 takes a free port. NAME is in "
+            "listener.security.protocol.map, which gives its protocol."),
     Key("advertised.listeners", STRING, None, HIGH, mode=PER_BROKER, use=USED,
         doc="The addresses given to clients and to other brokers; if unset, the listeners themselves. They "
             "must be reachable from the clients: 0.0.0.0 is refused."),
@@ -42,7 +42,7 @@ KEYS: Final = (
         doc="The protocol that brokers use among themselves; the listener with this name is used."),
     Key("control.plane.listener.name", STRING, None, HIGH, use=REFUSED,
         doc="A separate listener for the controller's requests. Refused when set: they use the "
-            "inter-broker listener."),
+            "inter-broker listener, and clients' requests do not delay them there."),
     Key("early.start.listeners", STRING, None, HIGH,
         doc="Listeners that open before the authorizer is ready."),
     Key("num.network.threads", INT, 1, HIGH, valid=at_least(1), mode=CLUSTER_WIDE, use=USED,

@@ -151,7 +151,11 @@ def test_all_problems_are_told_at_once_with_lines_and_nearest_keys():
         ("listeners", "", "is empty"),
         ("listeners", "localhost:9092", "is no listener"),
         ("listeners", "PLAINTEXT://:99999", "above 65535"),
-        ("listeners", "SSL://:9093", "not supported yet"),
+        ("ssl.client.auth", "required", "no client is asked"),
+        ("listener.name.plaintext.ssl.client.auth", "requested", "no client is asked"),
+        ("listener.name.SSL.ssl.client.auth", "none", "in lower case, listener.name.ssl.ssl.client.auth"),
+        ("ssl.enabled.protocols", "TLSv1.1,TLSv1.2", "a list of TLSv1.2, TLSv1.3"),
+        ("ssl.engine.factory.class", "a.B", "Java classes cannot be used"),
         ("listeners", "SASL_PLAINTEXT://:9093", "not supported yet"),
         ("listeners", "FAST://:9093", "add FAST:PLAINTEXT"),
         ("listeners", "PLAINTEXT://0.0.0.0:9092", "no client can reach 0.0.0.0"),
@@ -261,8 +265,6 @@ def test_keys_that_are_not_used_are_accepted_with_one_warning():
     [
         ("super.users", "User:a"),
         ("allow.everyone.if.no.acl.found", "false"),
-        ("ssl.client.auth", "required"),
-        ("listener.name.internal.ssl.client.auth", "requested"),
         ("sasl.jaas.config", "x"),
         ("listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config", "x"),
         ("sasl.server.callback.handler.class", "a.B"),
@@ -436,7 +438,7 @@ def test_values_are_rendered_as_java_does(value, text):
     assert render(value) == text
 
 
-@pytest.mark.parametrize("key", ["sasl.jaas.config", "ssl.client.auth", "authorizer.class.name"])
+@pytest.mark.parametrize("key", ["sasl.jaas.config", "authorizer.class.name"])
 def test_security_that_is_not_there_cannot_be_set_while_the_broker_runs_either(key):
     _, problems = check_dynamic({key: "x"})
     assert "not supported yet" in problems[0].message
