@@ -350,7 +350,9 @@ def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tup
         properties = read_properties(file) if file else Properties()
         for key, value in defaults.items():
             properties.setdefault(key, value)
-        return BrokerConfig.from_properties(properties, overrides)
+        config = BrokerConfig.from_properties(properties, overrides)
+        _check_tls(config, properties)
+        return config
     except ConfigError as error:
         print(error, file=sys.stderr)
         count = len(error.problems)
@@ -358,6 +360,26 @@ def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tup
             f"{count} {'problem' if count == 1 else 'problems'} in the configuration; nothing was started"
         )
         return None
+
+
+def _check_tls(config: Any, properties: Any) -> None:
+    """Raises ConfigError if a TLS listener's key store or trust store cannot be used. Its problems get their
+    lines in the file.
+    """
+    from broker.config.listener_keys import speaks_tls
+    from broker.config.problems import ConfigError
+
+    if not any(speaks_tls(endpoint) for endpoint in config.listeners):
+        return
+    _logging()
+    from broker.tls.manager import TlsManager
+
+    try:
+        TlsManager(config)
+    except ConfigError as error:
+        lines = properties.lines
+        found = [problem._replace(line=lines.get(problem.key)) for problem in error.problems]
+        raise ConfigError(found, properties.source) from error
 
 
 def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]) -> int:

@@ -11,9 +11,10 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from broker.config.endpoint import host_port
+from broker.network.transport import PlainTransport, Transport
 from broker.protocol import codec, framing
 from broker.protocol.errors import ProtocolError
 from broker.protocol.fields import Fields
@@ -31,6 +32,16 @@ class RefusedError(ChannelError):
     """The peer's port refused the connection: its process has ended or has not started yet."""
 
 
+class ChannelSecurity(Protocol):
+    """What secures connections to other brokers."""
+
+    def secure(self, sock: socket.socket, host: str) -> socket.socket:
+        """The connected socket after the handshake. Raises OSError, and then closes it."""
+
+    def transport(self, sock: socket.socket) -> Transport:
+        """A secured socket for use without blocking."""
+
+
 def grown(buffer: bytearray, filled: int, wanted: int) -> bytearray:
     """A larger buffer for an answer of ``wanted`` bytes, with the ``filled`` bytes of ``buffer``, which is
     full. It has at most four times the received size, whatever the peer announces, and some room for a larger
@@ -46,7 +57,8 @@ class BrokerChannel:
     every network error.
 
     The receive buffer is kept between requests and grows to the largest answer, so a raw answer is valid only
-    until the next request. After a decoded answer, a buffer above a mebibyte is dropped.
+    until the next request. After a decoded answer, a buffer above a mebibyte is dropped. ``security`` is that
+    of the other broker's listener.
     """
 
     def __init__(
@@ -59,7 +71,9 @@ class BrokerChannel:
         request_timeout_ms: int = 30_000,
         receive_buffer_bytes: int = -1,
         max_response_bytes: int = 256 * 1024 * 1024,
+        security: ChannelSecurity | None = None,
     ) -> None:
+        self._security = security
         self.host = host
         self.port = port
         self._client_id = client_id
@@ -141,7 +155,7 @@ class BrokerChannel:
         return int(size)
 
     @contextmanager
-    def lent(self) -> Iterator[socket.socket]:
+    def lent(self) -> Iterator[Transport]:
         """Lends the connection, non-blocking, to another thread within the block. Meanwhile it may be shut
         down but is never closed. An error in the block ends the connection. Raises ChannelError.
         """
@@ -151,7 +165,8 @@ class BrokerChannel:
                 self._lent = True
             try:
                 connection.setblocking(False)
-                yield connection
+                security = self._security
+                yield PlainTransport(connection) if security is None else security.transport(connection)
                 connection.settimeout(self.request_timeout_s)
             finally:
                 with self._lock:
@@ -194,8 +209,7 @@ class BrokerChannel:
         """
         with self._lock:
             if self._socket is not None:
-                with suppress(OSError):  # the peer closed first
-                    self._socket.shutdown(socket.SHUT_RDWR)
+                _hang_up(self._socket)
 
     def _connected(self) -> socket.socket:
         if self._socket is not None:
@@ -207,6 +221,8 @@ class BrokerChannel:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._receive_buffer_bytes > 0:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+        if self._security is not None:
+            connection = self._security.secure(connection, self.host)
         connection.settimeout(self.request_timeout_s)
         with self._lock:
             self._socket = connection
@@ -221,8 +237,7 @@ class BrokerChannel:
         with self._lock:
             connection, self._socket = self._socket, None
         if connection is not None:
-            with suppress(OSError):  # the peer closed first
-                connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits in recv
+            _hang_up(connection)  # wakes a thread that waits in recv
             connection.close()
 
     def _receive_frame(self, connection: socket.socket) -> memoryview:
@@ -243,3 +258,9 @@ class BrokerChannel:
             if received == 0:
                 raise ChannelError(f"broker at {self._address} closed the connection")
             target = target[received:]
+
+
+def _hang_up(connection: socket.socket) -> None:
+    # Not SSLSocket's own shutdown: after that it would read and write without encryption.
+    with suppress(OSError):  # the peer closed first
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)

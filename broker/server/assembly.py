@@ -16,7 +16,8 @@ from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.metrics.registry import Metrics
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.socket_server import SocketServer
-from broker.replication.broker_channel import BrokerChannel
+from broker.network.transport import Security
+from broker.replication.broker_channel import BrokerChannel, ChannelSecurity
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.fetcher_parts import FetcherSettings
 from broker.replication.replica_manager import ReplicaManager
@@ -38,7 +39,7 @@ def make_store(config: BrokerConfig) -> Store:
     return ZooKeeperStore(config.str("zookeeper.connect"), config.int("zookeeper.session.timeout.ms"))
 
 
-def make_socket_server(config: BrokerConfig) -> SocketServer:
+def make_socket_server(config: BrokerConfig, security: Security | None = None) -> SocketServer:
     limits = connection_limits(config)
     quotas = ConnectionQuotas(
         limits.max_connections,
@@ -58,6 +59,7 @@ def make_socket_server(config: BrokerConfig) -> SocketServer:
         quotas=quotas,
         max_request_memory=config.int("queued.max.request.bytes"),
         deleted_file_ms=config.int("landline.deleted.segment.read.max.ms"),
+        security=security,
     )
 
 
@@ -149,20 +151,26 @@ def make_broker_peers(config: BrokerConfig, store: ClusterStore) -> BrokerPeers:
     )
 
 
-def make_channel_maker(config: BrokerConfig) -> ChannelMaker:
+def make_channel_maker(config: BrokerConfig, security: ChannelSecurity | None = None) -> ChannelMaker:
     """Creates channels to other brokers' inter-broker listeners."""
-    return _channel_maker(_CONNECT_TIMEOUT_MS, config.int("controller.socket.timeout.ms"))
+    return _channel_maker(_CONNECT_TIMEOUT_MS, config.int("controller.socket.timeout.ms"), security=security)
 
 
-def make_fetch_channel_maker(config: BrokerConfig) -> ChannelMaker:
+def make_fetch_channel_maker(config: BrokerConfig, security: ChannelSecurity | None = None) -> ChannelMaker:
     """Creates channels for followers' fetches, with ``replica.socket.*``."""
     timeout_ms = config.int("replica.socket.timeout.ms")
     receive_buffer_bytes = config.int("replica.socket.receive.buffer.bytes")
-    return _channel_maker(min(timeout_ms, _CONNECT_TIMEOUT_MS), timeout_ms, receive_buffer_bytes)
+    return _channel_maker(
+        min(timeout_ms, _CONNECT_TIMEOUT_MS), timeout_ms, receive_buffer_bytes, security=security
+    )
 
 
 def _channel_maker(
-    connect_timeout_ms: int, request_timeout_ms: int, receive_buffer_bytes: int = -1
+    connect_timeout_ms: int,
+    request_timeout_ms: int,
+    receive_buffer_bytes: int = -1,
+    *,
+    security: ChannelSecurity | None,
 ) -> ChannelMaker:
     def make(address: BrokerAddress, client_id: str) -> BrokerChannel:
         return BrokerChannel(
@@ -172,6 +180,7 @@ def _channel_maker(
             connect_timeout_ms=connect_timeout_ms,
             request_timeout_ms=request_timeout_ms,
             receive_buffer_bytes=receive_buffer_bytes,
+            security=security,
         )
 
     return make

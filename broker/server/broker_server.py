@@ -56,6 +56,7 @@ from broker.server.registration.membership import Membership, await_first_metada
 from broker.server.registration.session_file import SessionFile
 from broker.server.replication_service import ReplicationService
 from broker.server.stopping.handover import hand_over_leadership
+from broker.server.tls import follow_files, make_tls
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.heap import HeapKeeper
 from broker.utils.scheduler import KafkaScheduler
@@ -197,7 +198,8 @@ class BrokerServer:
         """Binds every port before anything is written to ZooKeeper. Clients are accepted when all parts are
         up. /livez and /status respond from here on, so that a long recovery can be monitored.
         """
-        self._sockets = assembly.make_socket_server(self.config)
+        self._tls = make_tls(self.config)
+        self._sockets = assembly.make_socket_server(self.config, self._tls.handshakes)
         steps.undo_by("SocketServer", self._sockets.stop)
         self._sockets.bind()
         self.http = HttpEndpoint(
@@ -236,6 +238,7 @@ class BrokerServer:
             on_topic_config=self._on_topic_config,
             on_broker_config=self._on_broker_config,
             local_topics=lambda: {log.topic_partition.topic for log in logs.all_logs()},
+            on_broker_read=self._tls.update,
         )
         self.dynamic_config.load_topics()
         if not logs.clean:
@@ -256,7 +259,7 @@ class BrokerServer:
 
     def _start_replicas(self, steps: StartupSteps) -> None:
         self.metadata_cache = MetadataCache(self.config.inter_broker_listener_name)
-        self._make_channel = assembly.make_channel_maker(self.config)
+        self._make_channel = assembly.make_channel_maker(self.config, self._tls.between_brokers)
         replication = self.replication = ReplicationService(
             self.config,
             self.broker_id,
@@ -268,6 +271,7 @@ class BrokerServer:
             listener=leadership_listener(lambda: self.group_coordinator),
             store=self.store,
             invite=self._sockets.invite,
+            security=self._tls.between_brokers,
         )
         self.replica_manager = replication.replica_manager
         steps.undo_by("ReplicaManager", replication.shutdown)
@@ -350,9 +354,12 @@ class BrokerServer:
             depth=Depth(self.config.str("landline.produce.validation")),
             peers=peers,
             submit_of_stranger=handlers.introducer.submit,
+            check_broker_config=self._tls.check,
         )
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)
+        self._tls.tell()
+        follow_files(self._tls, self.scheduler)
         self._sockets.start(self._apis.dispatch, self.replica_manager.settle)
         failures = LogDirFailureHandler(
             self.log_manager,
@@ -387,6 +394,7 @@ class BrokerServer:
     def _register_stats(self) -> None:
         """Kafka's registerStats, the last step: each package registers its metrics."""
         network_metrics.register_metrics(self.metrics, self._sockets)
+        self._tls.register_metrics(self.metrics)
         self.replication.register_metrics(self.metrics)
         zookeeper_metrics.register_metrics(
             self.metrics, self.store.store, self.config.int("zookeeper.session.timeout.ms")

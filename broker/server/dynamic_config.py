@@ -18,6 +18,7 @@ import structlog
 
 from broker.config.broker_config import BrokerConfig, check_dynamic
 from broker.config.client_floors import below_floors
+from broker.config.listener_keys import own_key
 from broker.config.log_config import LogConfig
 from broker.config.problems import ConfigError, Problem
 from broker.config.topic_config import check_topic_configs
@@ -40,7 +41,8 @@ class DynamicConfigManager:
 
     ``on_topic_config`` receives a topic's new settings and ``on_broker_config`` the broker's, both on that
     thread (during :meth:`startup` on the caller's). ``local_topics`` returns the topics with logs here, whose
-    settings depend on the broker's defaults; without it, all topics are reported.
+    settings depend on the broker's defaults; without it, all topics are reported. ``on_broker_read`` is called
+    whenever somebody set a config of the broker, even to the value that it had: then a file may have changed.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class DynamicConfigManager:
         on_topic_config: Callable[[str, LogConfig], None],
         on_broker_config: Callable[[BrokerConfig], None],
         local_topics: Callable[[], Iterable[str]] | None = None,
+        on_broker_read: Callable[[BrokerConfig], None] = lambda _config: None,
     ) -> None:
         self.config = config
         self._broker_id = broker_id
@@ -61,6 +64,7 @@ class DynamicConfigManager:
         self._topics: dict[str, dict[str, str]] = {}
         self._entities: dict[str, dict[str, str]] = {}
         self._listeners = [on_broker_config]
+        self._on_broker_read = on_broker_read
         self._last_change = ""
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._unread: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -99,6 +103,7 @@ class DynamicConfigManager:
         """
         self._watch = self._store.watch_config_changes(self._wake)
         self._read_broker()
+        self._on_broker_read(self.config)
         self._store.add_session_listener(self._on_session_event)
         self._thread = threading.Thread(target=self._run, name="dynamic-config", daemon=True)
         self._thread.start()
@@ -176,6 +181,7 @@ class DynamicConfigManager:
             elif kind == "brokers":
                 if name in (DEFAULT_ENTITY, str(self._broker_id)):
                     self._read_broker()
+                    self._on_broker_read(self.config)
             else:
                 self._entities[entity_path] = self._store.entity_config_at(entity_path)
         except BadZnodeError as error:
@@ -267,4 +273,9 @@ def _log_unusable(entity: str, problems: Iterable[Problem]) -> None:
 
 
 def _told(configs: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={text}" for name, text in sorted(configs.items()))
+    return ",".join(f"{name}={_shown(name, text)}" for name, text in sorted(configs.items()))
+
+
+def _shown(name: str, text: str) -> str:
+    key = own_key(name)
+    return "[hidden]" if key is not None and key.sensitive else text

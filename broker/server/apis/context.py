@@ -62,7 +62,7 @@ class ApiContext:
     passes requests of brokers and the controller to handlers reserved for them. ``submit_long`` passes work
     that waits for the store many times to its own handler. ``submit_of_stranger`` passes the look-up of an
     unknown peer that sends brokers' requests to the look-up thread. ``depth``: how thoroughly clients'
-    batches are validated.
+    batches are validated. ``check_broker_config`` raises ConfigError for what this broker could not take up.
     """
 
     config: BrokerConfig
@@ -91,6 +91,7 @@ class ApiContext:
     depth: Depth = Depth.FIRST
     peers: BrokerPeers = field(default_factory=BrokerPeers)
     submit_of_stranger: Submit = no_room
+    check_broker_config: Callable[[BrokerConfig], None] = lambda _config: None
 
     def queue_for(self, request: Request, work: Callable[[], None], *, dear: bool = False) -> Verdict:
         """Like :meth:`submit_for`, for a request that has no other work here. Returns its verdict."""

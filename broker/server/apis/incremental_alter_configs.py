@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
 
 from broker.config.alter import AlterError, Change, Operation, alter_broker, alter_topic
+from broker.config.broker_config import check_dynamic
+from broker.config.problems import ConfigError
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
@@ -82,12 +85,25 @@ def _alter_entity(
         after = alter_topic(config, before, changes)
     else:
         after = alter_broker(config, before, changes, cluster_wide=name == DEFAULT_ENTITY)
+        _check_taken_up(ctx, name, after)
     if validate_only:
         return
     ctx.store.set_entity_config(kind, name, after)
     ctx.store.create_config_change(f"{kind}/{name}")
     told = [f"{Operation(change.operation).name.lower()} {change.name}" for change in changes]
     _log.info("configs_altered", entity=f"{kind}/{name}", changes=", ".join(told))
+
+
+def _check_taken_up(ctx: ApiContext, name: str, after: Mapping[str, str]) -> None:
+    """Raises AlterError if this broker could not use its new configs, such as a key store."""
+    if name == DEFAULT_ENTITY:
+        return
+    config = ctx.dynamic_config.config
+    good, _ = check_dynamic(after)
+    try:
+        ctx.check_broker_config(config.with_own({key: after[key] for key in good}))
+    except ConfigError as error:
+        raise AlterError("; ".join(f"{each.key}: {each.message}" for each in error.problems)) from error
 
 
 def _response(resource: AlterConfigsResource, error: Errors, text: str | None) -> Fields:
