@@ -18,11 +18,11 @@ import structlog
 
 from broker.config.broker_config import BrokerConfig, check_dynamic
 from broker.config.client_floors import below_floors
-from broker.config.listener_keys import own_key
 from broker.config.log_config import LogConfig
 from broker.config.problems import ConfigError, Problem
 from broker.config.topic_config import check_topic_configs
 from broker.config.types import Value
+from broker.server.config_secrets import decoded, is_secret
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import SessionEvent, StoreError, Watch
 from broker.zookeeper.znodes import BadZnodeError
@@ -249,9 +249,9 @@ class DynamicConfigManager:
                 self._on_topic_config(topic, self._usable_log_config(topic))
 
     def _usable_broker_configs(self, name: str) -> dict[str, str]:
-        texts = self._store.entity_config("brokers", name)
+        texts, undecoded = decoded(self.config, self._store.entity_config("brokers", name))
         good, problems = check_dynamic(texts)
-        _log_unusable(f"brokers/{name}", problems)
+        _log_unusable(f"brokers/{name}", [*undecoded, *problems])
         return {key: texts[key] for key in good}
 
     def _tell_listeners(self, config: BrokerConfig) -> None:
@@ -277,5 +277,4 @@ def _told(configs: Mapping[str, str]) -> str:
 
 
 def _shown(name: str, text: str) -> str:
-    key = own_key(name)
-    return "[hidden]" if key is not None and key.sensitive else text
+    return "[hidden]" if is_secret(name) else text

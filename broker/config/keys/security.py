@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.config.key import CLASS, INT, LONG, LOW, MEDIUM, PASSWORD, PER_BROKER, REFUSED, STRING, Key
+from broker.config.key import CLASS, INT, LONG, LOW, MEDIUM, PASSWORD, PER_BROKER, REFUSED, STRING, USED, Key
 from broker.config.validators import at_least
 
 # fmt: off
@@ -31,17 +31,18 @@ KEYS: Final = (
         doc="How long a delegation token is valid before it must be renewed."),
     Key("delegation.token.max.lifetime.ms", LONG, 604_800_000, MEDIUM, valid=at_least(1),
         doc="The maximum lifetime of a delegation token."),
-    Key("password.encoder.secret", PASSWORD, None, MEDIUM,
-        doc="Secret that encodes passwords stored in ZooKeeper."),
-    Key("password.encoder.old.secret", PASSWORD, None, MEDIUM,
+    Key("password.encoder.secret", PASSWORD, None, MEDIUM, use=USED,
+        doc="Secret that encodes passwords stored in ZooKeeper, those of dynamic configs. Without it they "
+            "cannot be changed at run time."),
+    Key("password.encoder.old.secret", PASSWORD, None, MEDIUM, use=USED,
         doc="The previous secret, while it is being changed."),
-    Key("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", LOW,
-        doc="Cipher that encodes passwords stored in ZooKeeper."),
-    Key("password.encoder.iterations", INT, 4096, LOW, valid=at_least(1024),
+    Key("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", LOW, use=USED,
+        doc="Cipher that encodes passwords stored in ZooKeeper, or AES/GCM/NoPadding."),
+    Key("password.encoder.iterations", INT, 4096, LOW, valid=at_least(1024), use=USED,
         doc="Iterations for encoding passwords."),
-    Key("password.encoder.key.length", INT, 128, LOW, valid=at_least(8),
+    Key("password.encoder.key.length", INT, 128, LOW, valid=at_least(8), use=USED,
         doc="Key length for encoding passwords."),
-    Key("password.encoder.keyfactory.algorithm", STRING, None, LOW,
+    Key("password.encoder.keyfactory.algorithm", STRING, None, LOW, use=USED,
         doc="Key factory for encoding passwords."),
 )
 # fmt: on

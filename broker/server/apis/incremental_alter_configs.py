@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import structlog
@@ -20,8 +20,10 @@ from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import AlterConfigsResource, IncrementalAlterConfigsRequest
+from broker.security.password_encoder import PasswordError
 from broker.server.apis.context import ApiContext
 from broker.server.apis.describe_configs import BROKER, TOPIC, check_broker_name, check_topic
+from broker.server.config_secrets import decoded, encoded
 
 DEFAULT_ENTITY: Final = "<default>"
 _log = structlog.get_logger(__name__)
@@ -85,7 +87,12 @@ def _alter_entity(
         after = alter_topic(config, before, changes)
     else:
         after = alter_broker(config, before, changes, cluster_wide=name == DEFAULT_ENTITY)
-        _check_taken_up(ctx, name, after)
+        touched = {change.name for change in changes}
+        _check_taken_up(ctx, name, after, touched)
+        try:
+            after = encoded(config, after, touched)
+        except PasswordError as error:
+            raise AlterError(str(error)) from error
     if validate_only:
         return
     ctx.store.set_entity_config(kind, name, after)
@@ -94,14 +101,15 @@ def _alter_entity(
     _log.info("configs_altered", entity=f"{kind}/{name}", changes=", ".join(told))
 
 
-def _check_taken_up(ctx: ApiContext, name: str, after: Mapping[str, str]) -> None:
+def _check_taken_up(ctx: ApiContext, name: str, after: Mapping[str, str], touched: Collection[str]) -> None:
     """Raises AlterError if this broker could not use its new configs, such as a key store."""
     if name == DEFAULT_ENTITY:
         return
     config = ctx.dynamic_config.config
-    good, _ = check_dynamic(after)
+    plain, _ = decoded(config, after, touched)
+    good, _ = check_dynamic(plain)
     try:
-        ctx.check_broker_config(config.with_own({key: after[key] for key in good}))
+        ctx.check_broker_config(config.with_own({key: plain[key] for key in good}))
     except ConfigError as error:
         raise AlterError("; ".join(f"{each.key}: {each.message}" for each in error.problems)) from error
 
