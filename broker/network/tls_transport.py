@@ -9,8 +9,8 @@ Three properties of OpenSSL shape this module.
 - Reading may have to write, and writing to read. ``wants`` then has the event to wait for. With renegotiation
   off only a key update does that.
 
-With TLS in the kernel, file regions go out by sendfile, as without encryption. Handshakes are in
-:mod:`.handshakes`.
+With TLS in the kernel, file regions go out by sendfile, as without encryption. The module
+:mod:`.handshakes` does what comes before.
 """
 
 from __future__ import annotations
