@@ -26,8 +26,6 @@ from broker.tls.listener_tls import ListenerTls, TlsState, now_utc
 from broker.tls.settings import TlsError, TlsSettings
 
 _log = structlog.get_logger(__name__)
-#: How often files are looked at.
-LOOK_MS: Final = 5_000
 _WARN_DAYS: Final = 14
 _AGAIN: Final = dt.timedelta(days=1)
 _NO_ALERT: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
