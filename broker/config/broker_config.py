@@ -20,6 +20,7 @@ from broker.config.listeners import Listeners, resolve_listeners, with_local_nam
 from broker.config.log_config import LONG_MAX, LogConfig
 from broker.config.log_dirs import log_dir_paths
 from broker.config.problems import ConfigError, Problem, did_you_mean
+from broker.config.sasl import NO_SASL, Sasl, read_sasl
 from broker.config.static_check import check_static, why_refused
 from broker.config.topic_config import SYNONYMS, build_log_config
 from broker.config.types import Value
@@ -31,7 +32,8 @@ class BrokerConfig(ConfigValues):
     have Kafka's names.
 
     ``static_values``, ``dynamic_default_values`` and ``dynamic_broker_values`` are the layers. ``unused`` has
-    the names of set keys that Landline ignores. ``warnings`` has the lines to log at start.
+    the names of set keys that Landline ignores. ``warnings`` has the lines to log at start. ``sasl`` is what the
+    keys say about SASL.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class BrokerConfig(ConfigValues):
         listeners: Listeners,
         unused: Sequence[str] = (),
         warnings: Sequence[str] = (),
+        sasl: Sasl = NO_SASL,
     ) -> None:
         self.static_values = static_values
         self.dynamic_default_values = dynamic_default_values
@@ -50,6 +53,7 @@ class BrokerConfig(ConfigValues):
         self.unused = tuple(unused)
         self.warnings = tuple(warnings)
         self._listeners = listeners
+        self.sasl = sasl
         super().__init__({**static_values, **dynamic_default_values, **dynamic_broker_values})
 
     @classmethod
@@ -76,6 +80,7 @@ class BrokerConfig(ConfigValues):
             return checked.values.get(key, BROKER_KEYS[key].default)
 
         listeners = resolve_listeners(get, texts, complain)
+        sasl = read_sasl(get, checked.listener_texts, listeners.bound, listeners.inter_broker, complain)
         check_together(get, checked.values, complain)
         if problems:
             problems.sort(key=lambda problem: (problem.line is None, problem.line or 0))
@@ -87,6 +92,7 @@ class BrokerConfig(ConfigValues):
             listeners=listeners,
             unused=checked.unused,
             warnings=_warnings(props, texts, checked.unused),
+            sasl=sasl,
         )
 
     def with_dynamic(
@@ -106,6 +112,7 @@ class BrokerConfig(ConfigValues):
             listeners=self._listeners,
             unused=self.unused,
             warnings=self.warnings,
+            sasl=self.sasl,
         )
         problems += more
         check_together(

@@ -18,6 +18,7 @@ from broker.network.processor import Processor
 from broker.network.request_channel import Dispatch
 from broker.network.request_memory import RequestMemory
 from broker.network.request_times import total_times
+from broker.network.sasl import SaslListeners
 from broker.network.slow_readers import DELETED_FILE_MS
 
 
@@ -74,8 +75,13 @@ class SocketServer:
             self.stop()
             raise
 
-    def start(self, dispatch: Dispatch, settle: Callable[[], None] = lambda: None) -> None:
-        """Starts the Processors, then accepts connections."""
+    def start(
+        self,
+        dispatch: Dispatch,
+        settle: Callable[[], None] = lambda: None,
+        sasl: SaslListeners | None = None,
+    ) -> None:
+        """Starts the Processors, then accepts connections. ``sasl`` is what the SASL listeners offer."""
         self._started_ns = time.monotonic_ns()
         for index in range(self._num_processors):
             processor = Processor(
@@ -87,6 +93,7 @@ class SocketServer:
                 quotas=self.quotas,
                 memory=self.memory,
                 deleted_file_ms=self._deleted_file_ms,
+                sasl=sasl,
             )
             self._processors.append(processor)
             processor.start()

@@ -316,6 +316,17 @@ class ClusterStore:
             for topic, config, version in zip(topics, configs[1:], versions[1:], strict=True)
         }
 
+    def entity_configs(self, kind: str) -> dict[str, dict[str, str]]:
+        """The configs of all entities of a kind, by unsanitized name. An unreadable one is left out."""
+        names = self.entity_names(kind)
+        paths = [znodes.entity_config_path(znodes.entity_path(kind, name)) for name in names]
+        found = self.store.get_many(paths)
+        return _readable(
+            (name, partial(znodes.decode_config, path, node[0]))
+            for name, path, node in zip(names, paths, found, strict=True)
+            if node is not None
+        )
+
     def entity_config(self, kind: str, name: str) -> dict[str, str]:
         """An entity's config. ``kind`` is topics, brokers, clients, users or ips; ``name`` is unsanitized,
         or ``<default>``.
