@@ -120,6 +120,8 @@ def read_sasl(
     """
     names = [endpoint.listener_name for endpoint in bound if endpoint.security_protocol.startswith("SASL")]
     _check_names(names, listener_texts, complain)
+    if get(HANDLER):
+        complain(HANDLER, f"is of one mechanism: set {_named('<listener>', HANDLER, 'oauthbearer')} instead")
     found = {
         name: _listener(_Reader(name.lower(), get, listener_texts, complain))
         for name in names
@@ -174,9 +176,7 @@ def _mechanisms(reader: _Reader) -> Iterator[str]:
                 name, f"GSSAPI (Kerberos, the default) is not supported: name some of {', '.join(MECHANISMS)}"
             )
         else:
-            reader.complain(
-                name, f"{mechanism} is no mechanism.{did_you_mean(mechanism.upper(), MECHANISMS)}"
-            )
+            reader.complain(name, f"{mechanism} is no mechanism: {', '.join(MECHANISMS)} are")
 
 
 def _jaas(reader: _Reader, mechanism: str) -> JaasEntry | None:

@@ -52,8 +52,6 @@ _WHY_REFUSED: Final[Mapping[str, str]] = {
     "control.plane.listener.name": "the controller's requests come by the inter-broker listener: remove it",
     "principal.builder.class": _NO_AUTHENTICATION,
     "ssl.client.auth": _NO_AUTHENTICATION,
-    "sasl.server.callback.handler.class": "is of one mechanism: set "
-    "listener.name.<listener>.oauthbearer.sasl.server.callback.handler.class",
     "sasl.client.callback.handler.class": _NO_JAVA,
     "sasl.login.callback.handler.class": _NO_JAVA,
     "sasl.login.class": _NO_JAVA,

@@ -17,7 +17,7 @@ import structlog
 from broker.network.request_channel import ConnectionInfo
 from broker.protocol.errors import ProtocolError
 from broker.sasl.exchange import LoginFailed
-from broker.sasl.login import Login, Offer, Reply
+from broker.sasl.login import Login, LoginReply, Offer
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.refusal_log import log_refusal
 
@@ -69,6 +69,15 @@ class LoginStats:
     re_successes: int = 0
     re_failures: int = 0
     expired: int = 0
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "successful_authentication": self.successes,
+            "failed_authentication": self.failures,
+            "successful_reauthentication": self.re_successes,
+            "failed_reauthentication": self.re_failures,
+            "expired_connections_killed": self.expired,
+        }
 
     def count(self, *, failed: bool, again: bool) -> None:
         if failed:
@@ -138,7 +147,7 @@ class ConnectionLogin:
         """Whether the client has never been authenticated."""
         return self._login.identity is None
 
-    def receive(self, frame: memoryview, now_ns: int) -> Reply | None:
+    def receive(self, frame: memoryview, now_ns: int) -> LoginReply | None:
         """The reply to a frame; None if it is a request to serve. Raises :class:`ProtocolError`."""
         login = self._login
         again = login.is_again

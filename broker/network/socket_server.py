@@ -18,7 +18,7 @@ from broker.network.processor import Processor
 from broker.network.request_channel import Dispatch
 from broker.network.request_memory import RequestMemory
 from broker.network.request_times import total_times
-from broker.network.sasl import SaslListeners
+from broker.network.sasl import LoginStats, SaslListeners
 from broker.network.slow_readers import DELETED_FILE_MS
 
 
@@ -53,6 +53,7 @@ class SocketServer:
         self._acceptors: list[Acceptor] = []
         self._processors: list[Processor] = []
         self._started_ns = 0
+        self.logins = LoginStats()
 
     @property
     def bound_ports(self) -> Mapping[str, int]:
@@ -83,6 +84,8 @@ class SocketServer:
     ) -> None:
         """Starts the Processors, then accepts connections. ``sasl`` is what the SASL listeners offer."""
         self._started_ns = time.monotonic_ns()
+        if sasl is not None:
+            self.logins = sasl.stats
         for index in range(self._num_processors):
             processor = Processor(
                 index,

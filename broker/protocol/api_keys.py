@@ -48,6 +48,8 @@ class ApiKey(IntEnum):
     INCREMENTAL_ALTER_CONFIGS = 44
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     ALTER_PARTITION = 56
     DESCRIBE_CLUSTER = 60
     ALLOCATE_PRODUCER_IDS = 67
@@ -106,6 +108,8 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "incremental_alter_configs", 0, 1, 1),
         Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "alter_partition_reassignments", 0, 0, 0),
         Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "list_partition_reassignments", 0, 0, 0),
+        Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "describe_user_scram_credentials", 0, 0, 0),
+        Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "alter_user_scram_credentials", 0, 0, 0),
         Api(ApiKey.ALTER_PARTITION, "alter_partition", 0, 3, 0),
         Api(ApiKey.DESCRIBE_CLUSTER, "describe_cluster", 0, 1, 0),
         Api(ApiKey.ALLOCATE_PRODUCER_IDS, "allocate_producer_ids", 0, 0, 0),

@@ -18,7 +18,7 @@ class LoginFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class LoginIdentity:
     """The user that a completed exchange has proved. ``expires_ms``: when the credential expires, by the wall
     clock; None if never. ``by_token``: proved by a delegation token.
     """
@@ -33,7 +33,7 @@ class Exchange(Protocol):
     ``claimed`` is the name that the client gave, proved or not; empty until it gave one.
     """
 
-    identity: Identity | None
+    identity: LoginIdentity | None
     claimed: str
 
     def answer(self, token: bytes) -> bytes:

@@ -3,8 +3,8 @@
 Kafka's SaslServerAuthenticator. :meth:`Login.receive` gets every frame and says what happens: it is a request
 to serve, or it is answered here. Clients of SaslHandshake v1 send their tokens in SaslAuthenticate; those of
 v0 send them bare. A client that is authenticated may begin again (KIP-368) and must when its session expires.
-GSSAPI tokens without a handshake, as Kafka 0.9.0 took them, are refused. `network.sasl` sends, delays and
-logs.
+GSSAPI tokens without a handshake, as Kafka 0.9.0 took them, are refused. `network.sasl` sends and
+delays what is answered.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.framing import RequestHeader, parse_request_header, response_prefix
 from broker.protocol.primitives import INT32
-from broker.sasl.exchange import Exchange, Identity, LoginFailed, Mechanisms
+from broker.sasl.exchange import Exchange, LoginFailed, LoginIdentity, Mechanisms
 
 _HANDSHAKE_BYTES: Final = ApiKey.SASL_HANDSHAKE.to_bytes(2, "big")
 # A client cannot re-authenticate more often, as in Kafka.
 _PAUSE_NS: Final = 1_000_000_000
 
 
-class State(Enum):
+class LoginState(Enum):
     """The state of a connection's authentication."""
 
     HANDSHAKE = "waits for ApiVersions or SaslHandshake"
@@ -65,19 +65,19 @@ _KINDS: Final[Mapping[int, Kind]] = {
     ApiKey.SASL_HANDSHAKE: Kind.HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE: Kind.AUTHENTICATE,
 }
-_BARE: Final = frozenset({State.AUTHENTICATE_BARE, State.OTHER_MECHANISM_BARE})
+_BARE: Final = frozenset({LoginState.AUTHENTICATE_BARE, LoginState.OTHER_MECHANISM_BARE})
 #: What is not here is unexpected.
-ACTIONS: Final[Mapping[tuple[State, Kind], Action]] = {
-    (State.HANDSHAKE, Kind.VERSIONS): Action.SERVE,
-    (State.HANDSHAKE, Kind.HANDSHAKE): Action.SHAKE_HANDS,
-    (State.AUTHENTICATE, Kind.AUTHENTICATE): Action.EVALUATE,
-    (State.AUTHENTICATE_BARE, Kind.TOKEN): Action.EVALUATE,
-    (State.OTHER_MECHANISM, Kind.AUTHENTICATE): Action.REFUSE_OTHER,
-    (State.OTHER_MECHANISM_BARE, Kind.TOKEN): Action.REFUSE_OTHER,
+ACTIONS: Final[Mapping[tuple[LoginState, Kind], Action]] = {
+    (LoginState.HANDSHAKE, Kind.VERSIONS): Action.SERVE,
+    (LoginState.HANDSHAKE, Kind.HANDSHAKE): Action.SHAKE_HANDS,
+    (LoginState.AUTHENTICATE, Kind.AUTHENTICATE): Action.EVALUATE,
+    (LoginState.AUTHENTICATE_BARE, Kind.TOKEN): Action.EVALUATE,
+    (LoginState.OTHER_MECHANISM, Kind.AUTHENTICATE): Action.REFUSE_OTHER,
+    (LoginState.OTHER_MECHANISM_BARE, Kind.TOKEN): Action.REFUSE_OTHER,
 }
 
 
-class Reply(NamedTuple):
+class LoginReply(NamedTuple):
     """The answer to a frame that is part of the authentication. ``payload`` is a complete frame; None: there is
     no answer. ``failure``: the connection is to be closed afterwards.
     """
@@ -106,9 +106,9 @@ class Login:
     """
 
     def __init__(self, offer: Offer, wall_ms: Callable[[], int]) -> None:
-        self.state = State.HANDSHAKE
+        self.state = LoginState.HANDSHAKE
         self.mechanism = ""
-        self.identity: Identity | None = None
+        self.identity: LoginIdentity | None = None
         self._offer = offer
         self._wall_ms = wall_ms
         self._exchange: Exchange | None = None
@@ -117,7 +117,7 @@ class Login:
 
     @property
     def is_done(self) -> bool:
-        return self.state is State.DONE
+        return self.state is LoginState.DONE
 
     @property
     def is_again(self) -> bool:
@@ -129,16 +129,16 @@ class Login:
         """The user name that the client gave in the current authentication."""
         return self._exchange.claimed if self._exchange else ""
 
-    def receive(self, frame: memoryview, now_ns: int) -> Reply | None:
+    def receive(self, frame: memoryview, now_ns: int) -> LoginReply | None:
         """The reply to a frame; None if it is a request to serve. Raises :class:`ProtocolError` for one that is
         no request, and for any request once the session has expired: the connection is to be closed.
         """
-        if self.state is State.DONE:
+        if self.state is LoginState.DONE:
             if frame[:2] != _HANDSHAKE_BYTES or now_ns - self._began_ns < _PAUSE_NS:
                 if self._expires_ns and now_ns > self._expires_ns:
                     raise ProtocolError("its session expired (connections.max.reauth.ms, or its credential)")
                 return None
-            self.state = State.HANDSHAKE
+            self.state = LoginState.HANDSHAKE
         if self.state in _BARE:
             if ACTIONS[self.state, Kind.TOKEN] is Action.EVALUATE:
                 return self._authenticate_bare(frame, now_ns)
@@ -154,7 +154,7 @@ class Login:
             return self._refuse_other(header)
         return None if action is Action.SERVE else self._unexpected(header)
 
-    def _shake_hands(self, header: RequestHeader, body: memoryview, now_ns: int) -> Reply:
+    def _shake_hands(self, header: RequestHeader, body: memoryview, now_ns: int) -> LoginReply:
         _check_version(header)
         request = codec.decode(header.api_key, header.api_version, "request", body)
         again, wanted = self.is_again, str(request.mechanism)
@@ -162,19 +162,19 @@ class Login:
         failure = None
         if wanted not in self._offer.mechanisms:
             failure = LoginFailed(f"mechanism {wanted[:64]!r} is not enabled")
-            self.state = State.FAILED
+            self.state = LoginState.FAILED
         elif again and wanted != self.mechanism:
-            self.state = State.OTHER_MECHANISM_BARE if bare else State.OTHER_MECHANISM
+            self.state = LoginState.OTHER_MECHANISM_BARE if bare else LoginState.OTHER_MECHANISM
         else:
             self.mechanism = wanted
             self._exchange = self._offer.mechanisms[wanted]()
             self._began_ns = now_ns
-            self.state = State.AUTHENTICATE_BARE if bare else State.AUTHENTICATE
+            self.state = LoginState.AUTHENTICATE_BARE if bare else LoginState.AUTHENTICATE
         error = Errors.UNSUPPORTED_SASL_MECHANISM if failure else Errors.NONE
         fields = {"error_code": error, "mechanisms": list(self._offer.mechanisms)}
-        return Reply(header.api_key, _encoded(header, fields), failure)
+        return LoginReply(header.api_key, _encoded(header, fields), failure)
 
-    def _authenticate(self, header: RequestHeader, body: memoryview, now_ns: int) -> Reply:
+    def _authenticate(self, header: RequestHeader, body: memoryview, now_ns: int) -> LoginReply:
         _check_version(header)
         request = codec.decode(header.api_key, header.api_version, "request", body)
         try:
@@ -187,17 +187,17 @@ class Login:
             "auth_bytes": token,
             "session_lifetime": lifetime_ms,
         }
-        return Reply(header.api_key, _encoded(header, fields))
+        return LoginReply(header.api_key, _encoded(header, fields))
 
-    def _authenticate_bare(self, frame: memoryview, now_ns: int) -> Reply:
+    def _authenticate_bare(self, frame: memoryview, now_ns: int) -> LoginReply:
         try:
             token, _ = self._evaluate(bytes(frame), now_ns)
         except LoginFailed as failure:
-            self.state = State.FAILED
-            return Reply(ApiKey.SASL_AUTHENTICATE, None, failure)
-        return Reply(ApiKey.SASL_AUTHENTICATE, INT32.pack(len(token)) + token)
+            self.state = LoginState.FAILED
+            return LoginReply(ApiKey.SASL_AUTHENTICATE, None, failure)
+        return LoginReply(ApiKey.SASL_AUTHENTICATE, INT32.pack(len(token)) + token)
 
-    def _refuse_other(self, header: RequestHeader | None) -> Reply:
+    def _refuse_other(self, header: RequestHeader | None) -> LoginReply:
         failure = LoginFailed(
             "another mechanism for the re-authentication",
             f"Re-authentication must use the mechanism of the authentication, {self.mechanism}",
@@ -205,30 +205,33 @@ class Login:
         if header is not None:
             _check_version(header)
             return self._refused(header, failure)
-        self.state = State.FAILED
-        return Reply(ApiKey.SASL_AUTHENTICATE, None, failure)
+        self.state = LoginState.FAILED
+        return LoginReply(ApiKey.SASL_AUTHENTICATE, None, failure)
 
-    def _refused(self, header: RequestHeader, failure: LoginFailed) -> Reply:
+    def _refused(self, header: RequestHeader, failure: LoginFailed) -> LoginReply:
         what = "re-authentication" if self.is_again else "authentication"
         general = f"Authentication failed during {what} due to invalid credentials with SASL mechanism {self.mechanism}"
-        self.state = State.FAILED
+        self.state = LoginState.FAILED
         fields = {
             "error_code": Errors.SASL_AUTHENTICATION_FAILED,
             "error_message": failure.told or general,
             "auth_bytes": b"",
         }
-        return Reply(header.api_key, _encoded(header, fields), failure)
+        return LoginReply(header.api_key, _encoded(header, fields), failure)
 
-    def _unexpected(self, header: RequestHeader) -> Reply:
+    def _unexpected(self, header: RequestHeader) -> LoginReply:
         """Any other request. It is answered only after a handshake, as by Kafka."""
         api = APIS[header.api_key]
         failure = LoginFailed(f"{api.name} was sent instead of an authentication")
         body = None
-        if self.state is not State.HANDSHAKE and api.min_version <= header.api_version <= api.max_version:
+        if (
+            self.state is not LoginState.HANDSHAKE
+            and api.min_version <= header.api_version <= api.max_version
+        ):
             body = codec.encode_error(header.api_key, header.api_version, Errors.ILLEGAL_SASL_STATE)
-        self.state = State.FAILED
+        self.state = LoginState.FAILED
         payload = None if body is None else _framed(header, body)
-        return Reply(header.api_key, payload, failure)
+        return LoginReply(header.api_key, payload, failure)
 
     def _evaluate(self, token: bytes, now_ns: int) -> tuple[bytes, int]:
         """The answer to a token, and the session's lifetime in ms (0: unlimited, or not complete yet)."""
@@ -247,10 +250,10 @@ class Login:
         lifetime_ms = self._lifetime_ms(identity)
         self._expires_ns = 0 if lifetime_ms is None else now_ns + lifetime_ms * 1_000_000
         self.identity = identity
-        self.state = State.DONE
+        self.state = LoginState.DONE
         return answer, lifetime_ms or 0
 
-    def _lifetime_ms(self, identity: Identity) -> int | None:
+    def _lifetime_ms(self, identity: LoginIdentity) -> int | None:
         limits = []
         longest_ms = self._offer.max_session_ms.get(self.mechanism, 0)
         if longest_ms > 0:

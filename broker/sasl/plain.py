@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker.sasl.exchange import Identity, LoginFailed
+from broker.sasl.exchange import LoginFailed, LoginIdentity
 
 MECHANISM: Final = "PLAIN"
 _REFUSED: Final = "Authentication failed: Invalid username or password"
@@ -43,7 +43,7 @@ class PlainExchange:
     """An authentication by PLAIN; Kafka's PlainSaslServer. See :class:`~broker.sasl.exchange.Exchange`."""
 
     def __init__(self, has: Callable[[str, str], bool]) -> None:
-        self.identity: Identity | None = None
+        self.identity: LoginIdentity | None = None
         self.claimed = ""
         self._has = has
 
@@ -61,7 +61,7 @@ class PlainExchange:
             raise LoginFailed("wrong user name or password", _REFUSED)
         if authorization not in ("", self.claimed):
             raise LoginFailed("another authorization id than the user name was asked for", _REFUSED)
-        self.identity = Identity(self.claimed)
+        self.identity = LoginIdentity(self.claimed)
         return b""
 
 

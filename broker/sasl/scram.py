@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from broker.sasl.exchange import Identity, LoginFailed
+from broker.sasl.exchange import LoginFailed, LoginIdentity
 
 
 class Algorithm(NamedTuple):
@@ -120,7 +120,7 @@ class ScramExchange:
     """
 
     def __init__(self, mechanism: str, lookup: Lookup, nonce: str = "") -> None:
-        self.identity: Identity | None = None
+        self.identity: LoginIdentity | None = None
         self.claimed = ""
         self._hash = ALGORITHMS[mechanism].hash_name
         self._min_iterations = ALGORITHMS[mechanism].min_iterations
@@ -175,7 +175,7 @@ class ScramExchange:
         signed = f"{self._messages},{unproved}".encode()
         if not self._is_proof(proof, signed, known.credential.stored_key):
             raise LoginFailed("wrong password" if self._found else "no such user, or without this mechanism")
-        self.identity = Identity(known.name, known.expires_ms, self._by_token)
+        self.identity = LoginIdentity(known.name, known.expires_ms, self._by_token)
         return f"v={to_base64(hmac.digest(known.credential.server_key, signed, self._hash))}"
 
     def _is_proof(self, proof: bytes, signed: bytes, stored_key: bytes) -> bool:

@@ -357,6 +357,28 @@ class ClusterStore:
             except NodeExistsError:
                 self.store.set(path, data)
 
+    def change_entity_config(
+        self, kind: str, name: str, change: Callable[[dict[str, str]], dict[str, str]]
+    ) -> None:
+        """Replaces a config by what ``change`` makes of it, and announces it. Nobody else's change is lost:
+        ``change`` is called again after one.
+        """
+        entity_path = znodes.entity_path(kind, name)
+        path = znodes.entity_config_path(entity_path)
+        while True:
+            (found,) = self.store.get_many([path])
+            data = znodes.encode_config(change({} if found is None else znodes.decode_config(path, found[0])))
+            try:
+                if found is None:
+                    self.store.ensure_path(f"/config/{kind}")
+                    self.store.create(path, data)
+                else:
+                    self.store.set(path, data, found[1].version)
+                break
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                continue
+        self.create_config_change(entity_path)
+
     def create_config_change(self, entity_path: str) -> None:
         """Announces a config change: ``topics/t1``, ``brokers/0``, ``brokers/<default>``."""
         data = znodes.encode_config_change(entity_path)

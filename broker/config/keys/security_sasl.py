@@ -35,7 +35,7 @@ KEYS: Final = (
             "ignore, of all mechanisms that the login module is for."),
     Key("sasl.client.callback.handler.class", CLASS, None, MEDIUM, use=REFUSED,
         doc="Java class of client callbacks. Refused when set: brokers log in by PLAIN or SCRAM, which need none."),
-    Key("sasl.server.callback.handler.class", CLASS, None, MEDIUM, use=REFUSED,
+    Key("sasl.server.callback.handler.class", CLASS, None, MEDIUM, use=USED,
         doc="Java class of server callbacks. Refused without a listener and a mechanism. "
             "`listener.name.<listener>.oauthbearer.sasl.server.callback.handler.class` may be Kafka's "
             "OAuthBearerValidatorCallbackHandler or OAuthBearerUnsecuredValidatorCallbackHandler."),
