@@ -21,6 +21,7 @@ from broker.config.listeners import Listeners, resolve_listeners, with_local_nam
 from broker.config.log_config import LONG_MAX, LogConfig
 from broker.config.log_dirs import log_dir_paths
 from broker.config.problems import ConfigError, Problem, did_you_mean
+from broker.config.sasl import NO_SASL, Sasl, read_sasl
 from broker.config.static_check import check_static, why_refused
 from broker.config.topic_config import SYNONYMS, build_log_config
 from broker.config.types import Value, render
@@ -32,7 +33,8 @@ class BrokerConfig(ConfigValues):
     have Kafka's names.
 
     ``static_values``, ``dynamic_default_values`` and ``dynamic_broker_values`` are the layers. ``unused`` has
-    the names of set keys that Landline ignores. ``warnings`` has the lines to log at start.
+    the names of set keys that Landline ignores. ``warnings`` has the lines to log at start. ``sasl`` is what the
+    keys say about SASL.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class BrokerConfig(ConfigValues):
         listeners: Listeners,
         unused: Sequence[str] = (),
         warnings: Sequence[str] = (),
+        sasl: Sasl = NO_SASL,
     ) -> None:
         self.static_values = static_values
         self.dynamic_default_values = dynamic_default_values
@@ -51,6 +54,7 @@ class BrokerConfig(ConfigValues):
         self.unused = tuple(unused)
         self.warnings = tuple(warnings)
         self._listeners = listeners
+        self.sasl = sasl
         super().__init__({**static_values, **dynamic_default_values, **dynamic_broker_values})
 
     @classmethod
@@ -77,6 +81,7 @@ class BrokerConfig(ConfigValues):
             return checked.values.get(key, BROKER_KEYS[key].default)
 
         listeners = resolve_listeners(get, texts, complain)
+        sasl = read_sasl(get, checked.listener_texts, listeners.bound, listeners.inter_broker, complain)
         check_together(get, checked.values, complain)
         for name in without_effect(checked.values, listeners.bound):
             if name.endswith("ssl.client.auth") and checked.values[name] != "none":
@@ -92,6 +97,7 @@ class BrokerConfig(ConfigValues):
             listeners=listeners,
             unused=checked.unused,
             warnings=_warnings(props, texts, checked.unused),
+            sasl=sasl,
         )
 
     def with_dynamic(
@@ -111,6 +117,7 @@ class BrokerConfig(ConfigValues):
             listeners=self._listeners,
             unused=self.unused,
             warnings=self.warnings,
+            sasl=self.sasl,
         )
         problems += more
         check_together(

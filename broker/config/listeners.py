@@ -10,7 +10,7 @@ from typing import Final
 from broker.config.endpoint import Endpoint
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SUPPORTED: Final = ("PLAINTEXT", "SSL")
+SUPPORTED: Final = PROTOCOLS
 _UNROUTABLE: Final = {"0.0.0.0", "::", "[::]"}  # noqa: S104 - refused, not bound
 _LISTENER: Final = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://\[?(?P<host>[0-9A-Za-z\-%._:]*?)\]?:(?P<port>\d+)"

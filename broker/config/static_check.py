@@ -13,6 +13,7 @@ from broker.config.key import Key, Use
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS, TOPIC_KEYS
 from broker.config.listener_keys import LISTENER_PREFIX, listeners_key, used_key, why_not_lower
 from broker.config.problems import Problem, did_you_mean
+from broker.config.sasl import PER_LISTENER
 from broker.config.topic_config import NO_PREALLOCATION, SYNONYMS
 from broker.config.types import Value
 
@@ -42,6 +43,7 @@ _REMOVED: Final[Mapping[str, str]] = {
     "quota.producer.default": "the entity config producer_byte_rate",
     "quota.consumer.default": "the entity config consumer_byte_rate",
 }
+_NO_JAVA: Final = "Java classes cannot be used, and brokers log in to each other by PLAIN or SCRAM: remove it"
 _ZOOKEEPER_ONLY: Final = "Landline runs in ZooKeeper mode only: remove it"
 _WHY_REFUSED: Final[Mapping[str, str]] = {
     "node.id": "Landline runs in ZooKeeper mode only: set broker.id instead",
@@ -51,8 +53,9 @@ _WHY_REFUSED: Final[Mapping[str, str]] = {
     "control.plane.listener.name": "the controller's requests come by the inter-broker listener: remove it",
     "principal.builder.class": _NO_AUTHENTICATION,
     "ssl.engine.factory.class": "Java classes cannot be used: remove it",
-    "sasl.jaas.config": _NO_AUTHENTICATION,
-    "sasl.server.callback.handler.class": _NO_AUTHENTICATION,
+    "sasl.client.callback.handler.class": _NO_JAVA,
+    "sasl.login.callback.handler.class": _NO_JAVA,
+    "sasl.login.class": _NO_JAVA,
     "delegation.token.secret.key": "delegation tokens are not supported yet: remove it",
     "delegation.token.master.key": "delegation tokens are not supported yet: remove it",
     "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not supported yet: remove it",
@@ -64,12 +67,13 @@ _WHY_REFUSED: Final[Mapping[str, str]] = {
 
 class StaticCheck(NamedTuple):
     """The result of checking each key separately: the valid values, parsed; the names of Kafka's keys that
-    Landline ignores; the problems.
+    Landline ignores; the problems; the texts of the listeners' own keys.
     """
 
     values: dict[str, Value]
     unused: list[str]
     problems: list[Problem]
+    listener_texts: dict[str, str]
 
 
 def why_refused(name: str) -> str:
@@ -79,7 +83,7 @@ def why_refused(name: str) -> str:
 
 def check_static(texts: Mapping[str, str], lines: Mapping[str, int]) -> StaticCheck:
     """Checks every key of ``texts``; ``lines`` has their line numbers."""
-    result = StaticCheck({}, [], [])
+    result = StaticCheck({}, [], [], {})
     for name, text in texts.items():
         key = BROKER_KEYS.get(name)
         complaint = _take(key, text, result) if key else _take_unlisted(name, text, result)
@@ -109,6 +113,9 @@ def _take_unlisted(name: str, text: str, result: StaticCheck) -> str | None:
             return _unknown(name)
         if used_key(name) is not None:
             return why_not_lower(name) or _take(key, text, result, name)
+        if key.name in PER_LISTENER:
+            result.listener_texts[name] = text.strip()
+            return None
         if key.use is Use.REFUSED and text.strip() not in ("", str(key.default)):
             return why_refused(key.name)
     elif name not in PLUGIN_KEYS and not name.startswith(PLUGIN_PREFIXES):

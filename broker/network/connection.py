@@ -19,6 +19,7 @@ from broker.network.crowd import UNKNOWN_NS
 from broker.network.request_channel import ConnectionInfo, Payload, Request
 from broker.network.request_memory import RequestMemory
 from broker.network.request_times import RequestTimes
+from broker.network.sasl import ConnectionLogin
 from broker.network.transport import Piece, Transport
 from broker.protocol.errors import ProtocolError
 from broker.protocol.primitives import INT32
@@ -106,6 +107,7 @@ class Connection:
         "info",
         "is_half_closed",
         "last_active_ms",
+        "login",
         "max_frame_bytes",
         "memory",
         "muted",
@@ -134,6 +136,8 @@ class Connection:
         self.room = transport.room
         self.info = info
         self.max_frame_bytes = max_frame_bytes
+        #: The client's authentication, on a SASL listener.
+        self.login: ConnectionLogin | None = None
 
         #: Received data: bytes ``start`` to ``filled`` of the buffer are not handled yet. None when there
         #: is none.
@@ -214,9 +218,10 @@ class Connection:
         while not self.muted and self.buffer is not None and self.filled - self.start >= 4:
             (size,) = INT32.unpack_from(self.buffer, self.start)
             if size < 0 or size > self.max_frame_bytes:
-                raise ProtocolError(
-                    f"request of {size} bytes announced; socket.request.max.bytes is {self.max_frame_bytes}"
-                )
+                limit = "socket.request.max.bytes"
+                if self.login is not None and self.login.is_new:
+                    limit = "sasl.server.max.receive.size"
+                raise ProtocolError(f"request of {size} bytes announced; {limit} is {self.max_frame_bytes}")
             begin, end = self.start + 4, self.start + 4 + size
             if end > self.filled:
                 return
@@ -263,6 +268,8 @@ class Connection:
         self.in_flight.clear()
         # Breaks reference cycles, so that the memory is freed at once and not by the garbage collector.
         self.info.waiting = None
+        if self.login is not None:
+            self.login.leave()
         self.on_answer = _nobody_listens
 
     def drop_buffer(self) -> None:

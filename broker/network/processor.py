@@ -25,9 +25,11 @@ from broker.network.connection import PIPELINED, Connection
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.crowd import CROWD_NS, TURN_NS, Crowd
 from broker.network.guests import Guest, Guests
+from broker.network.logins import begin_login, took_frame
 from broker.network.request_channel import ConnectionInfo, Dispatch, Request, Verdict
 from broker.network.request_memory import Rations, RequestMemory
 from broker.network.request_times import RequestTimes
+from broker.network.sasl import SaslListeners
 from broker.network.shares import (
     DEAR_NS,
     DEAR_TURN_NS,
@@ -70,8 +72,10 @@ class Processor:
         quotas: ConnectionQuotas,
         memory: RequestMemory | None = None,
         deleted_file_ms: int = DELETED_FILE_MS,
+        sasl: SaslListeners | None = None,
     ) -> None:
         self.index = index
+        self._sasl = sasl
         self.loop_ns = time.monotonic_ns()  # last iteration of the loop, for the watchdog
         self.idle_ns = 0  # time spent waiting, for NetworkProcessorAvgIdlePercent
         self.times = RequestTimes()
@@ -316,6 +320,10 @@ class Processor:
         spent_ns = 0
         try:
             for frame in connection.frames():
+                if connection.login is not None and took_frame(
+                    connection, connection.login, frame, receive_ns, self._max_frame_bytes
+                ):
+                    continue
                 header = parse_request_header(frame)
                 request = Request(
                     header.api_key,
@@ -468,6 +476,13 @@ class Processor:
                 info.memory = self._memory
             connection = Connection(transport, info, self._max_frame_bytes, now_ms, info.memory)
             connection.on_answer = partial(self._on_answer, connection)
+            if self._sasl is not None and info.listener_name in self._sasl.offers:
+                login = self._sasl.open(info, now_ms)
+                if login is None:
+                    connection.leave()
+                    self._quotas.remove(info.client_address)
+                    continue
+                begin_login(connection, login)
             connection.events = select.EPOLLIN
             connection.cost_ns = self._dear_addresses.first_cost(info.client_address)
             self._connections[connection.fd] = connection

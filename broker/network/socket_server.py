@@ -18,6 +18,7 @@ from broker.network.processor import Processor
 from broker.network.request_channel import Dispatch
 from broker.network.request_memory import RequestMemory
 from broker.network.request_times import total_times
+from broker.network.sasl import LoginStats, SaslListeners
 from broker.network.slow_readers import DELETED_FILE_MS
 from broker.network.transport import Security
 
@@ -55,6 +56,7 @@ class SocketServer:
         self._acceptors: list[Acceptor] = []
         self._processors: list[Processor] = []
         self._started_ns = 0
+        self.logins = LoginStats()
 
     @property
     def bound_ports(self) -> Mapping[str, int]:
@@ -87,9 +89,16 @@ class SocketServer:
         security = self._security
         return security if security is not None and security.covers(endpoint.listener_name) else None
 
-    def start(self, dispatch: Dispatch, settle: Callable[[], None] = lambda: None) -> None:
-        """Starts the Processors, then accepts connections."""
+    def start(
+        self,
+        dispatch: Dispatch,
+        settle: Callable[[], None] = lambda: None,
+        sasl: SaslListeners | None = None,
+    ) -> None:
+        """Starts the Processors, then accepts connections. ``sasl`` is what the SASL listeners offer."""
         self._started_ns = time.monotonic_ns()
+        if sasl is not None:
+            self.logins = sasl.stats
         for index in range(self._num_processors):
             processor = Processor(
                 index,
@@ -100,6 +109,7 @@ class SocketServer:
                 quotas=self.quotas,
                 memory=self.memory,
                 deleted_file_ms=self._deleted_file_ms,
+                sasl=sasl,
             )
             self._processors.append(processor)
             processor.start()

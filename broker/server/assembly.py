@@ -23,6 +23,7 @@ from broker.replication.fetcher_parts import FetcherSettings
 from broker.replication.replica_manager import ReplicaManager
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
 from broker.server.fetch_sessions import LOOK_AT_ALL_MS, FetchSessionCache
+from broker.server.sasl import make_client_login
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.cluster_store import ClusterStore
@@ -153,7 +154,9 @@ def make_broker_peers(config: BrokerConfig, store: ClusterStore) -> BrokerPeers:
 
 def make_channel_maker(config: BrokerConfig, security: ChannelSecurity | None = None) -> ChannelMaker:
     """Creates channels to other brokers' inter-broker listeners."""
-    return _channel_maker(_CONNECT_TIMEOUT_MS, config.int("controller.socket.timeout.ms"), security=security)
+    return _channel_maker(
+        config, _CONNECT_TIMEOUT_MS, config.int("controller.socket.timeout.ms"), security=security
+    )
 
 
 def make_fetch_channel_maker(config: BrokerConfig, security: ChannelSecurity | None = None) -> ChannelMaker:
@@ -161,17 +164,20 @@ def make_fetch_channel_maker(config: BrokerConfig, security: ChannelSecurity | N
     timeout_ms = config.int("replica.socket.timeout.ms")
     receive_buffer_bytes = config.int("replica.socket.receive.buffer.bytes")
     return _channel_maker(
-        min(timeout_ms, _CONNECT_TIMEOUT_MS), timeout_ms, receive_buffer_bytes, security=security
+        config, min(timeout_ms, _CONNECT_TIMEOUT_MS), timeout_ms, receive_buffer_bytes, security=security
     )
 
 
 def _channel_maker(
+    config: BrokerConfig,
     connect_timeout_ms: int,
     request_timeout_ms: int,
     receive_buffer_bytes: int = -1,
     *,
     security: ChannelSecurity | None,
 ) -> ChannelMaker:
+    login = make_client_login(config)
+
     def make(address: BrokerAddress, client_id: str) -> BrokerChannel:
         return BrokerChannel(
             address.host,
@@ -181,6 +187,7 @@ def _channel_maker(
             request_timeout_ms=request_timeout_ms,
             receive_buffer_bytes=receive_buffer_bytes,
             security=security,
+            login=login,
         )
 
     return make

@@ -31,6 +31,7 @@ from broker.log.loading.load_progress import LoadProgress
 from broker.metrics.registry import Metrics
 from broker.network import metrics as network_metrics
 from broker.network.acceptor import BindError
+from broker.network.sasl import SaslListeners
 from broker.record.inspection import Depth
 from broker.replication.log_dir_failures import LogDirFailureHandler
 from broker.server import assembly, last_log_dir
@@ -55,6 +56,8 @@ from broker.server.registration.identity import settle_identity
 from broker.server.registration.membership import Membership, await_first_metadata
 from broker.server.registration.session_file import SessionFile
 from broker.server.replication_service import ReplicationService
+from broker.server.sasl import make_sasl_listeners
+from broker.server.scram_credentials import ScramCredentials
 from broker.server.stopping.handover import hand_over_leadership
 from broker.server.tls import follow_files, make_tls
 from broker.utils.clock import SYSTEM_CLOCK, Clock
@@ -360,7 +363,7 @@ class BrokerServer:
         steps.undo_by("SocketServer", self._sockets.stop)
         self._tls.tell()
         follow_files(self._tls, self.scheduler)
-        self._sockets.start(self._apis.dispatch, self.replica_manager.settle)
+        self._sockets.start(self._apis.dispatch, self.replica_manager.settle, self._make_sasl())
         failures = LogDirFailureHandler(
             self.log_manager,
             self.replication.leadership,
@@ -369,6 +372,13 @@ class BrokerServer:
         )
         steps.undo_by("LogDirFailureHandler", failures.shutdown)
         failures.start()
+
+    def _make_sasl(self) -> SaslListeners | None:
+        credentials = ScramCredentials()
+        if self.config.sasl.listeners:
+            self.dynamic_config.add_entity_listener(credentials.on_entity_config)
+            credentials.load(self.store.entity_configs("users"))
+        return make_sasl_listeners(self.config, credentials, self.timer, self._clock)
 
     def _on_broker_config(self, config: BrokerConfig) -> None:
         self.config = config

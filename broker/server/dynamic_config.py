@@ -65,6 +65,7 @@ class DynamicConfigManager:
         self._entities: dict[str, dict[str, str]] = {}
         self._listeners = [on_broker_config]
         self._on_broker_read = on_broker_read
+        self._entity_listeners: list[Callable[[str, Mapping[str, str]], None]] = []
         self._last_change = ""
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._unread: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -74,6 +75,12 @@ class DynamicConfigManager:
     def add_listener(self, listener: Callable[[BrokerConfig], None]) -> None:
         """Registers a listener that is called with each new broker config, on the manager's thread."""
         self._listeners.append(listener)
+
+    def add_entity_listener(self, listener: Callable[[str, Mapping[str, str]], None]) -> None:
+        """Registers a listener that is called, on the manager's thread, with the path and the new configs of a
+        user, client or ip, such as ``users/alice``.
+        """
+        self._entity_listeners.append(listener)
 
     def load_topics(self) -> None:
         """Reads all topics' configs at once, before the LogManager loads its logs."""
@@ -184,6 +191,8 @@ class DynamicConfigManager:
                     self._on_broker_read(self.config)
             else:
                 self._entities[entity_path] = self._store.entity_config_at(entity_path)
+                for listener in self._entity_listeners:
+                    listener(entity_path, self._entities[entity_path])
         except BadZnodeError as error:
             _log.warning("config_unreadable", entity=entity_path, error=str(error))
         except StoreError:

@@ -242,6 +242,14 @@ def _list_groups(_version: int, _world: World) -> Fields:
     return {"states_filter": [], "types_filter": []}
 
 
+def _sasl_handshake(_version: int, _world: World) -> Fields:
+    return {"mechanism": "PLAIN"}
+
+
+def _sasl_authenticate(_version: int, _world: World) -> Fields:
+    return {"auth_bytes": b"\0alice\0secret"}
+
+
 def _api_versions(_version: int, _world: World) -> Fields:
     return {"client_software_name": "landline-tests", "client_software_version": "1.0"}
 
@@ -310,6 +318,15 @@ def _list_partition_reassignments(_version: int, _world: World) -> Fields:
     return {"timeout": 10_000, "topics": None}
 
 
+def _describe_scram(_version: int, _world: World) -> Fields:
+    return {"users": [{"name": "alice"}]}
+
+
+def _alter_scram(_version: int, _world: World) -> Fields:
+    made = {"mechanism": 1, "iterations": 4096, "salt": b"0123456789abcdef", "salted_password": bytes(32)}
+    return {"deletions": [{"name": "nobody", "mechanism": 2}], "upsertions": [{"name": "alice", **made}]}
+
+
 def _alter_partition(_version: int, world: World) -> Fields:
     """The ISR as it is already."""
     state = {
@@ -353,18 +370,22 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.SYNC_GROUP: _sync_group,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.LIST_GROUPS: _list_groups,
+    ApiKey.SASL_HANDSHAKE: _sasl_handshake,
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.SASL_AUTHENTICATE: _sasl_authenticate,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_scram,
     ApiKey.ALTER_PARTITION: _alter_partition,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,

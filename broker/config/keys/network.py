@@ -93,9 +93,9 @@ KEYS: Final = (
     Key("connections.max.idle.ms", LONG, 600_000, MEDIUM, use=USED,
         doc="A connection that is idle for this long is closed. The log has at most one line a second "
             "for them."),
-    Key("connections.max.reauth.ms", LONG, 0, MEDIUM,
+    Key("connections.max.reauth.ms", LONG, 0, MEDIUM, use=USED,
         doc="How long a SASL session lasts before the client must authenticate again; 0 means for ever."),
-    Key("connection.failed.authentication.delay.ms", INT, 100, LOW, valid=at_least(0),
+    Key("connection.failed.authentication.delay.ms", INT, 100, LOW, valid=at_least(0), use=USED,
         doc="How long the answer to a failed authentication is delayed."),
     Key("request.timeout.ms", INT, 30000, HIGH,
         doc="How long the broker's own client requests wait. Here controller.socket.timeout.ms and "
