@@ -148,7 +148,7 @@ class Handshakes:
         os.close(self._wake_fd)
 
     def _turn(self) -> None:
-        events = self._epoll.poll(1.0 if self._going else None)
+        events = self._epoll.poll(self._next_deadline_s())
         now_ns = time.monotonic_ns()
         if now_ns - self._spent_since_ns > _SECOND_NS:
             self._spent_since_ns = now_ns
@@ -163,6 +163,12 @@ class Handshakes:
             if time.monotonic_ns() - now_ns > _TURN_NS:
                 break  # epoll reports the others again
         self._end_overdue(now_ns)
+
+    def _next_deadline_s(self) -> float | None:
+        if not self._going:
+            return None
+        first = next(iter(self._going.values()))
+        return max((first.deadline_ns - time.monotonic_ns()) / 1e9, 0.0)
 
     def _let_in(self, deadline_ns: int) -> Iterable[_Handshake]:
         for _ in range(len(self._arrived)):
