@@ -96,9 +96,8 @@ class Handshakes:
         self.failed: Counter[str] = Counter()
         self._deadline_ns = deadline_ms * 1_000_000
         self._places = places
-        self._epoll = select.epoll()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._epoll.register(self._wake_fd, select.EPOLLIN)
+        self._epoll: select.epoll
+        self._wake_fd = -1
         self._arrived: deque[_Handshake] = deque()
         self._going: dict[int, _Handshake] = {}  # by descriptor, in the order of their deadlines
         self._by_address: Counter[str] = Counter()
@@ -113,6 +112,9 @@ class Handshakes:
         return len(self._going) + len(self._arrived)
 
     def start(self) -> None:
+        self._epoll = select.epoll()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._thread.start()
 
     def covers(self, listener: str) -> bool:
