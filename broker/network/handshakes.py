@@ -207,6 +207,10 @@ class Handshakes:
         except (OSError, PrincipalError) as error:
             self._forget(fd, handshake)
             self._refuse(handshake, why_failed(error))
+        except Exception:  # it must not be ready for ever
+            _log.exception("handshake_failed", peer=handshake.info.client_address)
+            self._forget(fd, handshake)
+            self._refuse(handshake, "see the line before")
         else:
             self._forget(fd, handshake)
             self.succeeded[handshake.info.listener_name] += 1

@@ -135,6 +135,7 @@ def test_a_key_store_may_be_a_pem_file_a_pkcs12_file_or_text(site: Site, with_rs
             "ssl_truststore_password": PASSWORD,
         },
         text,
+        {key: value and " ".join(value.splitlines()) for key, value in text.items()},  # on one line each
     ]
     for way in ways:
         state = load(site.settings(**way), between_brokers=True, now=now_utc())
