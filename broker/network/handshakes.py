@@ -96,9 +96,8 @@ class Handshakes:
         self.failed: Counter[str] = Counter()
         self._deadline_ns = deadline_ms * 1_000_000
         self._places = places
-        self._epoll = select.epoll()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._epoll.register(self._wake_fd, select.EPOLLIN)
+        self._epoll: select.epoll
+        self._wake_fd = -1
         self._arrived: deque[_Handshake] = deque()
         self._going: dict[int, _Handshake] = {}  # by descriptor, in the order of their deadlines
         self._by_address: Counter[str] = Counter()
@@ -113,6 +112,9 @@ class Handshakes:
         return len(self._going) + len(self._arrived)
 
     def start(self) -> None:
+        self._epoll = select.epoll()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._thread.start()
 
     def covers(self, listener: str) -> bool:
@@ -148,7 +150,7 @@ class Handshakes:
         os.close(self._wake_fd)
 
     def _turn(self) -> None:
-        events = self._epoll.poll(1.0 if self._going else None)
+        events = self._epoll.poll(self._next_deadline_s())
         now_ns = time.monotonic_ns()
         if now_ns - self._spent_since_ns > _SECOND_NS:
             self._spent_since_ns = now_ns
@@ -163,6 +165,12 @@ class Handshakes:
             if time.monotonic_ns() - now_ns > _TURN_NS:
                 break  # epoll reports the others again
         self._end_overdue(now_ns)
+
+    def _next_deadline_s(self) -> float | None:
+        if not self._going:
+            return None
+        first = next(iter(self._going.values()))
+        return max((first.deadline_ns - time.monotonic_ns()) / 1e9, 0.0)
 
     def _let_in(self, deadline_ns: int) -> Iterable[_Handshake]:
         for _ in range(len(self._arrived)):
@@ -199,6 +207,10 @@ class Handshakes:
         except (OSError, PrincipalError) as error:
             self._forget(fd, handshake)
             self._refuse(handshake, why_failed(error))
+        except Exception:  # it must not be ready for ever
+            _log.exception("handshake_failed", peer=handshake.info.client_address)
+            self._forget(fd, handshake)
+            self._refuse(handshake, "see the line before")
         else:
             self._forget(fd, handshake)
             self.succeeded[handshake.info.listener_name] += 1

@@ -103,11 +103,13 @@ class ListenerTls:
     def days_left(self) -> float:
         return days_left(self.state.chain, self._now())
 
+    def differs(self, settings: TlsSettings) -> bool:
+        """Whether the settings or the files differ from those in force."""
+        return (settings, stamp_of(settings)) != (self.state.settings, self.state.stamp)
+
     def is_due(self, settings: TlsSettings) -> bool:
-        """Whether the settings or the files differ from those in force, and from those that failed last."""
-        stamp = stamp_of(settings)
-        state = self.state
-        return (settings, stamp) not in ((state.settings, state.stamp), self._failed)
+        """Whether they differ from those in force, and from those that failed last."""
+        return self.differs(settings) and (settings, stamp_of(settings)) != self._failed
 
     def prepare(self, settings: TlsSettings) -> TlsState:
         """The state that these settings give. Raises TlsError."""

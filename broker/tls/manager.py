@@ -98,7 +98,7 @@ class TlsManager:
         problems = []
         for name, (settings, values) in settings_of(config).items():
             listener = self._listeners[name]
-            if settings != listener.state.settings:
+            if listener.differs(settings):
                 try:
                     listener.prepare(settings)
                 except TlsError as error:

@@ -17,10 +17,11 @@ _JKS_MAGIC: Final = bytes.fromhex("feedfeed")
 _JCEKS_MAGIC: Final = bytes.fromhex("cececece")
 _MOST_BYTES: Final = 16 << 20
 _PEM_KEY: Final = re.compile(
-    r"-----BEGIN (?:[A-Z]+ )?(?:ENCRYPTED )?PRIVATE KEY-----.*?-----END (?:[A-Z]+ )?(?:ENCRYPTED )?PRIVATE KEY-----",
-    re.DOTALL,
+    r"(-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----)(.*?)(-----END (?:[A-Z]+ )?PRIVATE KEY-----)", re.DOTALL
 )
-_PEM_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_PEM_CERTIFICATE: Final = re.compile(
+    r"(-----BEGIN CERTIFICATE-----)(.*?)(-----END CERTIFICATE-----)", re.DOTALL
+)
 _CONVERT: Final = (
     "keytool -importkeystore -srckeystore {file} -srcstoretype {kind} "
     "-destkeystore {file}.p12 -deststoretype PKCS12"
@@ -103,6 +104,16 @@ def _pem_text(key: str, location: str) -> str:
     return data.decode("latin-1")
 
 
+def _pem(match: re.Match[str]) -> bytes:
+    """A key or certificate with line ends. In a properties file it may be on one line, or on lines that are
+    continued and so have lost their ends.
+    """
+    begin, body, end = match.groups()
+    if "Proc-Type" not in body:  # an old encrypted key has headers, whose lines are as they must be
+        body = "\n".join(re.findall(r".{1,64}", re.sub(r"\s", "", body)))
+    return f"{begin}\n{body.strip()}\n{end}\n".encode("latin-1")
+
+
 def _pem_key_store(store: StoreSettings, key_text: str, chain_text: str, keys: Sequence[str]) -> KeyStore:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -113,13 +124,13 @@ def _pem_key_store(store: StoreSettings, key_text: str, chain_text: str, keys: S
         raise TlsError(key_name, f"{where} has no private key: -----BEGIN PRIVATE KEY----- is expected")
     password = store.key_password.encode() if store.key_password else None
     try:
-        private = load_pem_private_key(match[0].encode("latin-1"), password)
+        private = load_pem_private_key(_pem(match), password)
     except TypeError as error:  # a password for a plain key, or none for an encrypted one
         if password is None:
             raise TlsError(
                 "ssl.key.password", f"must be set: the key in {where} of {key_name} is encrypted"
             ) from error
-        private = _plain_key(match[0], key_name, where)
+        private = _plain_key(_pem(match), key_name, where)
     except Exception as error:
         if password is not None:
             raise TlsError(
@@ -129,11 +140,11 @@ def _pem_key_store(store: StoreSettings, key_text: str, chain_text: str, keys: S
     return KeyStore(private, _pem_certificates(keys[1].partition(":")[0], chain_text, where))
 
 
-def _plain_key(text: str, key_name: str, where: str) -> Any:
+def _plain_key(pem: bytes, key_name: str, where: str) -> Any:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
-        return load_pem_private_key(text.encode("latin-1"), None)
+        return load_pem_private_key(pem, None)
     except Exception as error:
         raise TlsError(key_name, f"{where} has no usable private key: {error}") from error
 
@@ -141,13 +152,13 @@ def _plain_key(text: str, key_name: str, where: str) -> Any:
 def _pem_certificates(key: str, text: str, where: str) -> tuple[Any, ...]:
     from cryptography.x509 import load_pem_x509_certificate
 
-    found = _PEM_CERTIFICATE.findall(text)
+    found = list(_PEM_CERTIFICATE.finditer(text))
     if not found:
         raise TlsError(key, f"{where} has no certificate: -----BEGIN CERTIFICATE----- is expected")
     certificates = []
     for number, each in enumerate(found, 1):
         try:
-            certificates.append(load_pem_x509_certificate(each.encode("latin-1")))
+            certificates.append(load_pem_x509_certificate(_pem(each)))
         except ValueError as error:
             raise TlsError(key, f"certificate {number} in {where} cannot be read: {error}") from error
     return tuple(certificates)

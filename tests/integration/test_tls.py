@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from kafka import KafkaConsumer, KafkaProducer
@@ -141,6 +143,32 @@ def test_kafka_python_produces_and_consumes(site: Site, broker: LandlineStandalo
     got = [next(consumer).value for _ in sent]
     consumer.close()
     assert got == sent
+
+
+def test_aiokafka_produces_and_consumes(site: Site, broker: LandlineStandalone) -> None:
+    context = ssl.create_default_context(cafile=site.file("ca.pem"))
+    context.load_cert_chain(site.file("alice.pem"))
+    how = {
+        "bootstrap_servers": f"{HOST}:{site.tls_port}",
+        "security_protocol": "SSL",
+        "ssl_context": context,
+    }
+    sent = [b"%d" % number * 5_000 for number in range(100)]
+
+    async def work() -> list[bytes]:
+        producer = AIOKafkaProducer(**how)
+        await producer.start()
+        for value in sent:
+            await producer.send("aio", value)
+        await producer.stop()
+        consumer = AIOKafkaConsumer("aio", **how, auto_offset_reset="earliest", group_id="a")
+        await consumer.start()
+        try:
+            return [(await asyncio.wait_for(consumer.getone(), 30)).value for _ in sent]
+        finally:
+            await consumer.stop()
+
+    assert asyncio.run(work()) == sent
 
 
 def test_metadata_answers_with_the_listener_that_the_request_came_by(

@@ -128,7 +128,9 @@ class OpenSslPair:
             write = [self.transport.fileno()] if wanted == select.EPOLLOUT else []
             assert any(select.select(read, write, [], WAIT_S)), heard
             with suppress(BlockingIOError):
-                heard += buffer[: self.transport.receive(buffer, 0)]
+                count = self.transport.receive(buffer, 0)
+                assert count, "the peer hung up"
+                heard += buffer[:count]
         return heard
 
     def heard_by_peer(self, text: bytes) -> bool:
@@ -153,11 +155,11 @@ class _Pairs:
             yield TlsPair(TlsTransport(accepted), Peer(secured[0]))
 
     @contextmanager
-    def by_openssl(self, server: ssl.SSLContext) -> Iterator[OpenSslPair]:
+    def by_openssl(self, server: ssl.SSLContext, version: str = "-tls1_3") -> Iterator[OpenSslPair]:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = f"127.0.0.1:{listener.getsockname()[1]}"
             process = subprocess.Popen(
-                ["openssl", "s_client", "-connect", address, "-quiet", "-no_ign_eof", "-tls1_3"],
+                ["openssl", "s_client", "-connect", address, "-quiet", "-no_ign_eof", version],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -15,6 +15,7 @@ import structlog
 
 from broker.config.alter import AlterError, Change, Operation, alter_broker, alter_topic
 from broker.config.broker_config import check_dynamic
+from broker.config.listener_keys import LISTENER_PREFIX
 from broker.config.problems import ConfigError
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
@@ -102,8 +103,8 @@ def _alter_entity(
 
 
 def _check_taken_up(ctx: ApiContext, name: str, after: Mapping[str, str], touched: Collection[str]) -> None:
-    """Raises AlterError if this broker could not use its new configs, such as a key store."""
-    if name == DEFAULT_ENTITY:
+    """Raises AlterError if this broker could not use a listener's new configs, such as a key store."""
+    if name == DEFAULT_ENTITY or not any(key.startswith(LISTENER_PREFIX) for key in touched):
         return
     config = ctx.dynamic_config.config
     plain, _ = decoded(config, after, touched)

@@ -39,6 +39,7 @@ class OneContext:
     def principal(self, sock: ssl.SSLSocket) -> str:
         if self.refuses:
             raise PrincipalError("no rule matches CN=x")
+        self.principals.append("User:somebody")
         return "User:somebody"
 
 
@@ -152,6 +153,15 @@ def test_a_peer_without_a_principal_is_closed_after_its_handshake(site: Site) ->
         assert is_closed(client)
     assert site.principals == []
     assert site.handshakes.failed["SSL"] == 1
+
+
+def test_a_mistake_of_ours_costs_one_connection(site: Site) -> None:
+    site.tls.principals = None  # type: ignore[assignment]
+    with site.raw() as raw, site.client.wrap_socket(raw, server_hostname="localhost") as client:
+        assert is_closed(client)
+    site.tls.principals = []
+    with site.connect() as client:
+        assert asked(client, 1) == b""
 
 
 def test_a_handshake_that_takes_too_long_is_closed(tmp_path: Path) -> None:

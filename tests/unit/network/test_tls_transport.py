@@ -165,11 +165,6 @@ def test_hanging_up_never_lets_anything_through_unencrypted(pair: TlsPair) -> No
         pair.transport.write(memoryview(b"secret"))
 
 
-def test_renegotiation_is_refused(tmp_path: Path) -> None:
-    server, _ = contexts(tmp_path, ssl.TLSVersion.TLSv1_2)
-    assert server.options & ssl.OP_NO_RENEGOTIATION
-
-
 def test_a_key_update_in_the_middle_changes_nothing(tmp_path: Path) -> None:
     """OpenSSL's command line client updates its keys when it is told to; Python's cannot."""
     server, _ = contexts(tmp_path, ssl.TLSVersion.TLSv1_3)

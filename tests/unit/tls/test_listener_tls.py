@@ -17,6 +17,7 @@ from broker.network.handshakes import PrincipalError
 from broker.tls.listener_tls import ListenerTls, load, now_utc
 from broker.tls.settings import TlsError, TlsSettings
 from tests.support.certificates import DAY, Authority, Issued, subject
+from tests.support.tls_pairs import tls_pair
 
 PASSWORD = "open sesame"
 
@@ -134,6 +135,7 @@ def test_a_key_store_may_be_a_pem_file_a_pkcs12_file_or_text(site: Site, with_rs
             "ssl_truststore_password": PASSWORD,
         },
         text,
+        {key: value and " ".join(value.splitlines()) for key, value in text.items()},  # on one line each
     ]
     for way in ways:
         state = load(site.settings(**way), between_brokers=True, now=now_utc())
@@ -185,6 +187,19 @@ def test_suites_and_versions_are_what_the_keys_say(
     with server, client:
         assert client.version() == version
         assert (client.cipher() or ("",))[0] == cipher
+
+
+def test_renegotiation_is_refused(site: Site) -> None:
+    """OpenSSL's command line client asks for it by a line of R; Python's cannot."""
+    listener = ListenerTls(site.settings(ssl_enabled_protocols="TLSv1.2"), between_brokers=False)
+    with tls_pair.by_openssl(listener.state.server, "-tls1_2") as pair:
+        pair.say(b"one\n")
+        assert pair.hear(4) == b"one\n"
+        pair.say(b"R\n")
+        assert pair.heard_by_peer(b"RENEGOTIATING")
+        with pytest.raises((OSError, AssertionError)):  # the client gives up: it got no new handshake
+            pair.hear(1)
+        assert pair.heard_by_peer(b"no renegotiation")
 
 
 # -- who is there
