@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from broker.config.authorizer_class import authorizer_settings, check_authorizer
 from broker.config.cross_checks import check_together
 from broker.config.endpoint import Endpoint
 from broker.config.key import Use
@@ -34,7 +35,7 @@ class BrokerConfig(ConfigValues):
 
     ``static_values``, ``dynamic_default_values`` and ``dynamic_broker_values`` are the layers. ``unused`` has
     the names of set keys that Landline ignores. ``warnings`` has the lines to log at start. ``sasl`` is what the
-    keys say about SASL.
+    keys say about SASL. ``authorizer_settings`` are those that the authorizer reads.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class BrokerConfig(ConfigValues):
         unused: Sequence[str] = (),
         warnings: Sequence[str] = (),
         sasl: Sasl = NO_SASL,
+        authorizer: Mapping[str, str] | None = None,
     ) -> None:
         self.static_values = static_values
         self.dynamic_default_values = dynamic_default_values
         self.dynamic_broker_values = dynamic_broker_values
         self.unused = tuple(unused)
         self.warnings = tuple(warnings)
+        self.authorizer_settings = dict(authorizer or {})
         self._listeners = listeners
         self.sasl = sasl
         super().__init__({**static_values, **dynamic_default_values, **dynamic_broker_values})
@@ -87,6 +90,7 @@ class BrokerConfig(ConfigValues):
             if name.endswith("ssl.client.auth") and checked.values[name] != "none":
                 complain(name, "no listener that it is for speaks SSL, so no client is asked: remove it")
             checked.unused.append(name)
+        check_authorizer(get, texts, complain)
         if problems:
             problems.sort(key=lambda problem: (problem.line is None, problem.line or 0))
             raise ConfigError(problems, getattr(props, "source", ""))
@@ -98,6 +102,7 @@ class BrokerConfig(ConfigValues):
             unused=checked.unused,
             warnings=_warnings(props, texts, checked.unused),
             sasl=sasl,
+            authorizer=authorizer_settings(texts),
         )
 
     def with_dynamic(
@@ -118,6 +123,7 @@ class BrokerConfig(ConfigValues):
             unused=self.unused,
             warnings=self.warnings,
             sasl=self.sasl,
+            authorizer=self.authorizer_settings,
         )
         problems += more
         check_together(

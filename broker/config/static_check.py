@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from broker.config.authorizer_class import PREFIX as AUTHORIZER_PREFIX
 from broker.config.key import Key, Use
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS, TOPIC_KEYS
 from broker.config.listener_keys import LISTENER_PREFIX, listeners_key, used_key, why_not_lower
@@ -18,14 +19,7 @@ from broker.config.topic_config import NO_PREALLOCATION, SYNONYMS
 from broker.config.types import Value
 
 # Keys that Kafka leaves to plugins, by name or prefix. There are no such plugins here.
-PLUGIN_KEYS: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found", "config.providers"})
-# Accepted values of keys without a row: these restrict nothing. Any other value would promise a protection
-# that is missing here.
-_NO_PROMISE: Final[Mapping[str, tuple[str, ...]]] = {
-    "super.users": ("",),
-    "allow.everyone.if.no.acl.found": ("", "true"),
-}
-_NO_AUTHORIZATION: Final = "authorization is not supported yet, everybody may do everything: remove it"
+PLUGIN_KEYS: Final = frozenset({"config.providers"})
 _NO_AUTHENTICATION: Final = "authentication is not supported yet, nobody is asked who they are: remove it"
 PLUGIN_PREFIXES: Final = (
     "config.providers.",
@@ -47,9 +41,6 @@ _NO_JAVA: Final = "Java classes cannot be used, and brokers log in to each other
 _ZOOKEEPER_ONLY: Final = "Landline runs in ZooKeeper mode only: remove it"
 _WHY_REFUSED: Final[Mapping[str, str]] = {
     "node.id": "Landline runs in ZooKeeper mode only: set broker.id instead",
-    "authorizer.class.name": "authorization is not supported yet: remove it",
-    "super.users": _NO_AUTHORIZATION,
-    "allow.everyone.if.no.acl.found": _NO_AUTHORIZATION,
     "control.plane.listener.name": "the controller's requests come by the inter-broker listener: remove it",
     "principal.builder.class": _NO_AUTHENTICATION,
     "ssl.engine.factory.class": "Java classes cannot be used: remove it",
@@ -118,10 +109,10 @@ def _take_unlisted(name: str, text: str, result: StaticCheck) -> str | None:
             return None
         if key.use is Use.REFUSED and text.strip() not in ("", str(key.default)):
             return why_refused(key.name)
+    elif name.startswith(AUTHORIZER_PREFIX):
+        return None  # `authorizer_class` checks whether there is an authorizer for it
     elif name not in PLUGIN_KEYS and not name.startswith(PLUGIN_PREFIXES):
         return _unknown(name)
-    elif text.strip().lower() not in _NO_PROMISE.get(name, (text.strip().lower(),)):
-        return _WHY_REFUSED[name]
     result.unused.append(name)
     return None
 

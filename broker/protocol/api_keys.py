@@ -1,6 +1,6 @@
 """The table of APIs: their keys and the version ranges that ApiVersions advertises.
 
-Each row is one API; the module of the same name in ``broker/server/apis`` serves it.
+Each row is one API; ``broker/server/apis/table.py`` says which module serves it.
 
 The ranges are those of Kafka 3.9 in ZooKeeper mode, starting at today's minimum versions (Produce 3, Fetch
 4). An API without a row is not advertised. A request for it closes the connection, as Kafka does for
@@ -39,6 +39,9 @@ class ApiKey(IntEnum):
     DELETE_TOPICS = 20
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
@@ -99,6 +102,9 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.DELETE_TOPICS, "delete_topics", 0, 6, 4),
         Api(ApiKey.INIT_PRODUCER_ID, "init_producer_id", 0, 5, 2),
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "offset_for_leader_epoch", 0, 4, 4),
+        Api(ApiKey.DESCRIBE_ACLS, "describe_acls", 0, 3, 2),
+        Api(ApiKey.CREATE_ACLS, "create_acls", 0, 3, 2),
+        Api(ApiKey.DELETE_ACLS, "delete_acls", 0, 3, 2),
         Api(ApiKey.DESCRIBE_CONFIGS, "describe_configs", 0, 4, 4),
         Api(ApiKey.DESCRIBE_LOG_DIRS, "describe_log_dirs", 0, 4, 2),
         Api(ApiKey.SASL_AUTHENTICATE, "sasl_authenticate", 0, 2, 2),

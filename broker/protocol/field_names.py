@@ -38,6 +38,11 @@ api_versions response SupportedFeatureKey: max_version min_version name
 controlled_shutdown request ControlledShutdownRequest: broker_epoch broker_id
 controlled_shutdown response ControlledShutdownResponse: error_code remaining_partitions
 controlled_shutdown response RemainingPartition: partition_index topic_name
+create_acls request AclCreation: host operation permission_type principal resource_name
+        resource_pattern_type resource_type
+create_acls request CreateAclsRequest: creations
+create_acls response AclCreationResult: error_code error_message
+create_acls response CreateAclsResponse: results throttle_time
 create_partitions request CreatePartitionsAssignment: broker_ids
 create_partitions request CreatePartitionsRequest: timeout topics validate_only
 create_partitions request CreatePartitionsTopic: assignments count name
@@ -51,6 +56,13 @@ create_topics response CreatableTopicConfigs: config_source is_sensitive name re
 create_topics response CreatableTopicResult: configs error_code error_message name num_partitions
         replication_factor topic_config_error_code topic_id
 create_topics response CreateTopicsResponse: throttle_time topics
+delete_acls request DeleteAclsFilter: host_filter operation pattern_type_filter permission_type
+        principal_filter resource_name_filter resource_type_filter
+delete_acls request DeleteAclsRequest: filters
+delete_acls response DeleteAclsFilterResult: error_code error_message matching_acls
+delete_acls response DeleteAclsMatchingAcl: error_code error_message host operation pattern_type
+        permission_type principal resource_name resource_type
+delete_acls response DeleteAclsResponse: filter_results throttle_time
 delete_groups request DeleteGroupsRequest: groups_names
 delete_groups response DeletableGroupResult: error_code group_id
 delete_groups response DeleteGroupsResponse: results throttle_time
@@ -58,6 +70,11 @@ delete_topics request DeleteTopicState: name topic_id
 delete_topics request DeleteTopicsRequest: timeout topic_names topics
 delete_topics response DeletableTopicResult: error_code error_message name topic_id
 delete_topics response DeleteTopicsResponse: responses throttle_time
+describe_acls request DescribeAclsRequest: host_filter operation pattern_type_filter permission_type
+        principal_filter resource_name_filter resource_type_filter
+describe_acls response AclDescription: host operation permission_type principal
+describe_acls response DescribeAclsResource: acls pattern_type resource_name resource_type
+describe_acls response DescribeAclsResponse: error_code error_message resources throttle_time
 describe_cluster request DescribeClusterRequest: endpoint_type include_cluster_authorized_operations
 describe_cluster response DescribeClusterBroker: broker_id host port rack
 describe_cluster response DescribeClusterResponse: brokers cluster_authorized_operations cluster_id

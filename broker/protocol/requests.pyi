@@ -180,6 +180,39 @@ class OffsetForLeaderEpochRequest:
     topics: Sequence[OffsetForLeaderTopic]
     replica_id: int  # from 3
 
+class DescribeAclsRequest:
+    resource_type_filter: int
+    resource_name_filter: str | None
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+    pattern_type_filter: int  # from 1
+
+class AclCreation:
+    resource_type: int
+    resource_name: str
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+    resource_pattern_type: int  # from 1
+
+class CreateAclsRequest:
+    creations: Sequence[AclCreation]
+
+class DeleteAclsFilter:
+    resource_type_filter: int
+    resource_name_filter: str | None
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+    pattern_type_filter: int  # from 1
+
+class DeleteAclsRequest:
+    filters: Sequence[DeleteAclsFilter]
+
 class DescribeConfigsResource:
     resource_type: int
     resource_name: str

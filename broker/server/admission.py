@@ -100,6 +100,9 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.DELETE_TOPICS: _ADMIN,
     ApiKey.INIT_PRODUCER_ID: Rule(),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Rule(here_elements=128, asks_only=True),
+    ApiKey.DESCRIBE_ACLS: _ASKS_HANDLERS,  # returns all ACLs
+    ApiKey.CREATE_ACLS: _ADMIN,
+    ApiKey.DELETE_ACLS: _ADMIN,
     ApiKey.DESCRIBE_CONFIGS: _ASKS_ADMIN,
     ApiKey.DESCRIBE_LOG_DIRS: _ASKS_HANDLERS,  # returns all partitions
     ApiKey.SASL_AUTHENTICATE: Rule(asks_only=True),

@@ -36,8 +36,10 @@ from broker.record.inspection import Depth
 from broker.replication.log_dir_failures import LogDirFailureHandler
 from broker.server import assembly, last_log_dir
 from broker.server import metrics as server_metrics
+from broker.server.access import Access
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
+from broker.server.authorizers import start_access
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import follow_brokers
 from broker.server.dynamic_config import DynamicConfigManager
@@ -107,6 +109,7 @@ class BrokerServer:
         self._lifecycle: Lifecycle | None = None
         self._started = False
         self._may_hand_over = True
+        self._access: Access | None = None
 
     # -- the start
 
@@ -174,6 +177,9 @@ class BrokerServer:
             self._start_controller(steps)
         with steps.step("GroupCoordinator"):
             self._start_groups(steps)
+        if self.config.str("authorizer.class.name").strip():
+            with steps.step("Authorizer"):
+                self._access = start_access(self.config, self.store.store, steps)
         with steps.step("KafkaApis"):
             self._start_apis(steps)
         self.keeper.move_to(BrokerState.RunningAsBroker)
@@ -358,6 +364,7 @@ class BrokerServer:
             peers=peers,
             submit_of_stranger=handlers.introducer.submit,
             check_broker_config=self._tls.check,
+            access=self._access,
         )
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)

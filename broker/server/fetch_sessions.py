@@ -98,8 +98,8 @@ class _Told:
 
 @dataclass(slots=True)
 class _Session:
-    """One reader's session; Kafka's FetchSession. ``lock`` guards all fields except ``used_ms`` and
-    ``counted``, which belong to the cache.
+    """One reader's session; Kafka's FetchSession. Only its ``owner``, a principal, may go on with it. ``lock``
+    guards all fields except ``used_ms`` and ``counted``, which belong to the cache.
     """
 
     id: int
@@ -110,6 +110,7 @@ class _Session:
     used_ms: int
     told: dict[Key, _Told] = field(default_factory=dict)
     counted: int = 0  # its part of the cache's partition count
+    owner: str = ""
     lock: threading.Lock = field(init=False)
     # For followers: the partitions whose turn is next, and when the last ones had theirs.
     news: SessionNews | None = None
@@ -184,19 +185,19 @@ class FetchSessionCache:
             "Fetch sessions evicted to make room for others",
         )
 
-    def begin(self, asked: FetchRequest, wanted: Sequence[FetchEntry]) -> FetchContext:
-        """Determines what to read for the request, which names the partitions ``wanted``. If the ``error`` of
-        the result is set, it applies to the whole request and nothing is read.
+    def begin(self, asked: FetchRequest, wanted: Sequence[FetchEntry], owner: str = "") -> FetchContext:
+        """Determines what to read for the request of ``owner``, which names the partitions ``wanted``. If the
+        ``error`` of the result is set, it applies to the whole request and nothing is read.
         """
+        session = self._sessions.get(asked.session_id)
         if asked.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if asked.session_id != NO_SESSION:
+            if session is not None and session.owner == owner:
                 with self._lock:
-                    self._remove(asked.session_id)
+                    self._remove(session.id)
             if asked.session_epoch == FINAL_EPOCH:
                 return FetchContext(wanted)
-            return _FullFetch(self, asked, wanted)
-        session = self._sessions.get(asked.session_id)
-        if session is None:
+            return _FullFetch(self, asked, wanted, owner)
+        if session is None or session.owner != owner:
             return FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
         with session.lock:
             return self._go_on(session, asked, wanted)
@@ -284,7 +285,7 @@ class FetchSessionCache:
                 if is_there and session.news is not None and self._board is not None:
                     self._board.follow(session.news, wanted)
 
-    def open(self, results: Fetched, *, from_follower: bool, by_topic_id: bool) -> int:
+    def open(self, results: Fetched, *, from_follower: bool, by_topic_id: bool, owner: str = "") -> int:
         """Creates a session for the results of a full fetch; returns its id, or 0 if there is no room."""
         told: dict[Key, _Told] = {}
         for wanted, result in results:
@@ -304,6 +305,7 @@ class FetchSessionCache:
                 now_ms,
                 told,
                 len(told),
+                owner,
             )
             if from_follower and self._board is not None:
                 # Changes since these were read are found when the next request reads all partitions.
@@ -380,16 +382,19 @@ class FetchSessionCache:
 class _FullFetch(FetchContext):
     """Epoch 0: reads all named partitions and requests a session; Kafka's FullFetchContext."""
 
-    def __init__(self, cache: FetchSessionCache, asked: FetchRequest, wanted: Sequence[FetchEntry]) -> None:
+    def __init__(
+        self, cache: FetchSessionCache, asked: FetchRequest, wanted: Sequence[FetchEntry], owner: str
+    ) -> None:
         super().__init__(wanted)
         self._cache = cache
+        self._owner = owner
         # The request itself is not kept while it waits.
         self._from_follower = asked.from_follower
         self._by_topic_id = asked.by_topic_id
 
     def finish(self, results: Fetched) -> Outcome:
         session_id = self._cache.open(
-            results, from_follower=self._from_follower, by_topic_id=self._by_topic_id
+            results, from_follower=self._from_follower, by_topic_id=self._by_topic_id, owner=self._owner
         )
         return Outcome(session_id, Errors.NONE, results)
 

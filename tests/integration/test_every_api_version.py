@@ -287,6 +287,14 @@ def _offset_for_leader_epoch(response: Any, version: int, world: World) -> None:
         assert partition.leader_epoch == 0
 
 
+def _no_authorizer(response: Any, _version: int, _world: World) -> None:
+    for rows in ("results", "filter_results"):
+        if hasattr(response, rows):
+            (response,) = getattr(response, rows)
+    assert response.error_code == Errors.SECURITY_DISABLED
+    assert "No Authorizer" in response.error_message
+
+
 def _describe_configs(response: Any, _version: int, world: World) -> None:
     (result,) = response.results
     assert (result.error_code, result.resource_name) == (Errors.NONE, world.topic)
@@ -387,6 +395,9 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.DESCRIBE_ACLS: _no_authorizer,
+    ApiKey.CREATE_ACLS: _no_authorizer,
+    ApiKey.DELETE_ACLS: _no_authorizer,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.DELETE_GROUPS: _delete_groups,

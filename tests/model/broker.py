@@ -240,6 +240,7 @@ class ModelBroker:
             config=SimpleNamespace(int=lambda _key: 1 << 20),
             submit_for=lambda _request, _work, **_: False,
             peers=BrokerPeers(),
+            access=None,
         )
 
     def _on_isr_accepted(

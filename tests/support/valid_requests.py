@@ -352,6 +352,36 @@ def _allocate_producer_ids(_version: int, world: World) -> Fields:
     return {"broker_id": world.broker_id, "broker_epoch": world.broker_epoch}
 
 
+def _describe_acls(_version: int, _world: World) -> Fields:
+    return {
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 1,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
+
+
+def _create_acls(_version: int, world: World) -> Fields:
+    row = {
+        "resource_type": 2,
+        "resource_name": world.topic,
+        "resource_pattern_type": 3,
+        "principal": "User:nobody",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    return {"creations": [row]}
+
+
+def _delete_acls(version: int, world: World) -> Fields:
+    """Those of nobody."""
+    return {"filters": [{**_describe_acls(version, world), "principal_filter": "User:nobody"}]}
+
+
 _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -376,6 +406,9 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.DESCRIBE_ACLS: _describe_acls,
+    ApiKey.CREATE_ACLS: _create_acls,
+    ApiKey.DELETE_ACLS: _delete_acls,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.SASL_AUTHENTICATE: _sasl_authenticate,
     ApiKey.CREATE_PARTITIONS: _create_partitions,

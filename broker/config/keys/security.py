@@ -1,19 +1,35 @@
-"""Authorization and secrets. For now there is no authorization: keys that promise access control
-are refused.
-"""
+"""Authorization, principals and secrets. Keys that promise what Landline does not have are refused."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from broker.config.key import CLASS, INT, LONG, LOW, MEDIUM, PASSWORD, PER_BROKER, REFUSED, STRING, USED, Key
+from broker.config.authorizer_class import AuthorizerClass
+from broker.config.key import (
+    BOOLEAN,
+    CLASS,
+    INT,
+    LONG,
+    LOW,
+    MEDIUM,
+    PASSWORD,
+    PER_BROKER,
+    REFUSED,
+    STRING,
+    USED,
+    Key,
+)
 from broker.config.validators import at_least
 
 # fmt: off
 KEYS: Final = (
-    Key("authorizer.class.name", STRING, "", LOW, use=REFUSED,
-        doc="Java class of the authorizer. Refused when set: everyone could access the records in spite of "
-            "the setting."),
+    Key("authorizer.class.name", STRING, "", LOW, valid=AuthorizerClass(), use=USED,
+        doc="The authorizer, which decides who may do what. Empty: everybody may do everything."),
+    Key("super.users", STRING, "", LOW, use=USED,
+        doc="Principals that may do everything, separated by semicolons. The brokers' own principals belong "
+            "here. Needs an authorizer."),
+    Key("allow.everyone.if.no.acl.found", BOOLEAN, False, LOW, use=USED,
+        doc="Whether everybody may use a resource for which there is no ACL."),
     Key("principal.builder.class", CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", MEDIUM,
         mode=PER_BROKER, use=REFUSED,

@@ -23,6 +23,7 @@ from broker.record.inspection import Depth
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership
 from broker.replication.replica_manager import ReplicaManager
+from broker.server.access import Access
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import BrokerPeers
 from broker.server.dynamic_config import DynamicConfigManager
@@ -63,6 +64,7 @@ class ApiContext:
     that waits for the store many times to its own handler. ``submit_of_stranger`` passes the look-up of an
     unknown peer that sends brokers' requests to the look-up thread. ``depth``: how thoroughly clients'
     batches are validated. ``check_broker_config`` raises ConfigError for what this broker could not take up.
+    ``access`` says who may do what; None: everybody may do everything.
     """
 
     config: BrokerConfig
@@ -92,6 +94,7 @@ class ApiContext:
     peers: BrokerPeers = field(default_factory=BrokerPeers)
     submit_of_stranger: Submit = no_room
     check_broker_config: Callable[[BrokerConfig], None] = lambda _config: None
+    access: Access | None = None
 
     def queue_for(self, request: Request, work: Callable[[], None], *, dear: bool = False) -> Verdict:
         """Like :meth:`submit_for`, for a request that has no other work here. Returns its verdict."""

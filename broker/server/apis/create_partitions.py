@@ -11,6 +11,8 @@ from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import CreatePartitionsRequest, CreatePartitionsTopic
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import allowed
 from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_wait import await_led
 
@@ -30,6 +32,8 @@ def handle(request: Request, message: CreatePartitionsRequest, ctx: ApiContext) 
         try:
             if names[topic.name] > 1:
                 raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
+            if not allowed(ctx, request, AclOperation.ALTER, ResourceType.TOPIC, topic.name):
+                raise KafkaError(Errors.TOPIC_AUTHORIZATION_FAILED)
             _extend(topic, ctx, validate_only=message.validate_only)
             results[topic.name] = _result(topic.name, Errors.NONE, None)
             extended[topic.name] = topic.count

@@ -17,6 +17,8 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.listed import Listed
 from broker.protocol.requests import CreatableTopic, CreateTopicsRequest
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import allowed, allowed_names, cluster_allowed
 from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_wait import await_led
 from broker.server.apis.told_configs import ToldConfigs
@@ -37,6 +39,8 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
     validate_only = bool(codec.get(message, "validate_only", False))
     # For one topic there is nothing to save. For several, refused topics are not delayed and cause no
     # new reads.
+    creates_all = cluster_allowed(ctx, request, AclOperation.CREATE, told=False)
+    described = allowed_names(ctx, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names)
     looks = _Looks(ctx.topic_admin) if validate_only or len(message.topics) > 1 else None
     results: dict[str, bytes] = {}
     created: dict[str, int] = {}
@@ -46,12 +50,19 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
         try:
             if names[topic.name] > 1:
                 raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
+            if not creates_all and not allowed(
+                ctx, request, AclOperation.CREATE, ResourceType.TOPIC, topic.name
+            ):
+                raise KafkaError(Errors.TOPIC_AUTHORIZATION_FAILED)
             new = _new_topic(topic)
             if looks:
                 outcome = looks.validate(new, aged=len(created))
             if not validate_only:
                 outcome = ctx.topic_admin.create_topic(new)
-            results[topic.name] = _created(request, topic.name, outcome, ctx)
+            if topic.name in described:
+                results[topic.name] = _created(request, topic.name, outcome, ctx)
+            else:
+                results[topic.name] = _encoded(request, _undescribed(topic.name, outcome))
             created[topic.name] = outcome.partitions
         except KafkaError as error:
             results[topic.name] = _encoded(request, _refused(topic.name, error))
@@ -152,6 +163,15 @@ def _refused(name: str, error: KafkaError) -> Result:
         "num_partitions": -1,
         "replication_factor": -1,
         "configs": [],
+    }
+
+
+def _undescribed(name: str, topic: CreatedTopic) -> Result:
+    """The row of a created topic whose configs the principal may not see."""
+    return {
+        **_refused(name, KafkaError(Errors.NONE)),
+        "topic_id": topic.topic_id or ZERO_UUID,
+        "topic_config_error_code": Errors.TOPIC_AUTHORIZATION_FAILED,
     }
 
 

@@ -14,6 +14,8 @@ from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import DeleteTopicsRequest
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import allowed
 from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_wait import MetadataWait
 
@@ -34,8 +36,10 @@ def handle(request: Request, message: DeleteTopicsRequest, ctx: ApiContext) -> F
         result = _result(topic, Errors.NONE, None)
         results.append(result)
         try:
-            _delete(topic, name, names, ctx)
+            _check(topic, name, names)
             assert name is not None
+            _check_allowed(request, name, result, ctx)
+            ctx.topic_admin.delete_topic(name)
             marked[name] = result | {"name": name}
             results[-1] = marked[name]
         except KafkaError as error:
@@ -78,9 +82,7 @@ def _name(topic: tuple[str | None, uuid.UUID | None], ctx: ApiContext) -> str | 
     return name if topic_id is None else ctx.metadata_cache.topic_name(topic_id)
 
 
-def _delete(
-    topic: tuple[str | None, uuid.UUID | None], name: str | None, names: Counter[str | None], ctx: ApiContext
-) -> None:
+def _check(topic: tuple[str | None, uuid.UUID | None], name: str | None, names: Counter[str | None]) -> None:
     if topic[0] is not None and topic[1] is not None:
         raise KafkaError(Errors.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
     if name is None and topic[1] is not None:
@@ -89,7 +91,18 @@ def _delete(
         raise KafkaError(Errors.INVALID_REQUEST, "neither a name nor an id is given")
     if names[name] > 1:
         raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
-    ctx.topic_admin.delete_topic(name)
+
+
+def _check_allowed(request: Request, name: str, result: Result, ctx: ApiContext) -> None:
+    """Raises if the principal may not delete the topic. The name of one that it named by id is told only to
+    whom may describe it.
+    """
+    if result["name"] is None:
+        if not allowed(ctx, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            raise KafkaError(Errors.TOPIC_AUTHORIZATION_FAILED)
+        result["name"] = name
+    if not allowed(ctx, request, AclOperation.DELETE, ResourceType.TOPIC, name):
+        raise KafkaError(Errors.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _code(error: KafkaError, version: int) -> Errors:

@@ -10,7 +10,7 @@ from broker.log.dirs.log_dir import LogDir
 from broker.log.free_space import space_at
 from broker.log.log import Log
 from broker.network.request_channel import Request
-from broker.protocol.errors import Errors
+from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import DescribeLogDirsRequest
 from broker.server.apis.context import ApiContext
@@ -35,6 +35,10 @@ def handle(_request: Request, message: DescribeLogDirsRequest, ctx: ApiContext) 
         else:
             results.append(_row(log_dir, Errors.KAFKA_STORAGE_ERROR))
     return {"throttle_time": 0, "error_code": Errors.NONE, "results": results}
+
+
+def error_response(_message: DescribeLogDirsRequest, error: KafkaError) -> Fields:
+    return {"throttle_time": 0, "error_code": error.error_code, "results": []}
 
 
 def _working(log_dir: LogDir, logs: Iterable[Log], wanted: Collection[TopicPartition] | None) -> Fields:

@@ -7,7 +7,7 @@ Once a reader has reached such data, all its fetches are handled there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from broker.log.log import Log
 from broker.network.request_channel import Request, Verdict
@@ -18,6 +18,8 @@ from broker.protocol.fetch_messages import FetchedPartition, encode_fetch_respon
 from broker.protocol.fetch_requests import NO_SESSION, FetchRequest, TopicKey, parse_fetch_request
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.replica_manager import Fetched
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import cluster_allowed
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, refuse_too_many, why_absent
 from broker.server.apis.strangers import introduce
@@ -100,7 +102,7 @@ def _refuse_follower(request: Request) -> None:
 def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchContext | None:
     """Determines what to read; None if the request was answered with its session's error."""
     request.body = memoryview(b"")  # parsed, and the request may wait for long
-    fetch = ctx.fetch_sessions.begin(asked, _wanted(asked, ctx))
+    fetch = ctx.fetch_sessions.begin(asked, _wanted(asked, ctx), request.connection.principal)
     if fetch.error is Errors.NONE:
         return fetch
     request.respond(_frame(request, Outcome(NO_SESSION, fetch.error, [])))
@@ -110,12 +112,18 @@ def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchConte
 def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiContext) -> None:
     readable: list[FetchEntry] = []
     refused: Fetched = []
+    news = fetch.news
+    denied = None if ctx.access is None else _denied(request, params, ctx)
+    if denied is _all_denied:
+        news = None  # nor what changes later
     for wanted in fetch.wanted:
         if not wanted.topic_partition.topic:
             wanted = _resolved(wanted, ctx)  # noqa: PLW2901
             if wanted.topic_partition.topic:
                 fetch.resolve(wanted)
         error = _refusal(wanted.topic_partition, ctx)
+        if denied is not None and wanted.topic_partition.topic and denied(wanted.topic_partition.topic):
+            error = Errors.TOPIC_AUTHORIZATION_FAILED
         if error is Errors.NONE:
             readable.append(wanted)
         else:
@@ -131,7 +139,7 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
             connection.waiting = None
         _answer(request, fetch.finish([*fetched, *refused]), ctx)
 
-    waiting = ctx.replica_manager.fetch(params, readable, answer, fetch.news)
+    waiting = ctx.replica_manager.fetch(params, readable, answer, news)
     if waiting is not None:
         request.on_abandon = waiting.abandon
         # Every waiting fetch is checked at each append, and no client needs two at once: the earlier one is
@@ -139,6 +147,31 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
         before, connection.waiting = connection.waiting, waiting
         if before is not None:
             before.force_complete()
+
+
+def _all_denied(_topic: str) -> bool:
+    return True
+
+
+def _denied(request: Request, params: FetchParams, ctx: ApiContext) -> Callable[[str], bool] | None:
+    """Whether the request may not read a topic; None: it may read all. A follower needs CLUSTER_ACTION, a
+    consumer READ on each topic.
+    """
+    access = ctx.access
+    if access is None:
+        return None
+    if params.replica_id >= 0:
+        return None if cluster_allowed(ctx, request, AclOperation.CLUSTER_ACTION) else _all_denied
+    last_topic, is_last_denied = "", False
+
+    def denied(topic: str) -> bool:
+        nonlocal last_topic, is_last_denied
+        if topic != last_topic:  # most partitions follow another one of their topic
+            last_topic = topic
+            is_last_denied = not access.allows(request, AclOperation.READ, ResourceType.TOPIC, topic)
+        return is_last_denied
+
+    return denied
 
 
 def _wanted(asked: FetchRequest, ctx: ApiContext) -> list[FetchEntry]:

@@ -21,9 +21,16 @@ from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import AlterConfigsResource, IncrementalAlterConfigsRequest
+from broker.security.acls import AclOperation
 from broker.security.password_encoder import PasswordError
 from broker.server.apis.context import ApiContext
-from broker.server.apis.describe_configs import BROKER, TOPIC, check_broker_name, check_topic
+from broker.server.apis.describe_configs import (
+    BROKER,
+    TOPIC,
+    check_allowed,
+    check_broker_name,
+    check_topic,
+)
 from broker.server.config_secrets import decoded, encoded
 
 DEFAULT_ENTITY: Final = "<default>"
@@ -41,6 +48,9 @@ def handle(request: Request, message: IncrementalAlterConfigsRequest, ctx: ApiCo
         try:
             if asked[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(Errors.INVALID_REQUEST, "each resource may be named only once in a request")
+            check_allowed(
+                request, AclOperation.ALTER_CONFIGS, resource.resource_type, resource.resource_name, ctx
+            )
             _alter(resource, ctx, validate_only=message.validate_only)
         except KafkaError as refusal:
             error, text = refusal.error_code, refusal.message

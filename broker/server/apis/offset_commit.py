@@ -13,6 +13,8 @@ from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import OffsetCommitRequest, OffsetCommitRequestPartition
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import allowed
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import TopicPartition
 
@@ -26,9 +28,12 @@ def handle(request: Request, message: OffsetCommitRequest, ctx: ApiContext) -> F
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     answer: CommitErrors = {}
     for topic in message.topics:
+        may_read = allowed(ctx, request, AclOperation.READ, ResourceType.TOPIC, topic.name)
         for committed in topic.partitions:
             partition = TopicPartition(topic.name, committed.partition_index)
-            if ctx.metadata_cache.contains_partition(partition):
+            if not may_read:
+                answer[partition] = Errors.TOPIC_AUTHORIZATION_FAILED
+            elif ctx.metadata_cache.contains_partition(partition):
                 offsets[partition] = _offset(committed, now_ms, expire_ms)
             else:
                 answer[partition] = Errors.UNKNOWN_TOPIC_OR_PARTITION

@@ -10,12 +10,15 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError, TooManyElements
 from broker.protocol.produce_messages import (
     PartitionResponse,
+    ProducedTopic,
     ProduceRequest,
     encode_produce_response,
     parse_produce_request,
 )
 from broker.record.header import CODEC_MASK, HEADER_BYTES, batch_size_at, read_header
 from broker.record.inspection import INLINE_PACKED_BYTES, inspect
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import Access, allowed
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, why_absent
 from broker.utils.topic_partition import TopicPartition
@@ -43,6 +46,8 @@ _ZSTD_FROM: Final = 7
 # Records that must all be checked, at 1.2 µs each: up to this many cost no more than their compression,
 # during which other threads can run.
 _FEW_RECORDS: Final = 1_000
+_DENIED = PartitionResponse(Errors.TOPIC_AUTHORIZATION_FAILED)
+_TRANSACTION_DENIED = PartitionResponse(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 _BAD_ACKS = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
 Responses = Mapping[TopicPartition, PartitionResponse]
 
@@ -55,7 +60,7 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         message = parse_produce_request(request.body, request.api_version, _RULE.here_elements)
     except TooManyElements:
         return ctx.queue_for(request, lambda: _handle_many(request, ctx), dear=True)
-    if _is_refused(request, message):
+    if _is_refused(request, message, ctx):
         return Verdict.SERVED
     if _append(request, message, ctx, inline=True):
         return Verdict.SERVED
@@ -69,12 +74,18 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
 def _handle_many(request: Request, ctx: ApiContext) -> None:
     """Handles a request with many partitions on a handler's thread. Raises :class:`ProtocolError`."""
     message = parse_produce_request(request.body, request.api_version, _RULE.most_elements)
-    if not _is_refused(request, message):
+    if not _is_refused(request, message, ctx):
         _append(request, message, ctx, inline=False)
 
 
-def _is_refused(request: Request, message: ProduceRequest) -> bool:
-    if message.transactional_id is not None or message.acks not in _ACKS:
+def _is_refused(request: Request, message: ProduceRequest, ctx: ApiContext) -> bool:
+    transactional_id = message.transactional_id
+    if transactional_id is not None and not allowed(
+        ctx, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        _answer(request, message, dict.fromkeys(_partitions(message), _TRANSACTION_DENIED))
+        return True
+    if transactional_id is not None or message.acks not in _ACKS:
         refusal = _BAD_ACKS if message.acks not in _ACKS else _NO_TRANSACTIONS
         _answer(request, message, dict.fromkeys(_partitions(message), refusal))
         return True
@@ -93,7 +104,8 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
     refused: dict[TopicPartition, PartitionResponse] = {}
     wrong: dict[TopicPartition, KafkaError] = {}  # counted once it is certain that nothing is checked again
     packed = 0
-    for topic, partitions in message.topics:
+    topics = message.topics if ctx.access is None else _writable(request, message, ctx.access, refused)
+    for topic, partitions in topics:
         for index, records in partitions:
             topic_partition = TopicPartition(topic, index)
             if topic_partition in entries or topic_partition in refused:
@@ -132,6 +144,29 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
         callback=answer,
     )
     return True
+
+
+def _writable(
+    request: Request,
+    message: ProduceRequest,
+    access: Access,
+    refused: dict[TopicPartition, PartitionResponse],
+) -> list[ProducedTopic]:
+    """The topics that the principal may write; the partitions of the others are ``refused``."""
+    denied = {
+        topic
+        for topic, _ in message.topics
+        if not access.allows(request, AclOperation.WRITE, ResourceType.TOPIC, topic)
+    }
+    if not denied:
+        return message.topics
+    writable = []
+    for topic, partitions in message.topics:
+        if topic not in denied:
+            writable.append((topic, partitions))
+        else:
+            refused |= {TopicPartition(topic, index): _DENIED for index, _ in partitions}
+    return writable
 
 
 def _refusal(records: memoryview | None, version: int) -> PartitionResponse | None:

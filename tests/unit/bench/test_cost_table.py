@@ -83,6 +83,7 @@ def test_every_api_and_version_is_asked_unless_it_takes_no_array() -> None:
         "allocate_producer_ids",
         "api_versions",
         "controlled_shutdown",
+        "describe_acls",
         "describe_cluster",
         "heartbeat",
         "init_producer_id",

@@ -34,6 +34,9 @@ HANDLED = [
     "list_groups",
     "create_topics",
     "delete_topics",
+    "describe_acls",
+    "create_acls",
+    "delete_acls",
     "describe_configs",
     "describe_log_dirs",
     "create_partitions",
@@ -56,6 +59,7 @@ class Handlers:
     long: list[Callable[[], None]] = field(default_factory=list)
     dear: list[bool] = field(default_factory=list)
     peers: BrokerPeers = field(default_factory=BrokerPeers)
+    access: None = None
 
     def submit(
         self, work: Callable[[], None], _request: Request | None = None, *, dear: bool = False

@@ -38,6 +38,7 @@ class Context:
     metadata_cache: KnownTopics
     broker_id: int = 1
     check_broker_config: Callable[[BrokerConfig], None] = lambda _config: None
+    access: None = None
 
     @property
     def config(self):

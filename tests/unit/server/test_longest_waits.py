@@ -25,10 +25,11 @@ class Broker:
 
     def __init__(self) -> None:
         self.waits: list[int] = []
+        self.access = None
         self.replica_manager = self
         self.config = SimpleNamespace(int=lambda _key: 1 << 20)
         self.metadata_cache = SimpleNamespace(contains_partition=lambda _partition: False)
-        self.fetch_sessions = SimpleNamespace(begin=lambda _asked, wanted: FetchContext(wanted))
+        self.fetch_sessions = SimpleNamespace(begin=lambda _asked, wanted, _owner: FetchContext(wanted))
 
     def partition(self, _topic_partition: object) -> None:
         return None

@@ -51,6 +51,7 @@ class Cluster:
         self.submit_of_stranger = self.strangers.submit
         self.submit_long = self.clients.submit
         self.hosts = {BROKER}
+        self.access = None
         self.reads = 0
         self.fails = False
         self.peers = BrokerPeers(

@@ -63,6 +63,7 @@ class Cluster:
             topic_admin=TopicAdmin(config, self.store),
             dynamic_config=SimpleNamespace(config=config),
             respond=self._respond,
+            access=None,
         )
 
     def _respond(self, request, fields):
