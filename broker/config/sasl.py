@@ -30,6 +30,7 @@ HANDLER: Final = "sasl.server.callback.handler.class"
 _BETWEEN_BROKERS: Final = "sasl.mechanism.inter.broker.protocol"
 _MAX_SESSION: Final = "connections.max.reauth.ms"
 _MAX_RECEIVE: Final = "sasl.server.max.receive.size"
+_JWKS_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 OAUTH_KEYS: Final = (
     "sasl.oauthbearer.clock.skew.seconds",
     "sasl.oauthbearer.expected.audience",
@@ -37,10 +38,11 @@ OAUTH_KEYS: Final = (
     "sasl.oauthbearer.jwks.endpoint.refresh.ms",
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-    "sasl.oauthbearer.jwks.endpoint.url",
+    _JWKS_URL,
     "sasl.oauthbearer.scope.claim.name",
     "sasl.oauthbearer.sub.claim.name",
 )
+KEY_SCHEMES: Final = ("https", "http", "file")
 #: What counts for a listener or one of its mechanisms alone.
 PER_LISTENER: Final = frozenset({JAAS, ENABLED, HANDLER, _MAX_SESSION, _MAX_RECEIVE, *OAUTH_KEYS})
 
@@ -216,12 +218,36 @@ def _settings(reader: _Reader, mechanism: str) -> Mapping[str, Any]:
             f"{handler or 'nothing'} does not say how tokens are checked: {SIGNED} checks their signatures; "
             f"{UNSECURED} takes any token, for tests",
         )
-    elif handler != UNSECURED and not settings["sasl.oauthbearer.jwks.endpoint.url"]:
+    elif handler != UNSECURED:
+        _check_keys(reader, settings)
+    elif not _skew_of(reader).isdecimal():
         reader.complain(
-            "sasl.oauthbearer.jwks.endpoint.url",
-            "must be set for OAUTHBEARER: an https or file URL of a JWKS",
+            reader.source(JAAS, mechanism),
+            "unsecuredValidatorAllowableClockSkewMs is no number of at least 0",
         )
     return {**settings, HANDLER: handler}
+
+
+def _skew_of(reader: _Reader) -> str:
+    try:
+        options = read_jaas(reader.value(JAAS, "OAUTHBEARER") or "").options
+    except ValueError:
+        return "0"  # reported already, or there is none
+    return options.get("unsecuredValidatorAllowableClockSkewMs", "").strip() or "0"
+
+
+def _check_keys(reader: _Reader, settings: Mapping[str, Any]) -> None:
+    url = settings[_JWKS_URL]
+    if not url:
+        reader.complain(_JWKS_URL, "must be set for OAUTHBEARER: an https or file URL of a JWKS")
+    elif url.partition("://")[0] not in KEY_SCHEMES:
+        name = reader.source(_JWKS_URL, "OAUTHBEARER")
+        reader.complain(name, f"{url!r} is no URL of a JWKS: {', '.join(KEY_SCHEMES)} are possible")
+    for key in OAUTH_KEYS:
+        if key.endswith(".ms") and settings[key] < 1:
+            reader.complain(
+                reader.source(key, "OAUTHBEARER"), f"{settings[key]} is too small: at least 1 is expected"
+            )
 
 
 def _broker_login(listener: SaslListener, reader: _Reader) -> BrokerLogin | None:

@@ -46,9 +46,7 @@ _SECRET: Final = secrets.token_bytes(32)
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server knows of a user's password; Kafka's ScramCredential. ``str()`` is its text in
-    ``/config/users``.
-    """
+    """What a server knows of a user's password; Kafka's ScramCredential. ``str()`` is its text in the znode."""
 
     salt: bytes
     stored_key: bytes

@@ -21,9 +21,9 @@ from broker.replication.broker_channel import BrokerChannel, ChannelSecurity
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.fetcher_parts import FetcherSettings
 from broker.replication.replica_manager import ReplicaManager
+from broker.sasl.client import ClientLogin
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
 from broker.server.fetch_sessions import LOOK_AT_ALL_MS, FetchSessionCache
-from broker.server.sasl import make_client_login
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.cluster_store import ClusterStore
@@ -166,6 +166,12 @@ def make_fetch_channel_maker(config: BrokerConfig, security: ChannelSecurity | N
     return _channel_maker(
         config, min(timeout_ms, _CONNECT_TIMEOUT_MS), timeout_ms, receive_buffer_bytes, security=security
     )
+
+
+def make_client_login(config: BrokerConfig) -> ClientLogin | None:
+    """How this broker logs in to others; None if their listener has no SASL."""
+    login = config.sasl.between_brokers
+    return None if login is None else ClientLogin(login.mechanism, login.user, login.password)
 
 
 def _channel_maker(

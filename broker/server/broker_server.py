@@ -58,8 +58,6 @@ from broker.server.registration.identity import settle_identity
 from broker.server.registration.membership import Membership, await_first_metadata
 from broker.server.registration.session_file import SessionFile
 from broker.server.replication_service import ReplicationService
-from broker.server.sasl import make_sasl_listeners
-from broker.server.scram_credentials import ScramCredentials
 from broker.server.stopping.handover import hand_over_leadership
 from broker.server.tls import follow_files, make_tls
 from broker.utils.clock import SYSTEM_CLOCK, Clock
@@ -381,11 +379,15 @@ class BrokerServer:
         failures.start()
 
     def _make_sasl(self) -> SaslListeners | None:
+        if not self.config.sasl.listeners:
+            return None
+        from broker.server.sasl_listeners import make_sasl_listeners
+        from broker.server.scram_credentials import ScramCredentials
+
         credentials = ScramCredentials()
-        if self.config.sasl.listeners:
-            self.dynamic_config.add_entity_listener(credentials.on_entity_config)
-            credentials.load(self.store.entity_configs("users"))
-        return make_sasl_listeners(self.config, credentials, self.timer, self._clock)
+        self.dynamic_config.add_entity_listener(credentials.on_entity_config)
+        credentials.load(self.store.entity_configs("users"))
+        return make_sasl_listeners(self.config, credentials, self.timer, self.scheduler, self._clock)
 
     def _on_broker_config(self, config: BrokerConfig) -> None:
         self.config = config

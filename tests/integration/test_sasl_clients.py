@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import subprocess
 import time
@@ -19,6 +21,7 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaConsumer, KafkaProducer
 
+from broker.config.sasl import UNSECURED
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from rig.brokers import HOST, unused_port
@@ -48,7 +51,8 @@ class SaslBroker(LandlineStandalone):
                 "listeners": f"PLAINTEXT://{HOST}:{port},SASL_PLAINTEXT://{HOST}:{self.sasl_port}",
                 "security.inter.broker.protocol": "SASL_PLAINTEXT",
                 "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
-                "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+                "sasl.enabled.mechanisms": ",".join((*MECHANISMS, "OAUTHBEARER")),
+                f"{jaas}.oauthbearer.sasl.server.callback.handler.class": UNSECURED,
                 f"{jaas}.plain.sasl.jaas.config": f"{MODULES}.plain.PlainLoginModule required {users};",
                 f"{jaas}.scram-sha-512.sasl.jaas.config": (
                     f'{MODULES}.scram.ScramLoginModule required username="admin" password="admin-secret";'
@@ -131,6 +135,21 @@ def test_a_wrong_password_is_told_as_one(broker: SaslBroker, mechanism: str) -> 
     wait_until(lambda: client.poll(0.1) or errors, what="the client is refused")
     assert errors[0].code() == KafkaError._AUTHENTICATION
     wait_until(lambda: "authentication_failed" in broker.log_text(), what="the refusal is in the log")
+
+
+def test_a_token_without_a_signature_is_taken_where_kafkas_handler_for_them_is_named(
+    broker: SaslBroker,
+) -> None:
+    def token(_config: str) -> tuple[str, float]:
+        claims = {"sub": "alice", "iat": time.time(), "exp": time.time() + 3600}
+        parts = [base64.urlsafe_b64encode(json.dumps(part).encode()) for part in ({"alg": "none"}, claims)]
+        return ".".join(part.decode().rstrip("=") for part in parts) + ".", claims["exp"]  # type: ignore[return-value]
+
+    settings = {**confluent(broker, "OAUTHBEARER"), "oauth_cb": token}
+    del settings["sasl.username"], settings["sasl.password"]
+    producer = Producer(settings)
+    producer.produce("tokens", b"hello")
+    assert producer.flush(30) == 0
 
 
 def test_clients_stay_in_by_re_authentication(broker: SaslBroker) -> None:

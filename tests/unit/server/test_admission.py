@@ -44,6 +44,8 @@ HANDLED = [
     "incremental_alter_configs",
     "alter_partition_reassignments",
     "list_partition_reassignments",
+    "describe_user_scram_credentials",
+    "alter_user_scram_credentials",
     "alter_partition",
     "allocate_producer_ids",
 ]
