@@ -35,6 +35,7 @@ commands:
   may-stop FILE      before a restart or reboot: take the cluster's stop permit, once it bears that this broker stops
   await-return FILE  after it: wait until the broker is back in every ISR that it was in, and give the permit back
   metadata VERB …    backup, verify, restore: ZooKeeper's metadata tree to a file, and back to an empty ensemble
+  credentials VERB … set, delete, list: users' SCRAM credentials in ZooKeeper, also before the first start
   check-config FILE  say whether `start FILE` would accept the file, and what is wrong with it
 
 `landline COMMAND --help` has the options of a command. Metrics and state are served over HTTP on
@@ -145,6 +146,7 @@ def _parser() -> Any:
     )
     back.add_argument("--unit", help="its systemd unit; the wait ends when systemd has given up on it")
     _add_metadata(commands)
+    _add_credentials(commands)
     check = add("check-config", _check_config, "Checks a configuration as `landline start` would.")
     check.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
     alone = add("standalone", _standalone, "Runs one broker without ZooKeeper until SIGTERM or ^C.")
@@ -176,6 +178,54 @@ def _add_metadata(commands: Any) -> None:
         where = command.add_mutually_exclusive_group(required=True)
         where.add_argument("config", nargs="?", metavar="CONFIG", help="a broker's server.properties")
         where.add_argument("--zookeeper", metavar="CONNECT", help="host:port,…/chroot, as zookeeper.connect")
+
+
+def _add_credentials(commands: Any) -> None:
+    text = (
+        "Users' SCRAM credentials, as kafka-configs.sh writes them; no broker needs to run. "
+        "Passwords are never kept."
+    )
+    credentials = commands.add_parser(
+        "credentials", prog="landline credentials", description=text, allow_abbrev=False
+    )
+    verbs = credentials.add_subparsers(dest="verb", metavar="VERB", required=True, help="set, delete or list")
+    for verb, what in (
+        ("set", "Sets a user's credentials for a password, which is read from the standard input or a file."),
+        ("delete", "Deletes a user's credentials."),
+        ("list", "Lists the users that have credentials, and for which mechanisms."),
+    ):
+        command = verbs.add_parser(
+            verb, prog=f"landline credentials {verb}", description=what, allow_abbrev=False
+        )
+        command.set_defaults(run=_credentials, override=[])
+        where = command.add_mutually_exclusive_group(required=True)
+        where.add_argument("config", nargs="?", metavar="CONFIG", help="a broker's server.properties")
+        where.add_argument("--zookeeper", metavar="CONNECT", help="host:port,…/chroot, as zookeeper.connect")
+        where.add_argument(
+            "--data-dir", metavar="DIR", type=Path, help="of a standalone broker that does not run"
+        )
+        if verb == "list":
+            continue
+        command.add_argument("--user", required=True, help="the user's name")
+        command.add_argument(
+            "--mechanism",
+            choices=("SCRAM-SHA-256", "SCRAM-SHA-512"),
+            action="append",
+            help="may be given twice; both by default",
+        )
+        if verb == "set":
+            command.add_argument(
+                "--iterations", type=_iterations, default=4096, metavar="N", help="4096 to 16384; 4096"
+            )
+            command.add_argument("--password-file", metavar="FILE", help="its first line is the password")
+
+
+def _iterations(text: str) -> int:
+    import argparse
+
+    if not text.isdecimal() or not 4096 <= int(text) <= 16384:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 4096 to 16384")
+    return int(text)
 
 
 def _key_value(text: str) -> tuple[str, str]:
@@ -278,6 +328,21 @@ def _metadata(options: Options) -> int:
     return run(options, properties, _complain)
 
 
+def _credentials(options: Options) -> int:
+    from broker.config.problems import ConfigError
+    from broker.config.properties import read_properties
+    from broker.server.credentials_command import run
+
+    try:
+        properties = {} if options.config is None else read_properties(options.config)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return EXIT_CONFIG
+    os.environ.setdefault("LANDLINE_LOG_LEVEL", "error")
+    _logging()
+    return run(options, properties, _complain)
+
+
 def _logging() -> Any:
     """structlog, configured."""
     from broker.utils.lean_import import import_lean
@@ -350,7 +415,9 @@ def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tup
         properties = read_properties(file) if file else Properties()
         for key, value in defaults.items():
             properties.setdefault(key, value)
-        return BrokerConfig.from_properties(properties, overrides)
+        config = BrokerConfig.from_properties(properties, overrides)
+        _check_tls(config, properties)
+        return config
     except ConfigError as error:
         print(error, file=sys.stderr)
         count = len(error.problems)
@@ -358,6 +425,26 @@ def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tup
             f"{count} {'problem' if count == 1 else 'problems'} in the configuration; nothing was started"
         )
         return None
+
+
+def _check_tls(config: Any, properties: Any) -> None:
+    """Raises ConfigError if a TLS listener's key store or trust store cannot be used. Its problems get their
+    lines in the file.
+    """
+    from broker.config.listener_keys import speaks_tls
+    from broker.config.problems import ConfigError
+
+    if not any(speaks_tls(endpoint) for endpoint in config.listeners):
+        return
+    _logging()
+    from broker.tls.manager import TlsManager
+
+    try:
+        TlsManager(config)
+    except ConfigError as error:
+        lines = properties.lines
+        found = [problem._replace(line=lines.get(problem.key)) for problem in error.problems]
+        raise ConfigError(found, properties.source) from error
 
 
 def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]) -> int:

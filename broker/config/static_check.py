@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 from broker.config.authorizer_class import PREFIX as AUTHORIZER_PREFIX
 from broker.config.key import Key, Use
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS, TOPIC_KEYS
+from broker.config.listener_keys import LISTENER_PREFIX, listeners_key, used_key, why_not_lower
 from broker.config.problems import Problem, did_you_mean
+from broker.config.sasl import PER_LISTENER
 from broker.config.topic_config import NO_PREALLOCATION, SYNONYMS
 from broker.config.types import Value
 
@@ -26,7 +28,6 @@ PLUGIN_PREFIXES: Final = (
     "rlmm.config.",
     "rsm.config.",
 )
-LISTENER_PREFIX: Final = "listener.name."
 
 _REMOVED: Final[Mapping[str, str]] = {
     "port": "listeners",
@@ -36,14 +37,16 @@ _REMOVED: Final[Mapping[str, str]] = {
     "quota.producer.default": "the entity config producer_byte_rate",
     "quota.consumer.default": "the entity config consumer_byte_rate",
 }
+_NO_JAVA: Final = "Java classes cannot be used, and brokers log in to each other by PLAIN or SCRAM: remove it"
 _ZOOKEEPER_ONLY: Final = "Landline runs in ZooKeeper mode only: remove it"
 _WHY_REFUSED: Final[Mapping[str, str]] = {
     "node.id": "Landline runs in ZooKeeper mode only: set broker.id instead",
     "control.plane.listener.name": "the controller's requests come by the inter-broker listener: remove it",
     "principal.builder.class": _NO_AUTHENTICATION,
-    "ssl.client.auth": _NO_AUTHENTICATION,
-    "sasl.jaas.config": _NO_AUTHENTICATION,
-    "sasl.server.callback.handler.class": _NO_AUTHENTICATION,
+    "ssl.engine.factory.class": "Java classes cannot be used: remove it",
+    "sasl.client.callback.handler.class": _NO_JAVA,
+    "sasl.login.callback.handler.class": _NO_JAVA,
+    "sasl.login.class": _NO_JAVA,
     "delegation.token.secret.key": "delegation tokens are not supported yet: remove it",
     "delegation.token.master.key": "delegation tokens are not supported yet: remove it",
     "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not supported yet: remove it",
@@ -55,12 +58,13 @@ _WHY_REFUSED: Final[Mapping[str, str]] = {
 
 class StaticCheck(NamedTuple):
     """The result of checking each key separately: the valid values, parsed; the names of Kafka's keys that
-    Landline ignores; the problems.
+    Landline ignores; the problems; the texts of the listeners' own keys.
     """
 
     values: dict[str, Value]
     unused: list[str]
     problems: list[Problem]
+    listener_texts: dict[str, str]
 
 
 def why_refused(name: str) -> str:
@@ -70,7 +74,7 @@ def why_refused(name: str) -> str:
 
 def check_static(texts: Mapping[str, str], lines: Mapping[str, int]) -> StaticCheck:
     """Checks every key of ``texts``; ``lines`` has their line numbers."""
-    result = StaticCheck({}, [], [])
+    result = StaticCheck({}, [], [], {})
     for name, text in texts.items():
         key = BROKER_KEYS.get(name)
         complaint = _take(key, text, result) if key else _take_unlisted(name, text, result)
@@ -79,7 +83,7 @@ def check_static(texts: Mapping[str, str], lines: Mapping[str, int]) -> StaticCh
     return result
 
 
-def _take(key: Key, text: str, result: StaticCheck) -> str | None:
+def _take(key: Key, text: str, result: StaticCheck, name: str = "") -> str | None:
     try:
         value = key.parse(text)
     except ValueError as error:
@@ -87,7 +91,7 @@ def _take(key: Key, text: str, result: StaticCheck) -> str | None:
         return f"{shown} is not valid: {error}"
     if key.use is Use.REFUSED and value not in ("", (), key.default):
         return why_refused(key.name)
-    result.values[key.name] = value
+    result.values[name or key.name] = value
     if key.use is Use.ACCEPTED:
         result.unused.append(key.name)
     return None
@@ -95,9 +99,14 @@ def _take(key: Key, text: str, result: StaticCheck) -> str | None:
 
 def _take_unlisted(name: str, text: str, result: StaticCheck) -> str | None:
     if name.startswith(LISTENER_PREFIX):
-        key = _listeners_key(name)
+        key = listeners_key(name)
         if key is None:
             return _unknown(name)
+        if used_key(name) is not None:
+            return why_not_lower(name) or _take(key, text, result, name)
+        if key.name in PER_LISTENER:
+            result.listener_texts[name] = text.strip()
+            return None
         if key.use is Use.REFUSED and text.strip() not in ("", str(key.default)):
             return why_refused(key.name)
     elif name.startswith(AUTHORIZER_PREFIX):
@@ -106,13 +115,6 @@ def _take_unlisted(name: str, text: str, result: StaticCheck) -> str | None:
         return _unknown(name)
     result.unused.append(name)
     return None
-
-
-def _listeners_key(name: str) -> Key | None:
-    """The key in listener.name.<listener>.[<mechanism>.]<key>. In practice listener names contain no dots."""
-    parts = name.removeprefix(LISTENER_PREFIX).split(".")
-    found = (BROKER_KEYS.get(".".join(parts[start:])) for start in (1, 2))
-    return next((key for key in found if key is not None), None)
 
 
 def _unknown(name: str) -> str:

@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -24,6 +25,7 @@ from broker.network.connection_quotas import ConnectionQuotas, TooManyConnection
 from broker.network.ip_rates import HeldSockets
 from broker.network.processor import Processor
 from broker.network.request_channel import ConnectionInfo
+from broker.network.transport import PlainTransport, Security
 from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
@@ -42,8 +44,17 @@ class Acceptor:
     from :meth:`start` on.
     """
 
-    def __init__(self, endpoint: Endpoint, *, send_buffer: int, receive_buffer: int, backlog: int) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        send_buffer: int,
+        receive_buffer: int,
+        backlog: int,
+        security: Security | None = None,
+    ) -> None:
         self.endpoint = endpoint
+        self._security = security
         self._send_buffer = send_buffer
         self._backlog = backlog
         self._socket = _bind(endpoint, receive_buffer)
@@ -126,7 +137,7 @@ class Acceptor:
             sock.close()
             return
         if not pause_s and quotas.pause_s(listener) <= 0:
-            self._deal(sock, host, address)
+            self._deal(sock, host, address, quotas)
         elif not self._arrivals.add(host, (sock, address)):
             log_refusal(
                 "connection_refused",
@@ -140,7 +151,7 @@ class Acceptor:
         while self._arrivals:
             host, (sock, address) = self._arrivals.next()
             if not has_gone(sock):
-                self._deal(sock, host, address)
+                self._deal(sock, host, address, quotas)
                 return
             self._refuse(sock, host, quotas)
 
@@ -157,7 +168,9 @@ class Acceptor:
         )
         self._stopped.wait(_FD_PAUSE_S)
 
-    def _deal(self, sock: socket.socket, host: str, address: tuple[str, int]) -> None:
+    def _deal(
+        self, sock: socket.socket, host: str, address: tuple[str, int], quotas: ConnectionQuotas
+    ) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -165,9 +178,12 @@ class Acceptor:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
         local = sock.getsockname()
         identity = f"{local[0]}:{local[1]}-{address[0]}:{address[1]}-{next(self._number)}"
-        next(self._turn).adopt(
-            sock, ConnectionInfo(identity, host, self.endpoint.listener_name, self.endpoint.security_protocol)
-        )
+        info = ConnectionInfo(identity, host, self.endpoint.listener_name, self.endpoint.security_protocol)
+        adopt = next(self._turn).adopt
+        if self._security is None:
+            adopt(PlainTransport(sock), info)
+        else:
+            self._security.secure(sock, info, adopt, partial(quotas.remove, host))
 
 
 def _bind(endpoint: Endpoint, receive_buffer: int) -> socket.socket:

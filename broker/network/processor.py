@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import threading
 import time
 from collections import deque
@@ -26,9 +25,11 @@ from broker.network.connection import OUT_OF_TURN, PIPELINED, THROTTLED, UNANSWE
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.crowd import CROWD_NS, TURN_NS, Crowd
 from broker.network.guests import Guest, Guests
+from broker.network.logins import begin_login, took_frame
 from broker.network.request_channel import ConnectionInfo, Dispatch, Request, Verdict
 from broker.network.request_memory import Rations, RequestMemory
 from broker.network.request_times import RequestTimes
+from broker.network.sasl import SaslListeners
 from broker.network.shares import (
     DEAR_NS,
     DEAR_TURN_NS,
@@ -41,6 +42,7 @@ from broker.network.slow_readers import DELETED_FILE_MS
 from broker.network.stalled import StalledRequests
 from broker.network.sweep import Sweep, in_the_way
 from broker.network.throttled import Throttled
+from broker.network.transport import Transport
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import parse_request_header
 from broker.utils.refusal_log import log_refusal
@@ -72,8 +74,10 @@ class Processor:
         quotas: ConnectionQuotas,
         memory: RequestMemory | None = None,
         deleted_file_ms: int = DELETED_FILE_MS,
+        sasl: SaslListeners | None = None,
     ) -> None:
         self.index = index
+        self._sasl = sasl
         self.loop_ns = time.monotonic_ns()  # last iteration of the loop, for the watchdog
         self.idle_ns = 0  # time spent waiting, for NetworkProcessorAvgIdlePercent
         self.times = RequestTimes()
@@ -87,7 +91,7 @@ class Processor:
         self._woken = False
         self._shared = bytearray(_SHARED_BUFFER)
         self._connections: dict[int, Connection] = {}
-        self._arrived: deque[tuple[socket.socket, ConnectionInfo]] = deque()
+        self._arrived: deque[tuple[Transport, ConnectionInfo]] = deque()
         self._guests = Guests(self._epoll)
         self._visits = self._guests.visits
         self._invited = self._guests.invited
@@ -124,9 +128,9 @@ class Processor:
     def start(self) -> None:
         self._thread.start()
 
-    def adopt(self, sock: socket.socket, info: ConnectionInfo) -> None:
-        """Takes over an accepted, non-blocking socket. Called on the acceptor's thread."""
-        self._arrived.append((sock, info))
+    def adopt(self, transport: Transport, info: ConnectionInfo) -> None:
+        """Takes over an accepted connection. Called on the thread that accepted it or shook hands."""
+        self._arrived.append((transport, info))
         self._wake()
 
     def invite(self, guest: Guest) -> None:
@@ -160,8 +164,8 @@ class Processor:
             self._close(connection)
         self._ended = True
         self._guests.see_off()
-        for sock, info in self._arrived:
-            sock.close()
+        for transport, info in self._arrived:
+            transport.close()
             self._quotas.remove(info.client_address)
         self._epoll.close()
         os.close(self._wake_fd)
@@ -287,6 +291,8 @@ class Processor:
 
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         connection.last_active_ms = now_ms
+        if connection.transport.wants:  # it waited for the other direction than the connection did
+            mask ^= select.EPOLLIN | select.EPOLLOUT
         if mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR) and not connection.muted:
             if connection.memory.over and connection.wants_room() and not self._rations.may_grow(connection):
                 self._watch(connection)
@@ -297,6 +303,7 @@ class Processor:
                 open_ = connection.receive(self._shared)
             except BlockingIOError:
                 open_ = True
+                self._watch(connection)
             except OSError:
                 open_ = False
             if not open_:
@@ -321,6 +328,10 @@ class Processor:
         spent_ns = 0
         try:
             for frame in connection.frames():
+                if connection.login is not None and took_frame(
+                    connection, connection.login, frame, receive_ns, self._max_frame_bytes
+                ):
+                    continue
                 header = parse_request_header(frame)
                 request = Request(
                     header.api_key,
@@ -454,7 +465,7 @@ class Processor:
         if not connection.collect_answers(self.times):
             connection.closing = True
         try:
-            connection.send()
+            connection.transport.send(connection.out)
         except OSError:
             self._close(connection)
             return
@@ -497,17 +508,26 @@ class Processor:
             and not connection.is_half_closed
         ):
             events = select.EPOLLRDHUP  # a peer that waits may hang up
+        if connection.transport.wants:
+            events = connection.transport.wants
         if events != connection.events and connection.fd >= 0:
             connection.events = events
             self._epoll.modify(connection.fd, events)
 
     def _register_arrived(self, now_ms: int) -> None:
         for _ in range(min(len(self._arrived), _MOST_ARRIVALS)):
-            sock, info = self._arrived.popleft()
+            transport, info = self._arrived.popleft()
             if not self._quotas.protects(info.listener_name):
                 info.memory = self._memory
-            connection = Connection(sock, info, self._max_frame_bytes, now_ms, info.memory)
+            connection = Connection(transport, info, self._max_frame_bytes, now_ms, info.memory)
             connection.on_answer = partial(self._on_answer, connection)
+            if self._sasl is not None and info.listener_name in self._sasl.offers:
+                login = self._sasl.open(info, now_ms)
+                if login is None:
+                    connection.leave()
+                    self._quotas.remove(info.client_address)
+                    continue
+                begin_login(connection, login)
             connection.events = select.EPOLLIN
             connection.cost_ns = self._dear_addresses.first_cost(info.client_address)
             self._connections[connection.fd] = connection

@@ -32,7 +32,8 @@ _JOIN_BYTES = 2048
 class ConnectionInfo:
     """The client side of a connection, as request handlers see it.
 
-    ``connection_id`` is Kafka's ``local:port-remote:port-index``. ``reads_cold``: the data of the peer's last
+    ``connection_id`` is Kafka's ``local:port-remote:port-index``. ``token_authenticated``: the principal was
+    proved by a delegation token. ``reads_cold``: the data of the peer's last
     fetch was not in the page cache, so the next data will not be either. ``waiting``: its delayed fetch, one
     at a time. ``gone``: the connection is closed and no response will be read. ``memory`` counts the request
     bodies that are kept; those of brokers are not counted. ``throttled_until_ns``: until then no more of its
@@ -44,6 +45,7 @@ class ConnectionInfo:
     listener_name: str
     security_protocol: str = "PLAINTEXT"
     principal: str = "User:ANONYMOUS"
+    token_authenticated: bool = False
     reads_cold: bool = False
     waiting: DelayedOperation | None = None
     gone: bool = False

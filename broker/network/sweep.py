@@ -77,6 +77,8 @@ class Sweep:
                 bytes=connection.filled,
             )
             return True
+        if connection.login is not None and connection.login.is_overdue(now_ms):
+            return True
         if holds_deleted_file(connection, now_ms, self._deleted_file_ms):
             return True
         if 0 <= self._idle_ms < idle_ms and not connection.in_flight:

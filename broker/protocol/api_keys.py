@@ -33,6 +33,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -43,6 +44,7 @@ class ApiKey(IntEnum):
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -51,6 +53,8 @@ class ApiKey(IntEnum):
     LIST_PARTITION_REASSIGNMENTS = 46
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     ALTER_PARTITION = 56
     DESCRIBE_CLUSTER = 60
     ALLOCATE_PRODUCER_IDS = 67
@@ -94,6 +98,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.SYNC_GROUP, "sync_group", 0, 5, 4),
         Api(ApiKey.DESCRIBE_GROUPS, "describe_groups", 0, 5, 5),
         Api(ApiKey.LIST_GROUPS, "list_groups", 0, 5, 3),
+        Api(ApiKey.SASL_HANDSHAKE, "sasl_handshake", 0, 1, _NEVER),
         Api(ApiKey.API_VERSIONS, "api_versions", 0, 4, 3),
         Api(ApiKey.CREATE_TOPICS, "create_topics", 0, 7, 5),
         Api(ApiKey.DELETE_TOPICS, "delete_topics", 0, 6, 4),
@@ -104,6 +109,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.DELETE_ACLS, "delete_acls", 0, 3, 2),
         Api(ApiKey.DESCRIBE_CONFIGS, "describe_configs", 0, 4, 4),
         Api(ApiKey.DESCRIBE_LOG_DIRS, "describe_log_dirs", 0, 4, 2),
+        Api(ApiKey.SASL_AUTHENTICATE, "sasl_authenticate", 0, 2, 2),
         Api(ApiKey.CREATE_PARTITIONS, "create_partitions", 0, 3, 2),
         Api(ApiKey.DELETE_GROUPS, "delete_groups", 0, 2, 2),
         Api(ApiKey.ELECT_LEADERS, "elect_leaders", 0, 2, 2),
@@ -112,6 +118,8 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "list_partition_reassignments", 0, 0, 0),
         Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "describe_client_quotas", 0, 1, 1),
         Api(ApiKey.ALTER_CLIENT_QUOTAS, "alter_client_quotas", 0, 1, 1),
+        Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "describe_user_scram_credentials", 0, 0, 0),
+        Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "alter_user_scram_credentials", 0, 0, 0),
         Api(ApiKey.ALTER_PARTITION, "alter_partition", 0, 3, 0),
         Api(ApiKey.DESCRIBE_CLUSTER, "describe_cluster", 0, 1, 0),
         Api(ApiKey.ALLOCATE_PRODUCER_IDS, "allocate_producer_ids", 0, 0, 0),

@@ -36,6 +36,12 @@ alter_partition_reassignments response AlterPartitionReassignmentsResponse: erro
 alter_partition_reassignments response ReassignablePartitionResponse: error_code error_message
         partition_index
 alter_partition_reassignments response ReassignableTopicResponse: name partitions
+alter_user_scram_credentials request AlterUserScramCredentialsRequest: deletions upsertions
+alter_user_scram_credentials request ScramCredentialDeletion: mechanism name
+alter_user_scram_credentials request ScramCredentialUpsertion: iterations mechanism name salt
+        salted_password
+alter_user_scram_credentials response AlterUserScramCredentialsResponse: results throttle_time
+alter_user_scram_credentials response AlterUserScramCredentialsResult: error_code error_message user
 api_versions request ApiVersionsRequest: client_software_name client_software_version
 api_versions response ApiVersion: api_key max_version min_version
 api_versions response ApiVersionsResponse: api_keys error_code finalized_features finalized_features_epoch
@@ -112,6 +118,13 @@ describe_log_dirs response DescribeLogDirsPartition: is_future_key offset_lag pa
 describe_log_dirs response DescribeLogDirsResponse: error_code results throttle_time
 describe_log_dirs response DescribeLogDirsResult: error_code log_dir topics total_bytes usable_bytes
 describe_log_dirs response DescribeLogDirsTopic: name partitions
+describe_user_scram_credentials request DescribeUserScramCredentialsRequest: users
+describe_user_scram_credentials request UserName: name
+describe_user_scram_credentials response CredentialInfo: iterations mechanism
+describe_user_scram_credentials response DescribeUserScramCredentialsResponse: error_code error_message
+        results throttle_time
+describe_user_scram_credentials response DescribeUserScramCredentialsResult: credential_infos error_code
+        error_message user
 elect_leaders request ElectLeadersRequest: election_type timeout topic_partitions
 elect_leaders request TopicPartitions: partitions topic
 elect_leaders response ElectLeadersResponse: error_code replica_election_results throttle_time
@@ -231,6 +244,10 @@ produce response PartitionProduceResponse: base_offset current_leader error_code
         log_append_time log_start_offset record_errors
 produce response ProduceResponse: node_endpoints responses throttle_time
 produce response TopicProduceResponse: name partition_responses
+sasl_authenticate request SaslAuthenticateRequest: auth_bytes
+sasl_authenticate response SaslAuthenticateResponse: auth_bytes error_code error_message session_lifetime
+sasl_handshake request SaslHandshakeRequest: mechanism
+sasl_handshake response SaslHandshakeResponse: error_code mechanisms
 stop_replica request StopReplicaPartitionState: delete_partition leader_epoch partition_index
 stop_replica request StopReplicaPartitionV0: partition_index topic_name
 stop_replica request StopReplicaRequest: broker_epoch controller_epoch controller_id delete_partitions

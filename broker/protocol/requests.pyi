@@ -128,6 +128,9 @@ class ListGroupsRequest:
     states_filter: Sequence[str]  # from 4
     types_filter: Sequence[str]  # from 5
 
+class SaslHandshakeRequest:
+    mechanism: str
+
 class ApiVersionsRequest:
     client_software_name: str  # from 3
     client_software_version: str  # from 3
@@ -230,6 +233,9 @@ class DescribableLogDirTopic:
 class DescribeLogDirsRequest:
     topics: Sequence[DescribableLogDirTopic] | None
 
+class SaslAuthenticateRequest:
+    auth_bytes: bytes
+
 class CreatePartitionsAssignment:
     broker_ids: Sequence[int]
 
@@ -314,6 +320,27 @@ class EntryData:
 class AlterClientQuotasRequest:
     entries: Sequence[EntryData]
     validate_only: bool
+
+class UserName:
+    name: str
+
+class DescribeUserScramCredentialsRequest:
+    users: Sequence[UserName] | None
+
+class ScramCredentialDeletion:
+    name: str
+    mechanism: int
+
+class ScramCredentialUpsertion:
+    name: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+class AlterUserScramCredentialsRequest:
+    deletions: Sequence[ScramCredentialDeletion]
+    upsertions: Sequence[ScramCredentialUpsertion]
 
 class DescribeClusterRequest:
     include_cluster_authorized_operations: bool

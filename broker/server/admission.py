@@ -94,6 +94,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.SYNC_GROUP: Rule(),
     ApiKey.DESCRIBE_GROUPS: _ASKS_HANDLERS,  # one name can request megabytes of members
     ApiKey.LIST_GROUPS: _ASKS_HANDLERS,  # returns all groups
+    ApiKey.SASL_HANDSHAKE: Rule(asks_only=True),
     ApiKey.API_VERSIONS: Rule(here_bytes=_UNBOUNDED),
     ApiKey.CREATE_TOPICS: _ADMIN,
     ApiKey.DELETE_TOPICS: _ADMIN,
@@ -104,6 +105,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.DELETE_ACLS: _ADMIN,
     ApiKey.DESCRIBE_CONFIGS: _ASKS_ADMIN,
     ApiKey.DESCRIBE_LOG_DIRS: _ASKS_HANDLERS,  # returns all partitions
+    ApiKey.SASL_AUTHENTICATE: Rule(asks_only=True),
     ApiKey.CREATE_PARTITIONS: _ADMIN,
     ApiKey.DELETE_GROUPS: Rule(),
     ApiKey.ELECT_LEADERS: _COMPUTES,  # the controller's thread does the rest, including the waiting
@@ -112,6 +114,8 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _ASKS_HANDLERS,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _ASKS_ADMIN,
     ApiKey.ALTER_CLIENT_QUOTAS: _ADMIN,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _ASKS_ADMIN,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _ADMIN,
     ApiKey.ALTER_PARTITION: _BROKERS,
     ApiKey.DESCRIBE_CLUSTER: _ASKS,
     ApiKey.ALLOCATE_PRODUCER_IDS: _OF_ONE_BROKER,

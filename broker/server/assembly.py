@@ -17,11 +17,13 @@ from broker.metrics.registry import Metrics
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.ip_rates import IpConnectionRates
 from broker.network.socket_server import SocketServer
+from broker.network.transport import Security
 from broker.quotas.rate import Windows
-from broker.replication.broker_channel import BrokerChannel
+from broker.replication.broker_channel import BrokerChannel, ChannelSecurity
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.fetcher_parts import FetcherSettings
 from broker.replication.replica_manager import ReplicaManager
+from broker.sasl.client import ClientLogin
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
 from broker.server.fetch_sessions import LOOK_AT_ALL_MS, FetchSessionCache
 from broker.server.quotas import QuotaManagers
@@ -41,7 +43,7 @@ def make_store(config: BrokerConfig) -> Store:
     return ZooKeeperStore(config.str("zookeeper.connect"), config.int("zookeeper.session.timeout.ms"))
 
 
-def make_socket_server(config: BrokerConfig) -> SocketServer:
+def make_socket_server(config: BrokerConfig, security: Security | None = None) -> SocketServer:
     limits = connection_limits(config)
     quotas = ConnectionQuotas(
         limits.max_connections,
@@ -62,6 +64,7 @@ def make_socket_server(config: BrokerConfig) -> SocketServer:
         quotas=quotas,
         max_request_memory=config.int("queued.max.request.bytes"),
         deleted_file_ms=config.int("landline.deleted.segment.read.max.ms"),
+        security=security,
     )
 
 
@@ -170,21 +173,38 @@ def make_broker_peers(config: BrokerConfig, store: ClusterStore) -> BrokerPeers:
     )
 
 
-def make_channel_maker(config: BrokerConfig) -> ChannelMaker:
+def make_channel_maker(config: BrokerConfig, security: ChannelSecurity | None = None) -> ChannelMaker:
     """Creates channels to other brokers' inter-broker listeners."""
-    return _channel_maker(_CONNECT_TIMEOUT_MS, config.int("controller.socket.timeout.ms"))
+    return _channel_maker(
+        config, _CONNECT_TIMEOUT_MS, config.int("controller.socket.timeout.ms"), security=security
+    )
 
 
-def make_fetch_channel_maker(config: BrokerConfig) -> ChannelMaker:
+def make_fetch_channel_maker(config: BrokerConfig, security: ChannelSecurity | None = None) -> ChannelMaker:
     """Creates channels for followers' fetches, with ``replica.socket.*``."""
     timeout_ms = config.int("replica.socket.timeout.ms")
     receive_buffer_bytes = config.int("replica.socket.receive.buffer.bytes")
-    return _channel_maker(min(timeout_ms, _CONNECT_TIMEOUT_MS), timeout_ms, receive_buffer_bytes)
+    return _channel_maker(
+        config, min(timeout_ms, _CONNECT_TIMEOUT_MS), timeout_ms, receive_buffer_bytes, security=security
+    )
+
+
+def make_client_login(config: BrokerConfig) -> ClientLogin | None:
+    """How this broker logs in to others; None if their listener has no SASL."""
+    login = config.sasl.between_brokers
+    return None if login is None else ClientLogin(login.mechanism, login.user, login.password)
 
 
 def _channel_maker(
-    connect_timeout_ms: int, request_timeout_ms: int, receive_buffer_bytes: int = -1
+    config: BrokerConfig,
+    connect_timeout_ms: int,
+    request_timeout_ms: int,
+    receive_buffer_bytes: int = -1,
+    *,
+    security: ChannelSecurity | None,
 ) -> ChannelMaker:
+    login = make_client_login(config)
+
     def make(address: BrokerAddress, client_id: str) -> BrokerChannel:
         return BrokerChannel(
             address.host,
@@ -193,6 +213,8 @@ def _channel_maker(
             connect_timeout_ms=connect_timeout_ms,
             request_timeout_ms=request_timeout_ms,
             receive_buffer_bytes=receive_buffer_bytes,
+            security=security,
+            login=login,
         )
 
     return make

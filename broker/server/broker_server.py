@@ -31,6 +31,7 @@ from broker.log.loading.load_progress import LoadProgress
 from broker.metrics.registry import Metrics
 from broker.network import metrics as network_metrics
 from broker.network.acceptor import BindError
+from broker.network.sasl import SaslListeners
 from broker.record.inspection import Depth
 from broker.replication.log_dir_failures import LogDirFailureHandler
 from broker.server import assembly, last_log_dir, quota_metrics
@@ -59,6 +60,7 @@ from broker.server.registration.membership import Membership, await_first_metada
 from broker.server.registration.session_file import SessionFile
 from broker.server.replication_service import ReplicationService
 from broker.server.stopping.handover import hand_over_leadership
+from broker.server.tls import follow_files, make_tls
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.heap import HeapKeeper
 from broker.utils.scheduler import KafkaScheduler
@@ -204,7 +206,8 @@ class BrokerServer:
         """Binds every port before anything is written to ZooKeeper. Clients are accepted when all parts are
         up. /livez and /status respond from here on, so that a long recovery can be monitored.
         """
-        self._sockets = assembly.make_socket_server(self.config)
+        self._tls = make_tls(self.config)
+        self._sockets = assembly.make_socket_server(self.config, self._tls.handshakes)
         self._quotas = assembly.make_quotas(self.config, self._sockets.quotas.ip_rates)
         steps.undo_by("SocketServer", self._sockets.stop)
         self._sockets.bind()
@@ -245,6 +248,7 @@ class BrokerServer:
             on_broker_config=self._on_broker_config,
             on_entity_config=self._quotas.apply,
             local_topics=lambda: {log.topic_partition.topic for log in logs.all_logs()},
+            on_broker_read=self._tls.update,
         )
         self.dynamic_config.load_topics()
         if not logs.clean:
@@ -265,7 +269,7 @@ class BrokerServer:
 
     def _start_replicas(self, steps: StartupSteps) -> None:
         self.metadata_cache = MetadataCache(self.config.inter_broker_listener_name)
-        self._make_channel = assembly.make_channel_maker(self.config)
+        self._make_channel = assembly.make_channel_maker(self.config, self._tls.between_brokers)
         replication = self.replication = ReplicationService(
             self.config,
             self.broker_id,
@@ -277,6 +281,7 @@ class BrokerServer:
             listener=leadership_listener(lambda: self.group_coordinator),
             store=self.store,
             invite=self._sockets.invite,
+            security=self._tls.between_brokers,
         )
         self.replica_manager = replication.replica_manager
         steps.undo_by("ReplicaManager", replication.shutdown)
@@ -359,13 +364,16 @@ class BrokerServer:
             depth=Depth(self.config.str("landline.produce.validation")),
             peers=peers,
             submit_of_stranger=handlers.introducer.submit,
+            check_broker_config=self._tls.check,
             access=self._access,
             quotas=self._quotas,
         )
         self.scheduler.schedule("idle-clients", self._quotas.forget_idle, IDLE_LOOK_MS, IDLE_LOOK_MS)
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)
-        self._sockets.start(self._apis.dispatch, self.replica_manager.settle)
+        self._tls.tell()
+        follow_files(self._tls, self.scheduler)
+        self._sockets.start(self._apis.dispatch, self.replica_manager.settle, self._make_sasl())
         failures = LogDirFailureHandler(
             self.log_manager,
             self.replication.leadership,
@@ -374,6 +382,17 @@ class BrokerServer:
         )
         steps.undo_by("LogDirFailureHandler", failures.shutdown)
         failures.start()
+
+    def _make_sasl(self) -> SaslListeners | None:
+        if not self.config.sasl.listeners:
+            return None
+        from broker.server.sasl_listeners import make_sasl_listeners
+        from broker.server.scram_credentials import ScramCredentials
+
+        credentials = ScramCredentials()
+        self.dynamic_config.add_entity_listener(credentials.on_entity_config)
+        credentials.load(self.store.entity_configs("users"))
+        return make_sasl_listeners(self.config, credentials, self.timer, self.scheduler, self._clock)
 
     def _on_broker_config(self, config: BrokerConfig) -> None:
         self.config = config
@@ -399,6 +418,7 @@ class BrokerServer:
     def _register_stats(self) -> None:
         """Kafka's registerStats, the last step: each package registers its metrics."""
         network_metrics.register_metrics(self.metrics, self._sockets)
+        self._tls.register_metrics(self.metrics)
         self.replication.register_metrics(self.metrics)
         zookeeper_metrics.register_metrics(
             self.metrics, self.store.store, self.config.int("zookeeper.session.timeout.ms")

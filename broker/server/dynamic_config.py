@@ -21,6 +21,7 @@ from broker.config.log_config import LogConfig
 from broker.config.problems import ConfigError, Problem
 from broker.config.topic_config import check_topic_configs
 from broker.config.types import Value
+from broker.server.config_secrets import decoded, is_secret
 from broker.zookeeper import quota_nodes
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import SessionEvent, StoreError, Watch
@@ -42,6 +43,8 @@ class DynamicConfigManager:
     ``on_entity_config`` the path and the configs of a user, a client id, both, or an ip, empty if it has
     none. All are called on that thread (during :meth:`startup` on the caller's). ``local_topics`` returns the
     topics with logs here, whose settings depend on the broker's defaults; without it, all are reported.
+    ``on_broker_read`` is called whenever somebody set a config of the broker, even to the value that it had:
+    then a file may have changed.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class DynamicConfigManager:
         on_broker_config: Callable[[BrokerConfig], None],
         on_entity_config: Callable[[str, Mapping[str, str]], None] = lambda _path, _config: None,
         local_topics: Callable[[], Iterable[str]] | None = None,
+        on_broker_read: Callable[[BrokerConfig], None] = lambda _config: None,
     ) -> None:
         self.config = config
         self._broker_id = broker_id
@@ -64,6 +68,8 @@ class DynamicConfigManager:
         self._topics: dict[str, dict[str, str]] = {}
         self._entities: dict[str, dict[str, str]] = {}
         self._listeners = [on_broker_config]
+        self._on_broker_read = on_broker_read
+        self._entity_listeners: list[Callable[[str, Mapping[str, str]], None]] = []
         self._last_change = ""
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._unread: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -73,6 +79,12 @@ class DynamicConfigManager:
     def add_listener(self, listener: Callable[[BrokerConfig], None]) -> None:
         """Registers a listener that is called with each new broker config, on the manager's thread."""
         self._listeners.append(listener)
+
+    def add_entity_listener(self, listener: Callable[[str, Mapping[str, str]], None]) -> None:
+        """Registers a listener that is called, on the manager's thread, with the path and the new configs of a
+        user, client or ip, such as ``users/alice``.
+        """
+        self._entity_listeners.append(listener)
 
     def load_topics(self) -> None:
         """Reads all topics' configs at once, before the LogManager loads its logs."""
@@ -103,6 +115,7 @@ class DynamicConfigManager:
         """
         self._watch = self._store.watch_config_changes(self._wake)
         self._read_broker()
+        self._on_broker_read(self.config)
         paths = quota_nodes.entity_paths(self._store)
         for path, config in quota_nodes.entity_configs(self._store, paths).items():
             if config:
@@ -184,8 +197,10 @@ class DynamicConfigManager:
             elif kind == "brokers":
                 if name in (DEFAULT_ENTITY, str(self._broker_id)):
                     self._read_broker()
+                    self._on_broker_read(self.config)
             else:
-                self._take_up_entity(entity_path, self._store.entity_config_at(entity_path))
+                config = self._store.entity_config_at(entity_path)
+                self._take_up_entity(entity_path, config)
         except BadZnodeError as error:
             _log.warning("config_unreadable", entity=entity_path, error=str(error))
         except StoreError:
@@ -199,6 +214,8 @@ class DynamicConfigManager:
         else:
             self._entities.pop(path, None)
         self._on_entity_config(path, config)
+        for listener in self._entity_listeners:
+            listener(path, config)
 
     # --- topics
 
@@ -258,9 +275,9 @@ class DynamicConfigManager:
                 self._on_topic_config(topic, self._usable_log_config(topic))
 
     def _usable_broker_configs(self, name: str) -> dict[str, str]:
-        texts = self._store.entity_config("brokers", name)
+        texts, undecoded = decoded(self.config, self._store.entity_config("brokers", name))
         good, problems = check_dynamic(texts)
-        _log_unusable(f"brokers/{name}", problems)
+        _log_unusable(f"brokers/{name}", [*undecoded, *problems])
         return {key: texts[key] for key in good}
 
     def _tell_listeners(self, config: BrokerConfig) -> None:
@@ -282,4 +299,8 @@ def _log_unusable(entity: str, problems: Iterable[Problem]) -> None:
 
 
 def _told(configs: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={text}" for name, text in sorted(configs.items()))
+    return ",".join(f"{name}={_shown(name, text)}" for name, text in sorted(configs.items()))
+
+
+def _shown(name: str, text: str) -> str:
+    return "[hidden]" if is_secret(name) else text

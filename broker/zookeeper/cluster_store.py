@@ -317,6 +317,17 @@ class ClusterStore:
             for topic, config, version in zip(topics, configs[1:], versions[1:], strict=True)
         }
 
+    def entity_configs(self, kind: str) -> dict[str, dict[str, str]]:
+        """The configs of all entities of a kind, by unsanitized name. An unreadable one is left out."""
+        names = self.entity_names(kind)
+        paths = [znodes.entity_config_path(znodes.entity_path(kind, name)) for name in names]
+        found = self.store.get_many(paths)
+        return _readable(
+            (name, partial(znodes.decode_config, path, node[0]))
+            for name, path, node in zip(names, paths, found, strict=True)
+            if node is not None
+        )
+
     def entity_config(self, kind: str, name: str) -> dict[str, str]:
         """An entity's config. ``kind`` is topics, brokers, clients, users or ips; ``name`` is unsanitized,
         or ``<default>``.
@@ -346,6 +357,28 @@ class ClusterStore:
                 self.store.create(path, data)
             except NodeExistsError:
                 self.store.set(path, data)
+
+    def change_entity_config(
+        self, kind: str, name: str, change: Callable[[dict[str, str]], dict[str, str]]
+    ) -> None:
+        """Replaces a config by what ``change`` makes of it, and announces it. Nobody else's change is lost:
+        ``change`` is called again after one.
+        """
+        entity_path = znodes.entity_path(kind, name)
+        path = znodes.entity_config_path(entity_path)
+        while True:
+            (found,) = self.store.get_many([path])
+            data = znodes.encode_config(change({} if found is None else znodes.decode_config(path, found[0])))
+            try:
+                if found is None:
+                    self.store.ensure_path(f"/config/{kind}")
+                    self.store.create(path, data)
+                else:
+                    self.store.set(path, data, found[1].version)
+                break
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                continue
+        self.create_config_change(entity_path)
 
     def create_config_change(self, entity_path: str) -> None:
         """Announces a config change: ``topics/t1``, ``brokers/0``, ``brokers/<default>``."""

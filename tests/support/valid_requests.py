@@ -242,6 +242,14 @@ def _list_groups(_version: int, _world: World) -> Fields:
     return {"states_filter": [], "types_filter": []}
 
 
+def _sasl_handshake(_version: int, _world: World) -> Fields:
+    return {"mechanism": "PLAIN"}
+
+
+def _sasl_authenticate(_version: int, _world: World) -> Fields:
+    return {"auth_bytes": b"\0alice\0secret"}
+
+
 def _api_versions(_version: int, _world: World) -> Fields:
     return {"client_software_name": "landline-tests", "client_software_version": "1.0"}
 
@@ -322,6 +330,15 @@ def _alter_client_quotas(_version: int, _world: World) -> Fields:
     return {"entries": [{"entity": [entity], "ops": [op]}], "validate_only": True}
 
 
+def _describe_scram(_version: int, _world: World) -> Fields:
+    return {"users": [{"name": "alice"}]}
+
+
+def _alter_scram(_version: int, _world: World) -> Fields:
+    made = {"mechanism": 1, "iterations": 4096, "salt": b"0123456789abcdef", "salted_password": bytes(32)}
+    return {"deletions": [{"name": "nobody", "mechanism": 2}], "upsertions": [{"name": "alice", **made}]}
+
+
 def _alter_partition(_version: int, world: World) -> Fields:
     """The current ISR, unchanged."""
     state = {
@@ -395,6 +412,7 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.SYNC_GROUP: _sync_group,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.LIST_GROUPS: _list_groups,
+    ApiKey.SASL_HANDSHAKE: _sasl_handshake,
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
@@ -404,6 +422,7 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.CREATE_ACLS: _create_acls,
     ApiKey.DELETE_ACLS: _delete_acls,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.SASL_AUTHENTICATE: _sasl_authenticate,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.ELECT_LEADERS: _elect_leaders,
@@ -412,6 +431,8 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
     ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_scram,
     ApiKey.ALTER_PARTITION: _alter_partition,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,

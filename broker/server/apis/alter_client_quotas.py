@@ -22,7 +22,7 @@ from broker.zookeeper import quota_nodes
 
 _log = structlog.get_logger(__name__)
 # One change at a time from this broker: each reads the existing config and writes all of it.
-_writing = threading.Lock()  # lock order 13
+_writing = threading.Lock()  # lock order 11
 
 
 def handle(request: Request, message: AlterClientQuotasRequest, ctx: ApiContext) -> Fields | None:

@@ -64,7 +64,8 @@ class ApiContext:
     passes requests of brokers and the controller to handlers reserved for them. ``submit_long`` passes work
     that waits for the store many times to its own handler. ``submit_of_stranger`` passes the look-up of an
     unknown peer that sends brokers' requests to the look-up thread. ``depth``: how thoroughly clients'
-    batches are validated. ``access`` says who may do what; None: everybody may do everything.
+    batches are validated. ``check_broker_config`` raises ConfigError for what this broker could not take up.
+    ``access`` says who may do what; None: everybody may do everything.
     """
 
     config: BrokerConfig
@@ -93,6 +94,7 @@ class ApiContext:
     depth: Depth = Depth.FIRST
     peers: BrokerPeers = field(default_factory=BrokerPeers)
     submit_of_stranger: Submit = no_room
+    check_broker_config: Callable[[BrokerConfig], None] = lambda _config: None
     access: Access | None = None
     quotas: QuotaManagers = field(default_factory=QuotaManagers)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.broker_config import BrokerConfig, check_dynamic
+from broker.config.broker_config import BrokerConfig
 from broker.config.docs import configuration_page
 from broker.config.endpoint import Endpoint
 from broker.config.key import Use
@@ -64,7 +64,7 @@ def _names_in_the_code():
     """Config names that stand in the code as strings, apart from the tables and what refuses keys."""
     tables = REPOSITORY / "broker" / "config"
     readers = [path for path in (REPOSITORY / "broker").rglob("*.py") if tables not in path.parents]
-    readers += [tables / name for name in ("broker_config.py", "cross_checks.py", "listeners.py")]
+    readers += [tables / name for name in ("broker_config.py", "cross_checks.py", "listeners.py", "sasl.py")]
     strings = {name for path in readers for name in re.findall(r'"([a-z][a-z0-9.]+)"', path.read_text())}
     return strings & BROKER_KEYS.keys()
 
@@ -152,8 +152,11 @@ def test_all_problems_are_told_at_once_with_lines_and_nearest_keys():
         ("listeners", "", "is empty"),
         ("listeners", "localhost:9092", "is no listener"),
         ("listeners", "PLAINTEXT://:99999", "above 65535"),
-        ("listeners", "SSL://:9093", "not supported yet"),
-        ("listeners", "SASL_PLAINTEXT://:9093", "not supported yet"),
+        ("ssl.client.auth", "required", "no client is asked"),
+        ("listener.name.plaintext.ssl.client.auth", "requested", "no client is asked"),
+        ("listener.name.SSL.ssl.client.auth", "none", "in lower case, listener.name.ssl.ssl.client.auth"),
+        ("ssl.enabled.protocols", "TLSv1.1,TLSv1.2", "a list of TLSv1.2, TLSv1.3"),
+        ("ssl.engine.factory.class", "a.B", "Java classes cannot be used"),
         ("listeners", "FAST://:9093", "add FAST:PLAINTEXT"),
         ("listeners", "PLAINTEXT://0.0.0.0:9092", "no client can reach 0.0.0.0"),
         ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "two listeners named PLAINTEXT"),
@@ -264,11 +267,6 @@ def test_keys_that_are_not_used_are_accepted_with_one_warning():
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        ("ssl.client.auth", "required"),
-        ("listener.name.internal.ssl.client.auth", "requested"),
-        ("sasl.jaas.config", "x"),
-        ("listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config", "x"),
-        ("sasl.server.callback.handler.class", "a.B"),
         ("principal.builder.class", "a.B"),
         ("delegation.token.secret.key", "x"),
     ],
@@ -464,10 +462,3 @@ def test_a_dynamic_config_that_cannot_work_is_refused(overrides, message):
 )  # fmt: skip
 def test_values_are_rendered_as_java_does(value, text):
     assert render(value) == text
-
-
-@pytest.mark.parametrize("key", ["sasl.jaas.config", "ssl.client.auth"])
-def test_security_that_is_not_there_cannot_be_set_while_the_broker_runs_either(key):
-    _, problems = check_dynamic({key: "x"})
-    assert "not supported yet" in problems[0].message
-    assert problems[0].key == key

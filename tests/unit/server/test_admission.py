@@ -47,6 +47,8 @@ HANDLED = [
     "list_partition_reassignments",
     "describe_client_quotas",
     "alter_client_quotas",
+    "describe_user_scram_credentials",
+    "alter_user_scram_credentials",
     "alter_partition",
     "allocate_producer_ids",
 ]
