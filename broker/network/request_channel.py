@@ -68,7 +68,7 @@ class Request:
     the verdict FULL is returned, retries to queue the request's work; False: still no room.
 
     ``meter``, if a quota needs it, is asked once, when the response is there, for how long to throttle; it
-    reads ``thread_ns``. Without one nothing is measured.
+    reads ``used_ns``. Without one nothing is measured.
     """
 
     __slots__ = (
@@ -168,10 +168,13 @@ class Request:
         began_ns = self._began_ns
         return self._spent_ns + (now_ns - began_ns if began_ns else 0)
 
-    def take_network_ns(self) -> int:
-        """How long the network thread received and sent for the connection since this was last asked."""
-        network_ns, self.connection.network_ns = self.connection.network_ns, 0
-        return max(network_ns, 0)
+    def used_ns(self, now_ns: int) -> int:
+        """The time of threads that the request used, with what the network thread took to receive and to send
+        for its connection since this was last asked. Only of a measured request.
+        """
+        connection = self.connection
+        network_ns, connection.network_ns = connection.network_ns, 0
+        return network_ns + self.thread_ns(now_ns)
 
     def metered(self, body: bytes) -> bytes:
         """The body of the response with the throttle time that the meter tells."""
