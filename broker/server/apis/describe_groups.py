@@ -27,7 +27,7 @@ def handle(request: Request, message: DescribeGroupsRequest, ctx: ApiContext) ->
     for group_id in dict.fromkeys(message.groups):
         element = _group(group_id, _within(budget, group_id, ctx), asked)
         elements.append(codec.encode_element(request.api_key, request.api_version, "groups", element))
-    return Listed({}, "groups", elements)
+    return Listed({"throttle_time": 0}, "groups", elements)
 
 
 def _within(budget: AnswerBudget, group_id: str, ctx: ApiContext) -> GroupDescription:
@@ -52,6 +52,7 @@ def _member_size(member: MemberDescription) -> int:
 def error_response(message: DescribeGroupsRequest, error: KafkaError) -> Fields:
     refused = GroupDescription(error.error_code)
     return {
+        "throttle_time": 0,
         "groups": [_group(group_id, refused, False) for group_id in dict.fromkeys(message.groups)],
     }
 

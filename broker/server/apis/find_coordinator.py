@@ -37,9 +37,9 @@ def handle(request: Request, message: FindCoordinatorRequest, ctx: ApiContext) -
     listener = request.connection.listener_name
     keys = codec.get(message, "coordinator_keys")
     if keys is None:
-        return _coordinator(message.key, key_type, listener, ctx)
+        return {"throttle_time": 0, **_coordinator(message.key, key_type, listener, ctx)}
     coordinators = [{"key": key, **_coordinator(key, key_type, listener, ctx)} for key in dict.fromkeys(keys)]
-    return {"coordinators": coordinators}
+    return {"throttle_time": 0, "coordinators": coordinators}
 
 
 def error_response(message: FindCoordinatorRequest, error: KafkaError) -> Fields:
@@ -47,6 +47,7 @@ def error_response(message: FindCoordinatorRequest, error: KafkaError) -> Fields
     refusal = _refusal(error.error_code, error.message)
     keys = codec.get(message, "coordinator_keys", ())
     return {
+        "throttle_time": 0,
         **refusal,
         "coordinators": [{"key": key, **refusal} for key in dict.fromkeys(keys)],
     }

@@ -54,6 +54,7 @@ def _answers(
     mentions = Counter((topic.name, p.partition_index) for topic in message.topics for p in topic.partitions)
     twice = {mention for mention, count in mentions.items() if count > 1}
     return {
+        "throttle_time": 0,
         "topics": [
             {
                 "name": topic.name,

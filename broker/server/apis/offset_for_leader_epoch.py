@@ -14,6 +14,7 @@ from broker.utils.topic_partition import TopicPartition
 def handle(_request: Request, message: OffsetForLeaderEpochRequest, ctx: ApiContext) -> Fields:
     """One result per partition; -1 for an epoch unknown here."""
     return {
+        "throttle_time": 0,
         "topics": [
             {"topic": topic.topic, "partitions": [_answer(topic.topic, p, ctx) for p in topic.partitions]}
             for topic in message.topics
