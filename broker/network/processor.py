@@ -299,6 +299,7 @@ class Processor:
                 if mask & (select.EPOLLHUP | select.EPOLLERR):
                     self._close(connection)
                 return
+            began_ns = time.monotonic_ns() if connection.info.network_ns >= 0 else 0
             try:
                 open_ = connection.receive(self._shared)
             except BlockingIOError:
@@ -309,6 +310,8 @@ class Processor:
             if not open_:
                 self._close(connection)
                 return
+            if began_ns:
+                connection.info.network_ns += time.monotonic_ns() - began_ns
             self._handle_frames(connection)
         elif mask & (select.EPOLLHUP | select.EPOLLERR):
             self._close(connection)
@@ -464,11 +467,14 @@ class Processor:
     def _flush(self, connection: Connection) -> None:
         if not connection.collect_answers(self.times):
             connection.closing = True
+        began_ns = time.monotonic_ns() if connection.info.network_ns >= 0 else 0
         try:
             connection.transport.send(connection.out)
         except OSError:
             self._close(connection)
             return
+        if began_ns:
+            connection.info.network_ns += time.monotonic_ns() - began_ns
         if connection.closing and not connection.out:
             self._close(connection)
             return

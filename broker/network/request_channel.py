@@ -38,6 +38,8 @@ class ConnectionInfo:
     at a time. ``gone``: the connection is closed and no response will be read. ``memory`` counts the request
     bodies that are kept; those of brokers are not counted. ``throttled_until_ns``: until then no more of its
     requests are read, because a quota is used up; on the monotonic clock, in the past for most.
+    ``network_ns``: how long its Processor received and sent for it since the last measured request; -1: its
+    requests are not measured.
     """
 
     connection_id: str
@@ -51,6 +53,7 @@ class ConnectionInfo:
     gone: bool = False
     memory: RequestMemory = _UNCOUNTED
     throttled_until_ns: int = 0
+    network_ns: int = -1
 
     def throttle(self, until_ns: int) -> None:
         """Mutes the connection until then. Call it before the response is sent, on any thread (KIP-219)."""
@@ -67,7 +70,7 @@ class Request:
     the verdict FULL is returned, retries to queue the request's work; False: still no room.
 
     ``meter``, if a quota needs it, is asked once, when the response is there, for how long to throttle; it
-    reads ``thread_ns``. Without one nothing is measured.
+    reads ``used_ns``. Without one nothing is measured.
     """
 
     __slots__ = (
@@ -141,6 +144,7 @@ class Request:
         self.meter = meter
         self._spent_ns = 0
         self._began_ns = now_ns
+        self.connection.network_ns = max(self.connection.network_ns, 0)
 
     def pause(self, began_ns: int, now_ns: int) -> None:
         """The thread that began then no longer serves the request; another one may have taken it over."""
@@ -165,6 +169,14 @@ class Request:
         """How long threads have served the request so far."""
         began_ns = self._began_ns
         return self._spent_ns + (now_ns - began_ns if began_ns else 0)
+
+    def used_ns(self, now_ns: int) -> int:
+        """The time of threads that the request used, with what the network thread took to receive and to send
+        for its connection since this was last asked. Only of a measured request.
+        """
+        connection = self.connection
+        network_ns, connection.network_ns = connection.network_ns, 0
+        return network_ns + self.thread_ns(now_ns)
 
     def metered(self, body: bytes) -> bytes:
         """The body of the response with the throttle time that the meter tells."""

@@ -31,6 +31,7 @@ _SENSOR_BYTES: Final = 2_500
 _MOST_KNOWN: Final = 10_000
 # Each client is a line of the metrics; more than this many are not exported.
 MOST_EXPORTED: Final = 1_000
+_MOST_LETTERS: Final = 256  # of a name in a metric: clients choose them
 
 
 class _Sensor:
@@ -147,7 +148,9 @@ class ClientQuotaManager:
         values: dict[tuple[str, ...], float] = {}
         for sensor in heapq.nlargest(MOST_EXPORTED, sensors, key=_last_ms):
             with self._lock:
-                values[tuple(sensor.scope)] = read(sensor)
+                values[sensor.scope.user[:_MOST_LETTERS], sensor.scope.client_id[:_MOST_LETTERS]] = read(
+                    sensor
+                )
         return values
 
     # -- under the lock

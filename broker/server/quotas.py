@@ -157,7 +157,7 @@ class QuotaManagers:
 
     def _count_exempt(self, request: Request) -> None:
         now_ns = self._clock_ns()
-        self._exempt.record(request.thread_ns(now_ns) * _PERCENT, now_ns // _MS)
+        self._exempt.record(request.used_ns(now_ns) * _PERCENT, now_ns // _MS)
 
     def of_produce(self, request: Request, size: int, *, is_acknowledged: bool) -> int:
         """Records a Produce request of ``size`` bytes; returns the throttle time for its response. Without a
@@ -226,7 +226,7 @@ class QuotaManagers:
         return self._record_request(request, now_ns)
 
     def _record_request(self, request: Request, now_ns: int) -> int:
-        used = request.thread_ns(now_ns) * _PERCENT
+        used = request.used_ns(now_ns) * _PERCENT
         return self.request.record(request.connection.principal, request.client_id, used, now_ns // _MS)
 
     def _throttle_more(

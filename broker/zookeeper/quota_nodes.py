@@ -7,14 +7,14 @@ known in :mod:`broker.server.quotas`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
 
 from broker.zookeeper import znodes
 from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.store import NodeExistsError, NoNodeError, NotEmptyError
+from broker.zookeeper.store import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
 _log = structlog.get_logger(__name__)
 _KINDS = ("users", "clients", "ips")
@@ -47,37 +47,50 @@ def entity_configs(store: ClusterStore, paths: Sequence[str]) -> dict[str, dict[
     return configs
 
 
-def write(store: ClusterStore, emptied: Sequence[str], config: Mapping[str, str]) -> None:
-    """Writes an entity's config and announces it. ``emptied`` has its path, and after it the paths of its
-    parents that are deleted with it if the config is empty and they are, too.
+def change(
+    store: ClusterStore, emptied: Sequence[str], make: Callable[[dict[str, str]], Mapping[str, str]]
+) -> None:
+    """Replaces an entity's config by what ``make`` makes of it, and announces it. Nobody else's change is lost:
+    ``make`` is called again after one, and may raise.
+
+    ``emptied`` has the entity's path, and after it those of its parents that are deleted with it if they are
+    as empty as it is then.
     """
     path = emptied[0]
-    if config or not _delete(store, path):
-        _set(store, path, config)
-    else:
-        for parent in emptied[1:]:
-            if store.entity_config_at(parent) or not _delete(store, parent):
-                break
+    while True:
+        try:
+            if _replaced(store, path, make):
+                for parent in emptied[1:]:
+                    if not _replaced(store, parent, _same):
+                        break
+            break
+        except (BadVersionError, NodeExistsError, NoNodeError):
+            continue  # somebody else was faster
     store.create_config_change(path)
 
 
-def _set(store: ClusterStore, path: str, config: Mapping[str, str]) -> None:
-    node, data = znodes.entity_config_path(path), znodes.encode_config(config)
-    try:
-        store.store.set(node, data)
-    except NoNodeError:
+def _same(config: dict[str, str]) -> dict[str, str]:
+    return config
+
+
+def _replaced(store: ClusterStore, path: str, make: Callable[[dict[str, str]], Mapping[str, str]]) -> bool:
+    """Writes the node, or deletes it if its config is empty and it has no children. Returns whether it is
+    gone. Raises BadVersionError, NodeExistsError or NoNodeError after a change by somebody else.
+    """
+    node = znodes.entity_config_path(path)
+    (found,) = store.store.get_many([node])
+    before = {} if found is None else znodes.decode_config(node, found[0])
+    after = make(before)
+    if found is None:
+        if not after:
+            return True
         store.store.ensure_path(node.rpartition("/")[0])
-        try:
-            store.store.create(node, data)
-        except NodeExistsError:
-            store.store.set(node, data)
-
-
-def _delete(store: ClusterStore, path: str) -> bool:
-    """Whether the node is gone; False when it has children."""
-    try:
-        with suppress(NoNodeError):
-            store.store.delete(znodes.entity_config_path(path))
-    except NotEmptyError:
+        store.store.create(node, znodes.encode_config(after))
         return False
-    return True
+    if not after:
+        with suppress(NotEmptyError):
+            store.store.delete(node, found[1].version)
+            return True
+    if after != before:
+        store.store.set(node, znodes.encode_config(after), found[1].version)
+    return False

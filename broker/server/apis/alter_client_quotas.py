@@ -6,8 +6,6 @@ including this one, applies it through :mod:`broker.server.dynamic_config`.
 
 from __future__ import annotations
 
-import threading
-
 import structlog
 
 from broker.network.request_channel import Request
@@ -21,8 +19,6 @@ from broker.server.quotas import addresses_of
 from broker.zookeeper import quota_nodes
 
 _log = structlog.get_logger(__name__)
-# One change at a time from this broker: each reads the existing config and writes all of it.
-_writing = threading.Lock()  # lock order 11
 
 
 def handle(request: Request, message: AlterClientQuotasRequest, ctx: ApiContext) -> Fields | None:
@@ -48,11 +44,10 @@ def _alter(entry: EntryData, ctx: ApiContext, *, validate_only: bool) -> None:
     path = altered_path(entity)
     _check_host(entity.get(IP))
     changes = [(op.key, op.value, op.remove) for op in entry.ops]
-    with _writing:
-        after = altered(path, ctx.store.entity_config_at(path), changes)
-        if validate_only:
-            return
-        quota_nodes.write(ctx.store, emptied_paths(path), after)
+    if validate_only:
+        altered(path, ctx.store.entity_config_at(path), changes)
+        return
+    quota_nodes.change(ctx.store, emptied_paths(path), lambda config: altered(path, config, changes))
     told = [f"delete {key}" if removed else f"set {key}={value}" for key, value, removed in changes]
     _log.info("client_quotas_altered", entity=path, changes=", ".join(told))
 

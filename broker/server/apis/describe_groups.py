@@ -32,7 +32,7 @@ def handle(request: Request, message: DescribeGroupsRequest, ctx: ApiContext) ->
                 operations = authorized_operations(ctx, request, ResourceType.GROUP, group_id)
         element = _group(group_id, description, operations)
         elements.append(codec.encode_element(request.api_key, request.api_version, "groups", element))
-    return Listed({}, "groups", elements)
+    return Listed({"throttle_time": 0}, "groups", elements)
 
 
 def _within(budget: AnswerBudget, group_id: str, ctx: ApiContext) -> GroupDescription:
@@ -57,6 +57,7 @@ def _member_size(member: MemberDescription) -> int:
 def error_response(message: DescribeGroupsRequest, error: KafkaError) -> Fields:
     refused = GroupDescription(error.error_code)
     return {
+        "throttle_time": 0,
         "groups": [_group(group_id, refused, NOT_ASKED) for group_id in dict.fromkeys(message.groups)],
     }
 

@@ -43,9 +43,9 @@ def handle(request: Request, message: FindCoordinatorRequest, ctx: ApiContext) -
     key_type = codec.get(message, "key_type", _GROUP)
     keys = codec.get(message, "coordinator_keys")
     if keys is None:
-        return _coordinator(request, message.key, key_type, ctx)
+        return {"throttle_time": 0, **_coordinator(request, message.key, key_type, ctx)}
     coordinators = [{"key": key, **_coordinator(request, key, key_type, ctx)} for key in dict.fromkeys(keys)]
-    return {"coordinators": coordinators}
+    return {"throttle_time": 0, "coordinators": coordinators}
 
 
 def error_response(message: FindCoordinatorRequest, error: KafkaError) -> Fields:
@@ -53,6 +53,7 @@ def error_response(message: FindCoordinatorRequest, error: KafkaError) -> Fields
     refusal = _refusal(error.error_code, error.message)
     keys = codec.get(message, "coordinator_keys", ())
     return {
+        "throttle_time": 0,
         **refusal,
         "coordinators": [{"key": key, **refusal} for key in dict.fromkeys(keys)],
     }

@@ -76,7 +76,7 @@ def _answers(
         else:
             rows = [_row(p, Errors.TOPIC_AUTHORIZATION_FAILED) for p in topic.partitions]
         topics.append({"name": topic.name, "partitions": rows})
-    return {"topics": topics}
+    return {"throttle_time": 0, "topics": topics}
 
 
 def _answer(

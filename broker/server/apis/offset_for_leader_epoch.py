@@ -27,7 +27,7 @@ def handle(request: Request, message: OffsetForLeaderEpochRequest, ctx: ApiConte
         )
         rows = [_answer(topic.topic, wanted, ctx, denied=denied) for wanted in topic.partitions]
         topics.append({"topic": topic.topic, "partitions": rows})
-    return {"topics": topics}
+    return {"throttle_time": 0, "topics": topics}
 
 
 def _answer(topic: str, wanted: OffsetForLeaderPartition, ctx: ApiContext, *, denied: bool) -> Fields:

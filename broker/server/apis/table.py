@@ -139,7 +139,7 @@ class Apis:
                 request.measure(meter, started)
             verdict = handler(request, self._ctx)
             ended = time.monotonic_ns()
-            if meter is not None:
+            if meter is not None and not request.done:
                 request.pause(started, ended)
             stats = self.stats[request.api_key]  # type: ignore[index]
             stats.local_ns += ended - started

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from contextlib import ExitStack
+from functools import partial
 
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.request_channel import Request, Verdict
@@ -137,6 +138,28 @@ def test_a_connection_whose_throttled_answer_is_the_last_is_closed_with_it() -> 
         wait_until(lambda: 1 in api.parked)
         api.parked[1].close_connection()
         assert is_closed(sock)
+
+
+def test_the_time_to_receive_and_to_send_is_counted_where_requests_are_measured() -> None:
+    with ExitStack() as stack:
+        api, server = started(stack)
+        measured, other = connect(stack, server), connect(stack, server)
+        api.park = {1, 2}
+        for number, sock in ((1, measured), (2, other)):
+            sock.sendall(frame(number))
+            wait_until(partial(api.parked.__contains__, number))
+        first, second = api.parked[1], api.parked[2]
+        first.measure(lambda _request: 0, 0)
+        for request in (first, second):
+            request.respond(answer(request, bytes(100_000)))
+        assert read_answer(measured)[0] == 1
+        assert read_answer(other)[0] == 2
+        wait_until(lambda: first.connection.network_ns > 0)
+        assert second.connection.network_ns == -1
+        assert first.used_ns(0) > first.thread_ns(0)
+        assert first.used_ns(0) == first.thread_ns(0)
+        spend(api, [measured], 0, 10)
+        wait_until(lambda: first.connection.network_ns > 0)
 
 
 class Member:

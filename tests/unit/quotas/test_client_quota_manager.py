@@ -108,6 +108,12 @@ def test_no_more_than_a_thousand_clients_are_exported() -> None:
     assert ("", "c99") not in exported
 
 
+def test_a_long_client_id_does_not_make_the_metrics_long() -> None:
+    manager = manager_of(100)
+    manager.record(ALICE, "x" * 30_000, 1, 0)
+    assert list(manager.rates(0)) == [("", "x" * 256)]
+
+
 def mutations(rate: float) -> ControllerMutationQuotaManager:
     manager = ControllerMutationQuotaManager(ELEVEN)
     manager.update(QuotaEntity("alice", None), rate)

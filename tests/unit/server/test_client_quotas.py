@@ -211,6 +211,10 @@ def test_the_size_of_a_produce_has_its_header() -> None:
 # -- the store
 
 
+def write(store: ClusterStore, paths: list[str], config: dict[str, str]) -> None:
+    quota_nodes.change(store, paths, lambda _before: config)
+
+
 @pytest.fixture
 def store() -> Iterator[ClusterStore]:
     embedded = EmbeddedStore()
@@ -283,11 +287,23 @@ def test_an_entity_without_quotas_is_deleted_with_its_empty_parents(store: Clust
 
 
 def test_a_users_credentials_outlive_its_quotas(store: ClusterStore) -> None:
-    quota_nodes.write(store, ["users/u"], {"SCRAM-SHA-256": "salt"})
+    write(store, ["users/u"], {"SCRAM-SHA-256": "salt"})
     alter(store, {"user": "u", "client-id": "c"}, {"producer_byte_rate": 1.0})
     alter(store, {"user": "u", "client-id": "c"}, {"producer_byte_rate": None})
     assert store.entity_config_at("users/u") == {"SCRAM-SHA-256": "salt"}
     assert describe(store).entries == ()
+
+
+def test_a_change_made_at_the_same_time_is_not_lost(store: ClusterStore) -> None:
+    write(store, ["users/u"], {"producer_byte_rate": "1"})
+
+    def make(before: dict[str, str]) -> dict[str, str]:
+        if "SCRAM-SHA-256" not in before:
+            store.set_entity_config("users", "u", {**before, "SCRAM-SHA-256": "salt"})
+        return {**before, "producer_byte_rate": "2"}
+
+    quota_nodes.change(store, ["users/u"], make)
+    assert store.entity_config_at("users/u") == {"producer_byte_rate": "2", "SCRAM-SHA-256": "salt"}
 
 
 def test_to_validate_writes_nothing(store: ClusterStore) -> None:
@@ -346,7 +362,7 @@ def test_quotas_that_were_never_announced_are_read_at_start(
     store: ClusterStore, manager: DynamicConfigManager, quotas: QuotaManagers
 ) -> None:
     for path in ("users/a%20b", "users/u/clients/c", "clients/<default>"):
-        quota_nodes.write(store, [path], {"producer_byte_rate": str(len(path))})
+        write(store, [path], {"producer_byte_rate": str(len(path))})
     store.store.set("/config/users/u", b"nonsense")
     for name, _ in store.config_changes():
         store.store.delete(f"/config/changes/{name}")
@@ -369,9 +385,9 @@ def test_a_changed_quota_holds_without_a_restart(
 def test_a_host_named_in_ips_is_resolved(
     store: ClusterStore, manager: DynamicConfigManager, quotas: QuotaManagers
 ) -> None:
-    quota_nodes.write(store, ["ips/localhost"], {"connection_creation_rate": "3"})
-    quota_nodes.write(store, ["ips/<default>"], {"connection_creation_rate": "9"})
-    quota_nodes.write(store, ["ips/no.such.host.invalid"], {"connection_creation_rate": "1"})
+    write(store, ["ips/localhost"], {"connection_creation_rate": "3"})
+    write(store, ["ips/<default>"], {"connection_creation_rate": "9"})
+    write(store, ["ips/no.such.host.invalid"], {"connection_creation_rate": "1"})
     manager.startup()
     rates = quotas._ip_rates
     assert isinstance(rates, IpConnectionRates)
