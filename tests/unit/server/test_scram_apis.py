@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
-from broker.__main__ import main
+import broker.__main__ as command
 from broker.protocol.errors import Errors, KafkaError
 from broker.sasl.scram import ALGORITHMS, ScramCredential, new_credential, salted_password
 from broker.server.apis import alter_user_scram_credentials as alter
@@ -157,39 +159,55 @@ def test_credentials_follow_the_znodes() -> None:
     assert known.find("SCRAM-SHA-256", "alice") is None
 
 
+@pytest.fixture
+def landline(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], int]:
+    """Runs the command in this process, whose logging and environment stay as they are."""
+    monkeypatch.setattr(command, "_logging", lambda: structlog)
+    monkeypatch.setenv("LANDLINE_LOG_LEVEL", "error")
+    return command.main
+
+
 def test_the_command_sets_lists_and_deletes_before_the_first_start(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    landline: Callable[[list[str]], int],
 ) -> None:
     where = ["--data-dir", str(tmp_path / "data")]
     monkeypatch.setattr("sys.stdin", io.StringIO("from the input\n"))
-    assert main(["credentials", "set", *where, "--user", "alice"]) == 0
+    assert landline(["credentials", "set", *where, "--user", "alice"]) == 0
     (tmp_path / "password").write_text("from a file\n")
     given = ["--password-file", str(tmp_path / "password"), "--iterations", "8192"]
-    assert main(["credentials", "set", *where, "--user", "bob", "--mechanism", "SCRAM-SHA-512", *given]) == 0
+    assert (
+        landline(["credentials", "set", *where, "--user", "bob", "--mechanism", "SCRAM-SHA-512", *given]) == 0
+    )
     capsys.readouterr()
-    assert main(["credentials", "list", *where]) == 0
+    assert landline(["credentials", "list", *where]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "alice: SCRAM-SHA-256, 4096 iterations",
         "alice: SCRAM-SHA-512, 4096 iterations",
         "bob: SCRAM-SHA-512, 8192 iterations",
     ]
-    assert main(["credentials", "delete", *where, "--user", "alice", "--mechanism", "SCRAM-SHA-256"]) == 0
-    assert main(["credentials", "delete", *where, "--user", "alice", "--mechanism", "SCRAM-SHA-256"]) == 1
+    assert landline(["credentials", "delete", *where, "--user", "alice", "--mechanism", "SCRAM-SHA-256"]) == 0
+    assert landline(["credentials", "delete", *where, "--user", "alice", "--mechanism", "SCRAM-SHA-256"]) == 1
     assert "user alice has no SCRAM-SHA-256" in capsys.readouterr().err
     assert b"from" not in (tmp_path / "data" / "metadata.sqlite").read_bytes()
 
 
 def test_the_command_refuses_an_empty_password(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    landline: Callable[[list[str]], int],
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert main(["credentials", "set", "--data-dir", str(tmp_path), "--user", "alice"]) == 1
+    assert landline(["credentials", "set", "--data-dir", str(tmp_path), "--user", "alice"]) == 1
     assert "the password is empty" in capsys.readouterr().err
 
 
 def test_the_command_says_that_a_file_names_no_zookeeper(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], landline: Callable[[list[str]], int]
 ) -> None:
     (tmp_path / "server.properties").write_text("broker.id=1\n")
-    assert main(["credentials", "list", str(tmp_path / "server.properties")]) == 1
+    assert landline(["credentials", "list", str(tmp_path / "server.properties")]) == 1
     assert "has no zookeeper.connect" in capsys.readouterr().err
