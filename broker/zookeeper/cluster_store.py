@@ -1,9 +1,9 @@
 """The cluster's state in typed operations on ZooKeeper or the embedded store.
 
 Kafka's KafkaZkClient does the same. :mod:`.config_store` has the part for configs, and :mod:`.controller_store`
-the writes that only the active controller may make. Errors are those of the store. When many nodes are read, an
-unreadable node is left out and logged. When it is read alone, it raises
-:class:`~broker.zookeeper.znodes.BadZnodeError`.
+the writes that only the active controller may make. Errors are those of the store. An unreadable node raises
+:class:`~broker.zookeeper.znodes.BadZnodeError` when it is read alone. When many are read, it is left out, and
+the log says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The configs of topics, brokers, users, clients and IP addresses: ``/config`` and its change announcements.
 
-When many are read, an unreadable one is left out and logged. When it is read alone, it raises
-:class:`~broker.zookeeper.znodes.BadZnodeError`.
+An unreadable config raises :class:`~broker.zookeeper.znodes.BadZnodeError` when it is read alone. When many are
+read, it is left out and logged.
 """
 
 from __future__ import annotations
