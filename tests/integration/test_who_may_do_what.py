@@ -308,6 +308,8 @@ CASES = [
     *(Case(ApiKey.DESCRIBE_ACLS, version, [on_cluster(Op.DESCRIBE)]) for version in range(4)),
     *(Case(ApiKey.DESCRIBE_CLIENT_QUOTAS, version, [on_cluster(Op.DESCRIBE_CONFIGS)]) for version in (0, 1)),
     *(Case(ApiKey.ALTER_CLIENT_QUOTAS, version, [on_cluster(Op.ALTER_CONFIGS)]) for version in (0, 1)),
+    Case(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, [on_cluster(Op.DESCRIBE)]),
+    Case(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, [on_cluster(Op.ALTER)]),
     *(Case(ApiKey.DELETE_ACLS, version, [on_cluster(Op.ALTER)]) for version in range(4)),
     Case(
         ApiKey.CREATE_ACLS,
@@ -317,7 +319,13 @@ CASES = [
         lambda _world: {"creations": [acl_row((GROUP, "", Op.READ), "*")]},
     ),
 ]
-WITHOUT_NEEDS = {ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER, ApiKey.LIST_GROUPS}
+WITHOUT_NEEDS = {
+    ApiKey.API_VERSIONS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.LIST_GROUPS,
+}
 
 
 def test_every_api_is_in_the_table_or_needs_nothing() -> None:
