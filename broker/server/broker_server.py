@@ -40,6 +40,7 @@ from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import follow_brokers
+from broker.server.delegation_tokens import DelegationTokens
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.handlers import start_handlers
 from broker.server.http.http_endpoint import HttpEndpoint
@@ -351,6 +352,7 @@ class BrokerServer:
             depth=Depth(self.config.str("landline.produce.validation")),
             peers=peers,
             submit_of_stranger=handlers.introducer.submit,
+            tokens=self._start_tokens(steps),
         )
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)
@@ -364,6 +366,15 @@ class BrokerServer:
         steps.undo_by("LogDirFailureHandler", failures.shutdown)
         failures.start()
 
+    def _start_tokens(self, steps: StartupSteps) -> DelegationTokens | None:
+        tokens = assembly.make_delegation_tokens(self.config, self.store, self._clock)
+        if tokens is not None:
+            steps.undo_by("DelegationTokens", tokens.shutdown)
+            self.store.add_session_listener(tokens.on_session_event)
+            check_ms = self.config.int("delegation.token.expiry.check.interval.ms")
+            tokens.startup(self.scheduler, check_ms, lambda: self.controller.is_active)
+        return tokens
+
     def _make_sasl(self) -> SaslListeners | None:
         if not self.config.sasl.listeners:
             return None
@@ -373,7 +384,14 @@ class BrokerServer:
         credentials = ScramCredentials()
         self.dynamic_config.add_entity_listener(credentials.on_entity_config)
         credentials.load(self.store.entity_configs("users"))
-        return make_sasl_listeners(self.config, credentials, self.timer, self.scheduler, self._clock)
+        return make_sasl_listeners(
+            self.config,
+            credentials,
+            self._ctx.tokens,
+            timer=self.timer,
+            scheduler=self.scheduler,
+            clock=self._clock,
+        )
 
     def _on_broker_config(self, config: BrokerConfig) -> None:
         self.config = config

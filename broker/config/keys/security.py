@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.config.key import CLASS, INT, LONG, LOW, MEDIUM, PASSWORD, PER_BROKER, REFUSED, STRING, Key
+from broker.config.key import CLASS, INT, LONG, LOW, MEDIUM, PASSWORD, PER_BROKER, REFUSED, STRING, USED, Key
 from broker.config.validators import at_least
 
 # fmt: off
@@ -21,15 +21,15 @@ KEYS: Final = (
             "no principal."),
     Key("security.providers", STRING, None, LOW,
         doc="Java security providers."),
-    Key("delegation.token.secret.key", PASSWORD, None, MEDIUM, use=REFUSED,
-        doc="Secret that signs delegation tokens. Refused when set: there are no delegation tokens."),
-    Key("delegation.token.master.key", PASSWORD, None, MEDIUM, use=REFUSED,
+    Key("delegation.token.secret.key", PASSWORD, None, MEDIUM, use=USED,
+        doc="Secret that signs delegation tokens, the same on all brokers. Without it there are none."),
+    Key("delegation.token.master.key", PASSWORD, None, MEDIUM, use=USED,
         doc="Old name of delegation.token.secret.key."),
-    Key("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, LOW, valid=at_least(1),
+    Key("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, LOW, valid=at_least(1), use=USED,
         doc="How often expired delegation tokens are removed."),
-    Key("delegation.token.expiry.time.ms", LONG, 86_400_000, MEDIUM, valid=at_least(1),
+    Key("delegation.token.expiry.time.ms", LONG, 86_400_000, MEDIUM, valid=at_least(1), use=USED,
         doc="How long a delegation token is valid before it must be renewed."),
-    Key("delegation.token.max.lifetime.ms", LONG, 604_800_000, MEDIUM, valid=at_least(1),
+    Key("delegation.token.max.lifetime.ms", LONG, 604_800_000, MEDIUM, valid=at_least(1), use=USED,
         doc="The maximum lifetime of a delegation token."),
     Key("password.encoder.secret", PASSWORD, None, MEDIUM,
         doc="Secret that encodes passwords stored in ZooKeeper."),

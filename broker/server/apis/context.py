@@ -25,6 +25,7 @@ from broker.replication.leadership import Leadership
 from broker.replication.replica_manager import ReplicaManager
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import BrokerPeers
+from broker.server.delegation_tokens import DelegationTokens
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.metadata_cache import MetadataCache
@@ -62,7 +63,7 @@ class ApiContext:
     passes requests of brokers and the controller to handlers reserved for them. ``submit_long`` passes work
     that waits for the store many times to its own handler. ``submit_of_stranger`` passes the look-up of an
     unknown peer that sends brokers' requests to the look-up thread. ``depth``: how thoroughly clients'
-    batches are validated.
+    batches are validated. ``tokens``: None without ``delegation.token.secret.key``.
     """
 
     config: BrokerConfig
@@ -91,6 +92,7 @@ class ApiContext:
     depth: Depth = Depth.FIRST
     peers: BrokerPeers = field(default_factory=BrokerPeers)
     submit_of_stranger: Submit = no_room
+    tokens: DelegationTokens | None = None
 
     def queue_for(self, request: Request, work: Callable[[], None], *, dear: bool = False) -> Verdict:
         """Like :meth:`submit_for`, for a request that has no other work here. Returns its verdict."""

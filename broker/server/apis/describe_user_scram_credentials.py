@@ -9,7 +9,8 @@ from typing import Any
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
-from broker.sasl.scram import ALGORITHMS, ScramCredential
+from broker.sasl.credential import ScramCredential
+from broker.sasl.scram import ALGORITHMS
 from broker.server.apis.context import ApiContext
 from broker.zookeeper.znodes import BadZnodeError
 

@@ -58,6 +58,10 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.UPDATE_METADATA: Route("inter_broker", function="update_metadata"),
     ApiKey.OFFSET_FETCH: Route("offset_fetch", dear=True),
     ApiKey.API_VERSIONS: Route("api_versions", raw=True),
+    ApiKey.CREATE_DELEGATION_TOKEN: Route("delegation_tokens", function="create"),
+    ApiKey.RENEW_DELEGATION_TOKEN: Route("delegation_tokens", function="renew"),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Route("delegation_tokens", function="expire"),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Route("delegation_tokens", function="describe"),
 }
 ROUTES: Mapping[ApiKey, Route] = {api.key: _OTHERWISE.get(api.key, Route(api.name)) for api in APIS.values()}
 

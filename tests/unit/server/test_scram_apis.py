@@ -11,7 +11,8 @@ import pytest
 
 from broker.__main__ import main
 from broker.protocol.errors import Errors, KafkaError
-from broker.sasl.scram import ALGORITHMS, ScramCredential, new_credential, salted_password
+from broker.sasl.credential import ScramCredential
+from broker.sasl.scram import ALGORITHMS, new_credential, salted_password
 from broker.server.apis import alter_user_scram_credentials as alter
 from broker.server.apis import describe_user_scram_credentials as describe
 from broker.server.scram_credentials import ScramCredentials
