@@ -128,6 +128,9 @@ class ListGroupsRequest:
     states_filter: Sequence[str]  # from 4
     types_filter: Sequence[str]  # from 5
 
+class SaslHandshakeRequest:
+    mechanism: str
+
 class ApiVersionsRequest:
     client_software_name: str  # from 3
     client_software_version: str  # from 3
@@ -197,6 +200,9 @@ class DescribableLogDirTopic:
 class DescribeLogDirsRequest:
     topics: Sequence[DescribableLogDirTopic] | None
 
+class SaslAuthenticateRequest:
+    auth_bytes: bytes
+
 class CreatePartitionsAssignment:
     broker_ids: Sequence[int]
 
@@ -209,6 +215,31 @@ class CreatePartitionsRequest:
     topics: Sequence[CreatePartitionsTopic]
     timeout: dt.timedelta
     validate_only: bool
+
+class CreatableRenewers:
+    principal_type: str
+    principal_name: str
+
+class CreateDelegationTokenRequest:
+    renewers: Sequence[CreatableRenewers]
+    max_lifetime: dt.timedelta
+    owner_principal_type: str | None  # from 3
+    owner_principal_name: str | None  # from 3
+
+class RenewDelegationTokenRequest:
+    hmac: bytes
+    renew_period: dt.timedelta
+
+class ExpireDelegationTokenRequest:
+    hmac: bytes
+    expiry_time_period: dt.timedelta
+
+class DescribeDelegationTokenOwner:
+    principal_type: str
+    principal_name: str
+
+class DescribeDelegationTokenRequest:
+    owners: Sequence[DescribeDelegationTokenOwner] | None
 
 class DeleteGroupsRequest:
     groups_names: Sequence[str]
@@ -255,6 +286,27 @@ class ListPartitionReassignmentsTopics:
 class ListPartitionReassignmentsRequest:
     timeout: dt.timedelta
     topics: Sequence[ListPartitionReassignmentsTopics] | None
+
+class UserName:
+    name: str
+
+class DescribeUserScramCredentialsRequest:
+    users: Sequence[UserName] | None
+
+class ScramCredentialDeletion:
+    name: str
+    mechanism: int
+
+class ScramCredentialUpsertion:
+    name: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+class AlterUserScramCredentialsRequest:
+    deletions: Sequence[ScramCredentialDeletion]
+    upsertions: Sequence[ScramCredentialUpsertion]
 
 class DescribeClusterRequest:
     include_cluster_authorized_operations: bool

@@ -12,6 +12,12 @@ from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
+from broker.protocol.requests import (
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from broker.server.apis.context import ApiContext
 from broker.server.delegation_tokens import DelegationTokens
 from broker.zookeeper.store import StoreError
@@ -23,7 +29,7 @@ _ANONYMOUS: Final = "User:ANONYMOUS"
 _NO_TIME: Final = 0
 
 
-def create(request: Request, message: Any, ctx: ApiContext) -> Fields:
+def create(request: Request, message: CreateDelegationTokenRequest, ctx: ApiContext) -> Fields:
     principal = request.connection.principal
     owner_name = codec.get(message, "owner_principal_name")
     owner = f"{codec.get(message, 'owner_principal_type')}:{owner_name}" if owner_name else principal
@@ -58,7 +64,7 @@ def create(request: Request, message: Any, ctx: ApiContext) -> Fields:
         }
 
 
-def renew(request: Request, message: Any, ctx: ApiContext) -> Fields:
+def renew(request: Request, message: RenewDelegationTokenRequest, ctx: ApiContext) -> Fields:
     try:
         tokens, period_ms = _tokens(request.connection, ctx), codec.to_ms(message.renew_period)
         return _changed(tokens.renew(request.connection.principal, bytes(message.hmac), period_ms))
@@ -66,7 +72,7 @@ def renew(request: Request, message: Any, ctx: ApiContext) -> Fields:
         return _unchanged(error)
 
 
-def expire(request: Request, message: Any, ctx: ApiContext) -> Fields:
+def expire(request: Request, message: ExpireDelegationTokenRequest, ctx: ApiContext) -> Fields:
     try:
         tokens, period_ms = _tokens(request.connection, ctx), codec.to_ms(message.expiry_time_period)
         return _changed(tokens.expire(request.connection.principal, bytes(message.hmac), period_ms))
@@ -74,7 +80,7 @@ def expire(request: Request, message: Any, ctx: ApiContext) -> Fields:
         return _unchanged(error)
 
 
-def describe(request: Request, message: Any, ctx: ApiContext) -> Fields:
+def describe(request: Request, message: DescribeDelegationTokenRequest, ctx: ApiContext) -> Fields:
     """No owners: all tokens that the principal may see. An empty list of owners: none."""
     try:
         tokens = _tokens(request.connection, ctx)

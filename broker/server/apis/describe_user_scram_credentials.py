@@ -9,13 +9,14 @@ from typing import Any
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
+from broker.protocol.requests import DescribeUserScramCredentialsRequest
 from broker.sasl.credential import ScramCredential
 from broker.sasl.scram import ALGORITHMS
 from broker.server.apis.context import ApiContext
 from broker.zookeeper.znodes import BadZnodeError
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Fields:
+def handle(request: Request, message: DescribeUserScramCredentialsRequest, ctx: ApiContext) -> Fields:
     """Without names, all users that have a credential are described, in their order."""
     if not message.users:
         users = ctx.store.entity_configs("users")
@@ -24,7 +25,7 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Fields:
     return _response([_asked(user, count, ctx) for user, count in asked.items()])
 
 
-def error_response(message: Any, error: KafkaError) -> Fields:
+def error_response(message: DescribeUserScramCredentialsRequest, error: KafkaError) -> Fields:
     return {**_response([]), "error_code": error.error_code, "error_message": error.message}
 
 
