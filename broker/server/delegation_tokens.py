@@ -23,6 +23,8 @@ from broker.zookeeper.znodes import encode_uuid, random_uuid
 
 _log = structlog.get_logger(__name__)
 _RETRY_MS: Final = 1_000
+_MOST_OF_OWNER: Final = 1_000
+_MOST_RENEWERS: Final = 64 * 1024  # letters of their names, all in one znode
 
 
 class DelegationTokens:
@@ -39,6 +41,7 @@ class DelegationTokens:
         self._renew_ms = renew_ms
         self._max_ms = max_ms
         self._tokens: dict[str, TokenInfo] = {}
+        self._by_secret: dict[bytes, str] = {}
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
         self._last_change = ""
         self._watch: Watch | None = None
@@ -51,7 +54,8 @@ class DelegationTokens:
         self._store.create_paths()
         self._watch = self._store.watch_changes(self._wake)
         with self._lock:
-            self._tokens = self._store.tokens(self._store.token_ids())
+            for token in self._store.tokens(self._store.token_ids()).values():
+                self._know(token)
         self._follow()
 
         def check() -> None:
@@ -93,7 +97,13 @@ class DelegationTokens:
         return [token for token in tuple(self._tokens.values()) if token.is_of(principal)]
 
     def create(self, principal: str, renewers: tuple[str, ...], lifetime_ms: int) -> TokenInfo:
-        """A new token of the principal; with a lifetime of 0 or less, it has the longest. Raises StoreError."""
+        """A new token of the principal; with a lifetime of 0 or less, it has the longest. Raises KafkaError if the
+        principal has too many, and StoreError.
+        """
+        if sum(len(renewer) for renewer in renewers) > _MOST_RENEWERS:
+            raise KafkaError(Errors.INVALID_REQUEST)
+        if sum(token.owner == principal for token in tuple(self._tokens.values())) >= _MOST_OF_OWNER:
+            raise KafkaError(Errors.POLICY_VIOLATION)
         now_ms = self._clock.wall_ms()
         max_ms = now_ms + (min(lifetime_ms, self._max_ms) if lifetime_ms > 0 else self._max_ms)
         expires_ms = min(max_ms, now_ms + self._renew_ms)
@@ -145,10 +155,7 @@ class DelegationTokens:
 
     def _own(self, principal: str, secret: bytes) -> TokenInfo:
         """The token of this secret, if the principal may change it."""
-        from hmac import compare_digest
-
-        found = (each for each in self._tokens.values() if compare_digest(self.secret_of(each), secret))
-        token = next(found, None)
+        token = self._tokens.get(self._by_secret.get(secret, ""))
         if token is None:
             raise KafkaError(Errors.DELEGATION_TOKEN_NOT_FOUND)
         if not token.is_of(principal):
@@ -161,14 +168,20 @@ class DelegationTokens:
 
     def _put(self, token: TokenInfo) -> None:
         self._store.put(token)
+        self._know(token)
+
+    def _know(self, token: TokenInfo) -> None:
         self._tokens[token.token_id] = token
+        self._by_secret[self.secret_of(token)] = token.token_id
 
     def _remove(self, token_id: str) -> None:
         self._store.delete(token_id)
         self._forget(token_id)
 
     def _forget(self, token_id: str) -> None:
-        self._tokens.pop(token_id, None)
+        token = self._tokens.pop(token_id, None)
+        if token is not None:
+            self._by_secret.pop(self.secret_of(token), None)
         for mechanism, known in tuple(self._credentials):
             if known == token_id:
                 self._credentials.pop((mechanism, known), None)
@@ -187,7 +200,7 @@ class DelegationTokens:
                 found = self._store.tokens(changed)
                 for token_id in changed:
                     if token_id in found:
-                        self._tokens[token_id] = found[token_id]
+                        self._know(found[token_id])
                     else:
                         self._forget(token_id)
                 if changes:

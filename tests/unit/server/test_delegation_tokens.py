@@ -150,6 +150,20 @@ def test_other_brokers_take_up_changes_and_know_the_secret(
     assert manager(store, clock, scheduler).tokens_of(ALICE) == []
 
 
+def test_what_one_user_may_keep_is_bounded(tokens: DelegationTokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.server.delegation_tokens._MOST_OF_OWNER", 2)
+    for _ in range(2):
+        tokens.create(ALICE, (), 0)
+    tokens.create(BOB, (), 0)
+    for renewers, principal, error in (
+        ((), ALICE, Errors.POLICY_VIOLATION),
+        (("User:" + "x" * 70_000,), BOB, Errors.INVALID_REQUEST),
+    ):
+        with pytest.raises(KafkaError) as refusal:
+            tokens.create(principal, renewers, 0)
+        assert refusal.value.error_code is error
+
+
 def ask(tokens: DelegationTokens | None, key: ApiKey, fields: Any, **connection: Any) -> Any:
     """The answer as a client decodes it, at the newest version."""
     info = ConnectionInfo("id", "host", "SASL", "SASL_PLAINTEXT", ALICE)
