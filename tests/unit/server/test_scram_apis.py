@@ -30,6 +30,13 @@ def ctx() -> Any:
     return SimpleNamespace(store=store, controller=SimpleNamespace(is_active=True), broker_id=1)
 
 
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command would configure the logging of all tests."""
+    monkeypatch.setattr("broker.__main__._logging", lambda: None)
+    monkeypatch.setenv("LANDLINE_LOG_LEVEL", "error")
+
+
 def upsertion(name: str, mechanism: int = 1, iterations: int = 4096, password: str = "secret") -> Any:
     known = {algorithm.number: each for each, algorithm in ALGORITHMS.items()}
     salted = salted_password(known.get(mechanism, "SCRAM-SHA-256"), password, SALT, max(iterations, 1))
@@ -158,6 +165,7 @@ def test_credentials_follow_the_znodes() -> None:
     assert known.find("SCRAM-SHA-256", "alice") is None
 
 
+@pytest.mark.usefixtures("quiet")
 def test_the_command_sets_lists_and_deletes_before_the_first_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +188,7 @@ def test_the_command_sets_lists_and_deletes_before_the_first_start(
     assert b"from" not in (tmp_path / "data" / "metadata.sqlite").read_bytes()
 
 
+@pytest.mark.usefixtures("quiet")
 def test_the_command_refuses_an_empty_password(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +197,7 @@ def test_the_command_refuses_an_empty_password(
     assert "the password is empty" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("quiet")
 def test_the_command_says_that_a_file_names_no_zookeeper(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
