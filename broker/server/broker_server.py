@@ -42,6 +42,7 @@ from broker.server.apis.table import Apis
 from broker.server.authorizers import start_access
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import follow_brokers
+from broker.server.delegation_tokens import DelegationTokens
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.handlers import start_handlers
 from broker.server.http.http_endpoint import HttpEndpoint
@@ -367,6 +368,7 @@ class BrokerServer:
             check_broker_config=self._tls.check,
             access=self._access,
             quotas=self._quotas,
+            tokens=self._start_tokens(steps),
         )
         self.scheduler.schedule("idle-clients", self._quotas.forget_idle, IDLE_LOOK_MS, IDLE_LOOK_MS)
         self._apis = Apis(self._ctx)
@@ -383,6 +385,15 @@ class BrokerServer:
         steps.undo_by("LogDirFailureHandler", failures.shutdown)
         failures.start()
 
+    def _start_tokens(self, steps: StartupSteps) -> DelegationTokens | None:
+        tokens = assembly.make_delegation_tokens(self.config, self.store, self._clock)
+        if tokens is not None:
+            steps.undo_by("DelegationTokens", tokens.shutdown)
+            self.store.add_session_listener(tokens.on_session_event)
+            check_ms = self.config.int("delegation.token.expiry.check.interval.ms")
+            tokens.startup(self.scheduler, check_ms, lambda: self.controller.is_active)
+        return tokens
+
     def _make_sasl(self) -> SaslListeners | None:
         if not self.config.sasl.listeners:
             return None
@@ -392,7 +403,14 @@ class BrokerServer:
         credentials = ScramCredentials()
         self.dynamic_config.add_entity_listener(credentials.on_entity_config)
         credentials.load(self.store.entity_configs("users"))
-        return make_sasl_listeners(self.config, credentials, self.timer, self.scheduler, self._clock)
+        return make_sasl_listeners(
+            self.config,
+            credentials,
+            self._ctx.tokens,
+            timer=self.timer,
+            scheduler=self.scheduler,
+            clock=self._clock,
+        )
 
     def _on_broker_config(self, config: BrokerConfig) -> None:
         self.config = config

@@ -306,6 +306,8 @@ CASES = [
     Case(ApiKey.ALTER_PARTITION, 3, [on_cluster(Op.CLUSTER_ACTION)]),
     Case(ApiKey.ALLOCATE_PRODUCER_IDS, 0, [on_cluster(Op.CLUSTER_ACTION)]),
     *(Case(ApiKey.DESCRIBE_ACLS, version, [on_cluster(Op.DESCRIBE)]) for version in range(4)),
+    Case(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, [on_cluster(Op.DESCRIBE)]),
+    Case(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, [on_cluster(Op.ALTER)]),
     *(Case(ApiKey.DESCRIBE_CLIENT_QUOTAS, version, [on_cluster(Op.DESCRIBE_CONFIGS)]) for version in (0, 1)),
     *(Case(ApiKey.ALTER_CLIENT_QUOTAS, version, [on_cluster(Op.ALTER_CONFIGS)]) for version in (0, 1)),
     *(Case(ApiKey.DELETE_ACLS, version, [on_cluster(Op.ALTER)]) for version in range(4)),

@@ -94,10 +94,16 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.DELETE_ACLS: Route("acls", function="delete", need=_ALTER),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: Route("describe_client_quotas", need=Need(AclOperation.DESCRIBE_CONFIGS)),
     ApiKey.ALTER_CLIENT_QUOTAS: Route("alter_client_quotas", need=Need(AclOperation.ALTER_CONFIGS)),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Route("describe_user_scram_credentials", need=_DESCRIBE),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Route("alter_user_scram_credentials", need=_ALTER),
     ApiKey.DESCRIBE_LOG_DIRS: Route("describe_log_dirs", need=_DESCRIBE),
     ApiKey.ELECT_LEADERS: Route("elect_leaders", need=_ALTER),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route("alter_partition_reassignments", need=_ALTER),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Route("list_partition_reassignments", need=_DESCRIBE),
+    ApiKey.CREATE_DELEGATION_TOKEN: Route("delegation_tokens", function="create"),
+    ApiKey.RENEW_DELEGATION_TOKEN: Route("delegation_tokens", function="renew"),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Route("delegation_tokens", function="expire"),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Route("delegation_tokens", function="describe"),
 }
 ROUTES: Mapping[ApiKey, Route] = {api.key: _OTHERWISE.get(api.key, Route(api.name)) for api in APIS.values()}
 _NEEDS: Mapping[int, Need] = {key: route.need for key, route in ROUTES.items() if route.need is not None}

@@ -11,7 +11,8 @@ import pytest
 
 from broker.__main__ import main
 from broker.protocol.errors import Errors, KafkaError
-from broker.sasl.scram import ALGORITHMS, ScramCredential, new_credential, salted_password
+from broker.sasl.credential import ScramCredential
+from broker.sasl.scram import ALGORITHMS, new_credential, salted_password
 from broker.server.apis import alter_user_scram_credentials as alter
 from broker.server.apis import describe_user_scram_credentials as describe
 from broker.server.scram_credentials import ScramCredentials
@@ -27,6 +28,13 @@ def ctx() -> Any:
     store = ClusterStore(EmbeddedStore(None))
     store.create_top_level_paths()
     return SimpleNamespace(store=store, controller=SimpleNamespace(is_active=True), broker_id=1)
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command would configure the logging of all tests."""
+    monkeypatch.setattr("broker.__main__._logging", lambda: None)
+    monkeypatch.setenv("LANDLINE_LOG_LEVEL", "error")
 
 
 def upsertion(name: str, mechanism: int = 1, iterations: int = 4096, password: str = "secret") -> Any:
@@ -157,6 +165,7 @@ def test_credentials_follow_the_znodes() -> None:
     assert known.find("SCRAM-SHA-256", "alice") is None
 
 
+@pytest.mark.usefixtures("quiet")
 def test_the_command_sets_lists_and_deletes_before_the_first_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +188,7 @@ def test_the_command_sets_lists_and_deletes_before_the_first_start(
     assert b"from" not in (tmp_path / "data" / "metadata.sqlite").read_bytes()
 
 
+@pytest.mark.usefixtures("quiet")
 def test_the_command_refuses_an_empty_password(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +197,7 @@ def test_the_command_refuses_an_empty_password(
     assert "the password is empty" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("quiet")
 def test_the_command_says_that_a_file_names_no_zookeeper(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
