@@ -49,8 +49,6 @@ _WHY_REFUSED: Final[Mapping[str, str]] = {
     "sasl.client.callback.handler.class": _NO_JAVA,
     "sasl.login.callback.handler.class": _NO_JAVA,
     "sasl.login.class": _NO_JAVA,
-    "delegation.token.secret.key": "delegation tokens are not supported yet: remove it",
-    "delegation.token.master.key": "delegation tokens are not supported yet: remove it",
     "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not supported yet: remove it",
     "zookeeper.set.acl": "ACLs on znodes are not supported yet: remove it",
     "log.preallocate": NO_PREALLOCATION,

@@ -108,17 +108,19 @@ class SaslListeners:
         self.delay = delay
         self.failure_delay_ms = failure_delay_ms
         self.max_login_ms = max_login_ms
-        self.newcomers = Newcomers(max_newcomers)
+        # Each listener has its own: clients cannot take the places of brokers.
+        self.newcomers = {name: Newcomers(max_newcomers) for name in offers}
         self.stats = LoginStats()
         self._clock = clock
 
     def open(self, info: ConnectionInfo, now_ms: int) -> ConnectionLogin | None:
         """The authentication of a new connection; None if there is no room for it."""
-        if not self.newcomers.add(info.client_address):
+        newcomers = self.newcomers[info.listener_name]
+        if not newcomers.add(info.client_address):
             log_refusal(
                 "connection_refused",
                 info.client_address,
-                f"landline.sasl.unauthenticated.max.count={self.newcomers.most} are not authenticated yet",
+                f"landline.sasl.unauthenticated.max.count={newcomers.most} are not authenticated yet",
                 listener=info.listener_name,
             )
             return None
@@ -193,7 +195,7 @@ class ConnectionLogin:
     def _uncount(self) -> None:
         if self._counted:
             self._counted = False
-            self._listeners.newcomers.remove(self._info.client_address)
+            self._listeners.newcomers[self._info.listener_name].remove(self._info.client_address)
 
     def _admit(self, *, again: bool) -> None:
         identity = self._login.identity

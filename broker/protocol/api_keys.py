@@ -46,6 +46,10 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -111,6 +115,10 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.DESCRIBE_LOG_DIRS, "describe_log_dirs", 0, 4, 2),
         Api(ApiKey.SASL_AUTHENTICATE, "sasl_authenticate", 0, 2, 2),
         Api(ApiKey.CREATE_PARTITIONS, "create_partitions", 0, 3, 2),
+        Api(ApiKey.CREATE_DELEGATION_TOKEN, "create_delegation_token", 0, 3, 2),
+        Api(ApiKey.RENEW_DELEGATION_TOKEN, "renew_delegation_token", 0, 2, 2),
+        Api(ApiKey.EXPIRE_DELEGATION_TOKEN, "expire_delegation_token", 0, 2, 2),
+        Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, "describe_delegation_token", 0, 3, 2),
         Api(ApiKey.DELETE_GROUPS, "delete_groups", 0, 2, 2),
         Api(ApiKey.ELECT_LEADERS, "elect_leaders", 0, 2, 2),
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "incremental_alter_configs", 0, 1, 1),

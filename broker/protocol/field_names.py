@@ -56,6 +56,12 @@ create_acls request AclCreation: host operation permission_type principal resour
 create_acls request CreateAclsRequest: creations
 create_acls response AclCreationResult: error_code error_message
 create_acls response CreateAclsResponse: results throttle_time
+create_delegation_token request CreatableRenewers: principal_name principal_type
+create_delegation_token request CreateDelegationTokenRequest: max_lifetime owner_principal_name
+        owner_principal_type renewers
+create_delegation_token response CreateDelegationTokenResponse: error_code expiry_timestamp hmac
+        issue_timestamp max_timestamp principal_name principal_type throttle_time token_id
+        token_requester_principal_name token_requester_principal_type
 create_partitions request CreatePartitionsAssignment: broker_ids
 create_partitions request CreatePartitionsRequest: timeout topics validate_only
 create_partitions request CreatePartitionsTopic: assignments count name
@@ -106,6 +112,13 @@ describe_configs response DescribeConfigsResponse: results throttle_time
 describe_configs response DescribeConfigsResult: configs error_code error_message resource_name
         resource_type
 describe_configs response DescribeConfigsSynonym: name source value
+describe_delegation_token request DescribeDelegationTokenOwner: principal_name principal_type
+describe_delegation_token request DescribeDelegationTokenRequest: owners
+describe_delegation_token response DescribeDelegationTokenResponse: error_code throttle_time tokens
+describe_delegation_token response DescribedDelegationToken: expiry_timestamp hmac issue_timestamp
+        max_timestamp principal_name principal_type renewers token_id token_requester_principal_name
+        token_requester_principal_type
+describe_delegation_token response DescribedDelegationTokenRenewer: principal_name principal_type
 describe_groups request DescribeGroupsRequest: groups include_authorized_operations
 describe_groups response DescribeGroupsResponse: groups throttle_time
 describe_groups response DescribedGroup: authorized_operations error_code group_id group_state members
@@ -130,6 +143,8 @@ elect_leaders request TopicPartitions: partitions topic
 elect_leaders response ElectLeadersResponse: error_code replica_election_results throttle_time
 elect_leaders response PartitionResult: error_code error_message partition_id
 elect_leaders response ReplicaElectionResult: partition_result topic
+expire_delegation_token request ExpireDelegationTokenRequest: expiry_time_period hmac
+expire_delegation_token response ExpireDelegationTokenResponse: error_code expiry_timestamp throttle_time
 fetch request FetchPartition: current_leader_epoch fetch_offset last_fetched_epoch log_start_offset
         partition partition_max_bytes replica_directory_id
 fetch request FetchRequest: cluster_id forgotten_topics_data isolation_level max_bytes max_wait min_bytes
@@ -244,6 +259,8 @@ produce response PartitionProduceResponse: base_offset current_leader error_code
         log_append_time log_start_offset record_errors
 produce response ProduceResponse: node_endpoints responses throttle_time
 produce response TopicProduceResponse: name partition_responses
+renew_delegation_token request RenewDelegationTokenRequest: hmac renew_period
+renew_delegation_token response RenewDelegationTokenResponse: error_code expiry_timestamp throttle_time
 sasl_authenticate request SaslAuthenticateRequest: auth_bytes
 sasl_authenticate response SaslAuthenticateResponse: auth_bytes error_code error_message session_lifetime
 sasl_handshake request SaslHandshakeRequest: mechanism

@@ -249,6 +249,31 @@ class CreatePartitionsRequest:
     timeout: dt.timedelta
     validate_only: bool
 
+class CreatableRenewers:
+    principal_type: str
+    principal_name: str
+
+class CreateDelegationTokenRequest:
+    renewers: Sequence[CreatableRenewers]
+    max_lifetime: dt.timedelta
+    owner_principal_type: str | None  # from 3
+    owner_principal_name: str | None  # from 3
+
+class RenewDelegationTokenRequest:
+    hmac: bytes
+    renew_period: dt.timedelta
+
+class ExpireDelegationTokenRequest:
+    hmac: bytes
+    expiry_time_period: dt.timedelta
+
+class DescribeDelegationTokenOwner:
+    principal_type: str
+    principal_name: str
+
+class DescribeDelegationTokenRequest:
+    owners: Sequence[DescribeDelegationTokenOwner] | None
+
 class DeleteGroupsRequest:
     groups_names: Sequence[str]
 

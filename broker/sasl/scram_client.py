@@ -11,8 +11,9 @@ import re
 import secrets
 from typing import Final
 
+from broker.sasl.credential import from_base64, to_base64
 from broker.sasl.exchange import LoginFailed
-from broker.sasl.scram import ALGORITHMS, from_base64, salted_password, to_base64
+from broker.sasl.scram import ALGORITHMS, salted_password
 
 _SERVER_FIRST: Final = re.compile(r"r=([!-+\--~]+),s=([A-Za-z0-9+/=]+),i=([1-9][0-9]{0,6})(?:,.*)?")
 _GS2: Final = "n,,"
@@ -20,15 +21,19 @@ _GS2: Final = "n,,"
 
 class ScramTokens:
     """The client's side of SCRAM; Kafka's ScramSaslClient. See :class:`~broker.sasl.exchange.Tokens`.
-    ``nonce`` is a random one if it is empty.
+    ``nonce`` is a random one if it is empty. ``by_token``: user and password are a delegation token's.
     """
 
-    def __init__(self, mechanism: str, user: str, password: str, nonce: str = "") -> None:
+    def __init__(
+        self, mechanism: str, user: str, password: str, nonce: str = "", *, by_token: bool = False
+    ) -> None:
         self._mechanism = mechanism
         self._algorithm = ALGORITHMS[mechanism]
         self._password = password
         self._nonce = nonce or secrets.token_urlsafe(24)
         self._bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={self._nonce}"
+        if by_token:
+            self._bare += ",tokenauth=true"
         self._signature = b""
         self._step = 0
 

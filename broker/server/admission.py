@@ -107,6 +107,10 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.DESCRIBE_LOG_DIRS: _ASKS_HANDLERS,  # returns all partitions
     ApiKey.SASL_AUTHENTICATE: Rule(asks_only=True),
     ApiKey.CREATE_PARTITIONS: _ADMIN,
+    ApiKey.CREATE_DELEGATION_TOKEN: _ADMIN,
+    ApiKey.RENEW_DELEGATION_TOKEN: _ADMIN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _ADMIN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: _ASKS_HANDLERS,  # returns all of a principal's
     ApiKey.DELETE_GROUPS: Rule(),
     ApiKey.ELECT_LEADERS: _COMPUTES,  # the controller's thread does the rest, including the waiting
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _ADMIN,

@@ -25,12 +25,14 @@ from broker.replication.fetcher_parts import FetcherSettings
 from broker.replication.replica_manager import ReplicaManager
 from broker.sasl.client import ClientLogin
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
+from broker.server.delegation_tokens import DelegationTokens
 from broker.server.fetch_sessions import LOOK_AT_ALL_MS, FetchSessionCache
 from broker.server.quotas import QuotaManagers
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Store
+from broker.zookeeper.token_store import TokenStore
 
 ChannelMaker = Callable[[BrokerAddress, str], BrokerChannel]
 _CONNECT_TIMEOUT_MS: Final = 10_000
@@ -170,6 +172,22 @@ def make_broker_peers(config: BrokerConfig, store: ClusterStore) -> BrokerPeers:
             )
             for broker in store.brokers().values()
         ],
+    )
+
+
+def make_delegation_tokens(
+    config: BrokerConfig, store: ClusterStore, clock: Clock
+) -> DelegationTokens | None:
+    """The delegation tokens; None without a secret to sign them with."""
+    secret = config.opt_str("delegation.token.secret.key") or config.opt_str("delegation.token.master.key")
+    if not secret:
+        return None
+    return DelegationTokens(
+        TokenStore(store.store),
+        secret,
+        clock,
+        renew_ms=config.int("delegation.token.expiry.time.ms"),
+        max_ms=config.int("delegation.token.max.lifetime.ms"),
     )
 
 

@@ -55,7 +55,7 @@ from broker.server.registration.identity import settle_identity
 from broker.server.registration.membership import Membership, await_first_metadata
 from broker.server.registration.session_file import SessionFile
 from broker.server.replication_service import ReplicationService
-from broker.server.security_parts import SecurityParts
+from broker.server.security_parts import SecurityParts, start_tokens
 from broker.server.stopping.handover import hand_over_leadership
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.heap import HeapKeeper
@@ -304,15 +304,10 @@ class BrokerServer:
 
     def _start_apis(self, steps: StartupSteps) -> None:
         handlers = self._handlers = start_handlers(self.config, steps)
-        auto_topics = AutoTopicCreation(
-            self.config, self.metadata_cache, self._make_channel, handlers.askers.submit
-        )
+        cache, make_channel, submit = self.metadata_cache, self._make_channel, handlers.askers.submit
+        auto_topics = AutoTopicCreation(self.config, cache, make_channel, submit)
         producer_ids = ProducerIdManager(
-            self.broker_id,
-            self._membership.broker_epoch,
-            self.metadata_cache,
-            self._make_channel,
-            handlers.askers.submit,
+            self.broker_id, self._membership.broker_epoch, cache, make_channel, submit
         )
         peers = assembly.make_broker_peers(self.config, self.store)
         steps.undo_by("BrokerPeers", peers.close)
@@ -349,6 +344,9 @@ class BrokerServer:
             check_broker_config=self._security.tls.check,
             access=self._security.access,
             quotas=self._security.quotas,
+            tokens=start_tokens(
+                self.config, self.store, self.controller, steps, scheduler=self.scheduler, clock=self._clock
+            ),
         )
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)

@@ -14,7 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from broker.sasl.scram import ALGORITHMS, ScramCredential, new_credential
+from broker.sasl.credential import ScramCredential
+from broker.sasl.scram import ALGORITHMS, new_credential
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Store, StoreError
 from broker.zookeeper.znodes import BadZnodeError

@@ -12,9 +12,10 @@ from typing import NamedTuple
 from broker.config.broker_config import BrokerConfig
 from broker.config.sasl import HANDLER, UNSECURED, SaslListener
 from broker.network.sasl import SaslListeners
+from broker.sasl.credential import Known
 from broker.sasl.exchange import Exchange
 from broker.sasl.login import Offer
-from broker.sasl.scram import Known
+from broker.server.delegation_tokens import DelegationTokens
 from broker.server.scram_credentials import ScramCredentials
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
@@ -24,12 +25,14 @@ from broker.utils.timer import Timer
 def make_sasl_listeners(
     config: BrokerConfig,
     credentials: ScramCredentials,
+    tokens: DelegationTokens | None,
+    *,
     timer: Timer,
     scheduler: KafkaScheduler,
     clock: Clock,
 ) -> SaslListeners:
     """What the SASL listeners offer. Starts to keep the keys for OAUTHBEARER."""
-    parts = _Parts(credentials, scheduler, clock)
+    parts = _Parts(credentials, tokens, scheduler, clock)
     return SaslListeners(
         {name: _offer(listener, parts) for name, listener in config.sasl.listeners.items()},
         timer.add,
@@ -42,6 +45,7 @@ def make_sasl_listeners(
 
 class _Parts(NamedTuple):
     credentials: ScramCredentials
+    tokens: DelegationTokens | None
     scheduler: KafkaScheduler
     clock: Clock
 
@@ -68,7 +72,9 @@ def _exchanges(mechanism: str, listener: SaslListener, parts: _Parts) -> Callabl
     from broker.sasl.scram import ScramExchange
 
     def find(user: str, by_token: bool) -> Known | None:
-        return None if by_token else parts.credentials.find(mechanism, user)
+        if by_token:
+            return None if parts.tokens is None else parts.tokens.find(mechanism, user)
+        return parts.credentials.find(mechanism, user)
 
     return partial(ScramExchange, mechanism, find)
 

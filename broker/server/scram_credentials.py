@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from broker.sasl.scram import ALGORITHMS, Known, ScramCredential
+from broker.sasl.credential import Known, ScramCredential
+from broker.sasl.scram import ALGORITHMS
 from broker.zookeeper import znodes
 
 _log = structlog.get_logger(__name__)

@@ -1,5 +1,5 @@
-"""What protects a broker from its clients, and clients from each other: TLS and SASL listeners, the authorizer,
-and client quotas.
+"""What protects a broker from its clients, and clients from each other: TLS and SASL listeners, delegation
+tokens, the authorizer, and client quotas.
 
 BrokerServer decides when each of them starts. Without configuration none of them does anything, and the modules
 of TLS, SASL and the authorizer are not loaded.
@@ -8,17 +8,41 @@ of TLS, SASL and the authorizer are not loaded.
 from __future__ import annotations
 
 from broker.config.broker_config import BrokerConfig
+from broker.controller.controller import KafkaController
 from broker.metrics.registry import Metrics
 from broker.network.sasl import SaslListeners
 from broker.server import assembly, quota_metrics
 from broker.server.access import Access
 from broker.server.apis.context import ApiContext
 from broker.server.authorizers import start_access
+from broker.server.delegation_tokens import DelegationTokens
 from broker.server.lifecycle.startup_steps import StartupSteps
 from broker.server.quotas import IDLE_LOOK_MS
 from broker.server.tls import follow_files, make_tls
+from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.cluster_store import ClusterStore
+
+
+def start_tokens(
+    config: BrokerConfig,
+    store: ClusterStore,
+    controller: KafkaController,
+    steps: StartupSteps,
+    *,
+    scheduler: KafkaScheduler,
+    clock: Clock,
+) -> DelegationTokens | None:
+    """Reads the delegation tokens and follows their changes, until ``steps`` stop that. None without a secret
+    to sign them with.
+    """
+    tokens = assembly.make_delegation_tokens(config, store, clock)
+    if tokens is not None:
+        steps.undo_by("DelegationTokens", tokens.shutdown)
+        store.add_session_listener(tokens.on_session_event)
+        check_ms = config.int("delegation.token.expiry.check.interval.ms")
+        tokens.startup(scheduler, check_ms, lambda: controller.is_active)
+    return tokens
 
 
 class SecurityParts:
@@ -59,7 +83,14 @@ class SecurityParts:
         credentials = ScramCredentials()
         ctx.dynamic_config.add_entity_listener(credentials.on_entity_config)
         credentials.load(ctx.store.entity_configs("users"))
-        return make_sasl_listeners(ctx.config, credentials, ctx.timer, ctx.scheduler, ctx.clock)
+        return make_sasl_listeners(
+            ctx.config,
+            credentials,
+            ctx.tokens,
+            timer=ctx.timer,
+            scheduler=ctx.scheduler,
+            clock=ctx.clock,
+        )
 
     def register_metrics(self, metrics: Metrics) -> None:
         self.tls.register_metrics(metrics)

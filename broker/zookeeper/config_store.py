@@ -67,9 +67,12 @@ class ConfigStore:
             for topic, config, version in zip(topics, configs[1:], versions[1:], strict=True)
         }
 
-    def entity_configs(self, kind: str) -> dict[str, dict[str, str]]:
-        """The configs of all entities of a kind, by unsanitized name. An unreadable one is left out."""
-        names = self.entity_names(kind)
+    def entity_configs(self, kind: str, names: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
+        """The configs of these entities of a kind, or of all, pipelined and by unsanitized name. An unreadable
+        one is left out.
+        """
+        if names is None:
+            names = self.entity_names(kind)
         paths = [znodes.entity_config_path(znodes.entity_path(kind, name)) for name in names]
         found = self.store.get_many(paths)
         return readable(

@@ -382,6 +382,24 @@ def _allocate_producer_ids(response: Any, _version: int, _world: World) -> None:
     assert response.producer_id_start >= 0
 
 
+def _sasl_is_not_expected(response: Any, _version: int, _world: World) -> None:
+    assert response.error_code == Errors.ILLEGAL_SASL_STATE
+
+
+def _no_tokens_here(response: Any, _version: int, _world: World) -> None:
+    """They are for listeners with SASL or TLS."""
+    assert response.error_code == Errors.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+def _describe_scram(response: Any, _version: int, _world: World) -> None:
+    assert [row.user for row in response.results] == ["alice"]
+
+
+def _alter_scram(response: Any, _version: int, _world: World) -> None:
+    codes = {row.user: row.error_code for row in response.results}
+    assert codes == {"alice": Errors.NONE, "nobody": Errors.RESOURCE_NOT_FOUND}
+
+
 CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -400,6 +418,7 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.SYNC_GROUP: _stranger,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.LIST_GROUPS: _list_groups,
+    ApiKey.SASL_HANDSHAKE: _sasl_is_not_expected,
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
@@ -409,7 +428,12 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.CREATE_ACLS: _no_authorizer,
     ApiKey.DELETE_ACLS: _no_authorizer,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.SASL_AUTHENTICATE: _sasl_is_not_expected,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.CREATE_DELEGATION_TOKEN: _no_tokens_here,
+    ApiKey.RENEW_DELEGATION_TOKEN: _no_tokens_here,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _no_tokens_here,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: _no_tokens_here,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
@@ -417,6 +441,8 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
     ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_scram,
     ApiKey.ALTER_PARTITION: _alter_partition,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,

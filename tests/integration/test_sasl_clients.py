@@ -24,6 +24,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from broker.config.sasl import UNSECURED
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
+from broker.sasl.credential import to_base64
+from broker.sasl.scram_client import ScramTokens
 from rig.brokers import HOST, unused_port
 from rig.landline_broker import COMMAND, REPOSITORY, LandlineStandalone
 from rig.raw_client import RawClient
@@ -36,6 +38,7 @@ MODULES = "org.apache.kafka.common.security"
 PASSWORDS = {"admin": "admin-secret", "alice": "alice, or =so", "bob": "bob-secret"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 REAUTH_MS = 4_000
+TOKEN_KEY = "signs-tokens"
 
 
 class SaslBroker(LandlineStandalone):
@@ -58,6 +61,7 @@ class SaslBroker(LandlineStandalone):
                     f'{MODULES}.scram.ScramLoginModule required username="admin" password="admin-secret";'
                 ),
                 "connections.max.reauth.ms": REAUTH_MS,
+                "delegation.token.secret.key": TOKEN_KEY,
             },
             port,
         )
@@ -74,7 +78,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
         yield running
         log = running.log_text()
         assert "traceback=" not in log
-        assert not any(password in log for password in PASSWORDS.values())
+        assert not any(secret in log for secret in (*PASSWORDS.values(), TOKEN_KEY))
 
 
 def confluent(broker: SaslBroker, mechanism: str, password: str = PASSWORDS["alice"]) -> dict[str, object]:
@@ -172,9 +176,33 @@ def test_a_session_that_nobody_renews_ends(broker: SaslBroker) -> None:
         assert raw.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code == 0
         done = raw.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": plain("bob", PASSWORDS["bob"])})
         assert (done.error_code, done.session_lifetime.total_seconds() * 1000) == (0, REAUTH_MS)
-        assert raw.is_open()
+        assert raw.ask(ApiKey.LIST_GROUPS, 4, {"states_filter": []}).error_code == 0
         time.sleep(REAUTH_MS / 1000 + 0.5)
         assert not raw.is_open()
+
+
+def test_a_delegation_token_logs_its_owner_in(broker: SaslBroker) -> None:
+    with RawClient(HOST, broker.sasl_port) as raw:
+        raw.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+        raw.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": plain("bob", PASSWORDS["bob"])})
+        fields = {
+            "owner_principal_type": None,
+            "owner_principal_name": None,
+            "renewers": [],
+            "max_lifetime": -1,
+        }
+        token = raw.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, fields)
+        assert (token.error_code, token.principal_name) == (0, "bob")
+    with RawClient(HOST, broker.sasl_port) as raw:
+        raw.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "SCRAM-SHA-256"})
+        client = ScramTokens("SCRAM-SHA-256", token.token_id, to_base64(token.hmac), by_token=True)
+        challenge = b""
+        while (sent := client.next(challenge)) is not None:
+            answer = raw.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": sent})
+            assert answer.error_code == 0
+            challenge = answer.auth_bytes
+        refused = raw.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, fields)
+        assert refused.error_code == Errors.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
 def test_sasl_requests_on_a_listener_without_sasl_are_out_of_place(broker: SaslBroker) -> None:

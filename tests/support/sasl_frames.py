@@ -9,9 +9,10 @@ from typing import Any
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.framing import request_prefix, response_body_offset
+from broker.sasl.credential import Known
 from broker.sasl.login import Offer
 from broker.sasl.plain import PlainUsers
-from broker.sasl.scram import Known, ScramExchange, new_credential
+from broker.sasl.scram import ScramExchange, new_credential
 
 SCRAM = "SCRAM-SHA-256"
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}

@@ -293,6 +293,24 @@ def _create_partitions(version: int, _world: World) -> Fields:
     return {"topics": [topic], "timeout": 30_000, "validate_only": False}
 
 
+def _create_token(version: int, _world: World) -> Fields:
+    renewer = {"principal_type": "User", "principal_name": "bob"}
+    owner = {"owner_principal_type": None, "owner_principal_name": None} if version >= 3 else {}
+    return {**owner, "renewers": [renewer], "max_lifetime": 60_000}
+
+
+def _renew_token(_version: int, _world: World) -> Fields:
+    return {"hmac": b"unknown", "renew_period": 60_000}
+
+
+def _expire_token(_version: int, _world: World) -> Fields:
+    return {"hmac": b"unknown", "expiry_time_period": 60_000}
+
+
+def _describe_tokens(_version: int, _world: World) -> Fields:
+    return {"owners": [{"principal_type": "User", "principal_name": "alice"}]}
+
+
 def _delete_groups(version: int, _world: World) -> Fields:
     return {"groups_names": [f"no-group-{version}"]}
 
@@ -424,6 +442,10 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.SASL_AUTHENTICATE: _sasl_authenticate,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.CREATE_DELEGATION_TOKEN: _create_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: _renew_token,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _expire_token,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: _describe_tokens,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,

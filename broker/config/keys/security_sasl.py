@@ -94,8 +94,8 @@ KEYS: Final = (
     Key("sasl.oauthbearer.token.endpoint.url", STRING, None, MEDIUM,
         doc="URL from which tokens are fetched."),
     Key("landline.sasl.unauthenticated.max.count", INT, 1000, LOW, valid=at_least(1), use=USED,
-        doc="Connections to SASL listeners that are not authenticated yet. Further ones are closed. One address "
-            "may have no more of them than there are free places."),
+        doc="Connections to each SASL listener that are not authenticated yet. Further ones are closed. One "
+            "address may have no more of them than there are free places."),
     Key("landline.sasl.authentication.max.ms", INT, 10_000, LOW, valid=at_least(1), use=USED,
         doc="How long an authentication may take. After that the connection is closed."),
 )

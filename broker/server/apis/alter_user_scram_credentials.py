@@ -16,6 +16,7 @@ import structlog
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
+from broker.protocol.requests import AlterUserScramCredentialsRequest
 from broker.sasl.scram import ALGORITHMS, credential_of
 from broker.server.apis.context import ApiContext
 from broker.zookeeper.store import StoreError
@@ -36,7 +37,7 @@ class UserChange:
         return [mechanism for mechanism, text in self.texts.items() if text is None]
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Fields:
+def handle(request: Request, message: AlterUserScramCredentialsRequest, ctx: ApiContext) -> Fields:
     if not ctx.controller.is_active:
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
@@ -56,9 +57,10 @@ def handle(request: Request, message: Any, ctx: ApiContext) -> Fields:
     return _response(results)
 
 
-def error_response(message: Any, error: KafkaError) -> Fields:
+def error_response(message: AlterUserScramCredentialsRequest, error: KafkaError) -> Fields:
     """The same error for every user."""
-    users = dict.fromkeys(change.name for change in (*message.deletions, *message.upsertions))
+    names = [each.name for each in message.deletions] + [each.name for each in message.upsertions]
+    users = dict.fromkeys(names)
     return _response([_result(user, error) for user in users])
 
 

@@ -26,6 +26,7 @@ from broker.replication.replica_manager import ReplicaManager
 from broker.server.access import Access
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import BrokerPeers
+from broker.server.delegation_tokens import DelegationTokens
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.metadata_cache import MetadataCache
@@ -65,7 +66,8 @@ class ApiContext:
     that waits for the store many times to its own handler. ``submit_of_stranger`` passes the look-up of an
     unknown peer that sends brokers' requests to the look-up thread. ``depth``: how thoroughly clients'
     batches are validated. ``check_broker_config`` raises ConfigError for what this broker could not take up.
-    ``access`` says who may do what; None: everybody may do everything.
+    ``access`` says who may do what; None: everybody may do everything. ``tokens``: None without
+    ``delegation.token.secret.key``.
     """
 
     config: BrokerConfig
@@ -97,6 +99,7 @@ class ApiContext:
     check_broker_config: Callable[[BrokerConfig], None] = lambda _config: None
     access: Access | None = None
     quotas: QuotaManagers = field(default_factory=QuotaManagers)
+    tokens: DelegationTokens | None = None
 
     def queue_for(self, request: Request, work: Callable[[], None], *, dear: bool = False) -> Verdict:
         """Like :meth:`submit_for`, for a request that has no other work here. Returns its verdict."""

@@ -9,35 +9,33 @@ from typing import Any
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
-from broker.sasl.scram import ALGORITHMS, ScramCredential
+from broker.protocol.requests import DescribeUserScramCredentialsRequest
+from broker.sasl.credential import ScramCredential
+from broker.sasl.scram import ALGORITHMS
 from broker.server.apis.context import ApiContext
-from broker.zookeeper.znodes import BadZnodeError
 
 
-def handle(request: Request, message: Any, ctx: ApiContext) -> Fields:
+def handle(request: Request, message: DescribeUserScramCredentialsRequest, ctx: ApiContext) -> Fields:
     """Without names, all users that have a credential are described, in their order."""
     if not message.users:
         users = ctx.store.entity_configs("users")
         return _response([_described(user, users[user]) for user in sorted(users) if _has_any(users[user])])
     asked = Counter(user.name for user in message.users)
-    return _response([_asked(user, count, ctx) for user, count in asked.items()])
+    users = ctx.store.entity_configs("users", [user for user, count in asked.items() if user and count == 1])
+    return _response([_asked(user, count, users.get(user, {})) for user, count in asked.items()])
 
 
-def error_response(message: Any, error: KafkaError) -> Fields:
+def error_response(message: DescribeUserScramCredentialsRequest, error: KafkaError) -> Fields:
     return {**_response([]), "error_code": error.error_code, "error_message": error.message}
 
 
-def _asked(user: str, count: int, ctx: ApiContext) -> Fields:
+def _asked(user: str, count: int, configs: Mapping[str, str]) -> Fields:
     if not user:
         return _refused(user, Errors.RESOURCE_NOT_FOUND, "a user name must not be empty")
     if count > 1:
         return _refused(
             user, Errors.DUPLICATE_RESOURCE, f"user {user} is named more than once in the request"
         )
-    try:
-        configs = ctx.store.entity_config("users", user)
-    except BadZnodeError as error:
-        return _refused(user, Errors.UNKNOWN_SERVER_ERROR, str(error))
     if not _has_any(configs):
         return _refused(user, Errors.RESOURCE_NOT_FOUND, f"user {user} has no SCRAM credentials")
     return _described(user, configs)

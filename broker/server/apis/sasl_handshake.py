@@ -5,13 +5,12 @@ Elsewhere `network.logins` answers it.
 
 from __future__ import annotations
 
-from typing import Any
-
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors
 from broker.protocol.fields import Fields
+from broker.protocol.requests import SaslHandshakeRequest
 from broker.server.apis.context import ApiContext
 
 
-def handle(request: Request, _message: Any, ctx: ApiContext) -> Fields:
+def handle(request: Request, _message: SaslHandshakeRequest, ctx: ApiContext) -> Fields:
     return {"error_code": Errors.ILLEGAL_SASL_STATE, "mechanisms": []}

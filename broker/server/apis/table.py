@@ -100,6 +100,10 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.ELECT_LEADERS: Route("elect_leaders", need=_ALTER),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route("alter_partition_reassignments", need=_ALTER),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Route("list_partition_reassignments", need=_DESCRIBE),
+    ApiKey.CREATE_DELEGATION_TOKEN: Route("delegation_tokens", function="create"),
+    ApiKey.RENEW_DELEGATION_TOKEN: Route("delegation_tokens", function="renew"),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Route("delegation_tokens", function="expire"),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Route("delegation_tokens", function="describe"),
 }
 ROUTES: Mapping[ApiKey, Route] = {api.key: _OTHERWISE.get(api.key, Route(api.name)) for api in APIS.values()}
 _NEEDS: Mapping[int, Need] = {key: route.need for key, route in ROUTES.items() if route.need is not None}

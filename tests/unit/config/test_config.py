@@ -268,7 +268,6 @@ def test_keys_that_are_not_used_are_accepted_with_one_warning():
     ("key", "text"),
     [
         ("principal.builder.class", "a.B"),
-        ("delegation.token.secret.key", "x"),
     ],
 )
 def test_what_promises_security_that_is_not_there_is_refused(key, text):

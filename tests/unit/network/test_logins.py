@@ -110,7 +110,7 @@ def test_a_wrong_password_is_answered_late_and_closed(
     assert is_closed(peer)
     assert api.seen == []
     assert sasl.stats.failures == 1
-    wait_until(lambda: len(sasl.newcomers) == 0, what="it is counted no more")
+    wait_until(lambda: len(sasl.newcomers["SASL"]) == 0, what="it is counted no more")
 
 
 def test_failures_of_many_do_not_hold_up_who_is_logged_in(served: SocketServer, peer: socket.socket) -> None:
@@ -158,8 +158,8 @@ def test_who_is_logged_in_has_time(peer: socket.socket) -> None:
 def test_one_address_leaves_room_for_others(served: SocketServer, sasl: SaslListeners) -> None:
     with connect(served), connect(served), connect(served) as third:
         assert is_closed(third)
-        assert len(sasl.newcomers) == 2
-    wait_until(lambda: len(sasl.newcomers) == 0, what="all are gone")
+        assert len(sasl.newcomers["SASL"]) == 2
+    wait_until(lambda: len(sasl.newcomers["SASL"]) == 0, what="all are gone")
 
 
 def test_a_listener_without_sasl_asks_for_nothing(served: SocketServer) -> None:

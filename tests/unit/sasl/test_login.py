@@ -108,6 +108,14 @@ def test_a_wrong_password_is_answered_with_kafkas_code_and_no_detail(version: in
     assert machine.claimed == "alice"
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_right_password_is_answered_in_every_version(version: int) -> None:
+    machine = login(max_session_ms=5_000)
+    receive(machine, handshake())
+    done = authenticated(reply_of(machine, authenticate(plain(), version)), version)
+    assert (done.error_code, hasattr(done, "session_lifetime")) == (0, version > 0)
+
+
 def test_a_failure_of_scram_has_a_general_message() -> None:
     machine = login()
     receive(machine, handshake(SCRAM))

@@ -9,8 +9,9 @@ import scramp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.sasl.credential import Known, ScramCredential
 from broker.sasl.exchange import LoginFailed, LoginIdentity
-from broker.sasl.scram import ALGORITHMS, Known, ScramCredential, ScramExchange, new_credential
+from broker.sasl.scram import ALGORITHMS, ScramExchange, new_credential
 from broker.sasl.scram_client import ScramTokens
 
 SALT = b"0123456789abcdef"

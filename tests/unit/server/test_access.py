@@ -162,7 +162,14 @@ ASKED_FOR_ELEMENTS = {
     ApiKey.DELETE_GROUPS,
     ApiKey.DESCRIBE_CLUSTER,
 }
-OPEN_TO_ALL = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+# Tokens of its own are for every principal that has authenticated.
+OWN_TOKENS = {
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+}
+OPEN_TO_ALL = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} | OWN_TOKENS
 
 
 def test_each_api_asks_the_authorizer_for_the_whole_request_or_its_handler_does_or_it_is_open_to_all() -> (

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import structlog
 
-import broker.__main__ as command
+from broker.__main__ import main
 from broker.protocol.errors import Errors, KafkaError
-from broker.sasl.scram import ALGORITHMS, ScramCredential, new_credential, salted_password
+from broker.sasl.credential import ScramCredential
+from broker.sasl.scram import ALGORITHMS, new_credential, salted_password
 from broker.server.apis import alter_user_scram_credentials as alter
 from broker.server.apis import describe_user_scram_credentials as describe
 from broker.server.scram_credentials import ScramCredentials
@@ -29,6 +28,13 @@ def ctx() -> Any:
     store = ClusterStore(EmbeddedStore(None))
     store.create_top_level_paths()
     return SimpleNamespace(store=store, controller=SimpleNamespace(is_active=True), broker_id=1)
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command would configure the logging of all tests."""
+    monkeypatch.setattr("broker.__main__._logging", lambda: None)
+    monkeypatch.setenv("LANDLINE_LOG_LEVEL", "error")
 
 
 def upsertion(name: str, mechanism: int = 1, iterations: int = 4096, password: str = "secret") -> Any:
@@ -159,55 +165,42 @@ def test_credentials_follow_the_znodes() -> None:
     assert known.find("SCRAM-SHA-256", "alice") is None
 
 
-@pytest.fixture
-def landline(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], int]:
-    """Runs the command in this process, whose logging and environment stay as they are."""
-    monkeypatch.setattr(command, "_logging", lambda: structlog)
-    monkeypatch.setenv("LANDLINE_LOG_LEVEL", "error")
-    return command.main
-
-
+@pytest.mark.usefixtures("quiet")
 def test_the_command_sets_lists_and_deletes_before_the_first_start(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    landline: Callable[[list[str]], int],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = ["--data-dir", str(tmp_path / "data")]
     monkeypatch.setattr("sys.stdin", io.StringIO("from the input\n"))
-    assert landline(["credentials", "set", *where, "--user", "alice"]) == 0
+    assert main(["credentials", "set", *where, "--user", "alice"]) == 0
     (tmp_path / "password").write_text("from a file\n")
     given = ["--password-file", str(tmp_path / "password"), "--iterations", "8192"]
-    assert (
-        landline(["credentials", "set", *where, "--user", "bob", "--mechanism", "SCRAM-SHA-512", *given]) == 0
-    )
+    assert main(["credentials", "set", *where, "--user", "bob", "--mechanism", "SCRAM-SHA-512", *given]) == 0
     capsys.readouterr()
-    assert landline(["credentials", "list", *where]) == 0
+    assert main(["credentials", "list", *where]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "alice: SCRAM-SHA-256, 4096 iterations",
         "alice: SCRAM-SHA-512, 4096 iterations",
         "bob: SCRAM-SHA-512, 8192 iterations",
     ]
-    assert landline(["credentials", "delete", *where, "--user", "alice", "--mechanism", "SCRAM-SHA-256"]) == 0
-    assert landline(["credentials", "delete", *where, "--user", "alice", "--mechanism", "SCRAM-SHA-256"]) == 1
+    assert main(["credentials", "delete", *where, "--user", "alice", "--mechanism", "SCRAM-SHA-256"]) == 0
+    assert main(["credentials", "delete", *where, "--user", "alice", "--mechanism", "SCRAM-SHA-256"]) == 1
     assert "user alice has no SCRAM-SHA-256" in capsys.readouterr().err
     assert b"from" not in (tmp_path / "data" / "metadata.sqlite").read_bytes()
 
 
+@pytest.mark.usefixtures("quiet")
 def test_the_command_refuses_an_empty_password(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    landline: Callable[[list[str]], int],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert landline(["credentials", "set", "--data-dir", str(tmp_path), "--user", "alice"]) == 1
+    assert main(["credentials", "set", "--data-dir", str(tmp_path), "--user", "alice"]) == 1
     assert "the password is empty" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("quiet")
 def test_the_command_says_that_a_file_names_no_zookeeper(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], landline: Callable[[list[str]], int]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "server.properties").write_text("broker.id=1\n")
-    assert landline(["credentials", "list", str(tmp_path / "server.properties")]) == 1
+    assert main(["credentials", "list", str(tmp_path / "server.properties")]) == 1
     assert "has no zookeeper.connect" in capsys.readouterr().err
