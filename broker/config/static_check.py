@@ -20,7 +20,6 @@ from broker.config.types import Value
 
 # Keys that Kafka leaves to plugins, by name or prefix. There are no such plugins here.
 PLUGIN_KEYS: Final = frozenset({"config.providers"})
-_NO_AUTHENTICATION: Final = "authentication is not supported yet, nobody is asked who they are: remove it"
 PLUGIN_PREFIXES: Final = (
     "config.providers.",
     "metrics.context.",
@@ -42,7 +41,10 @@ _ZOOKEEPER_ONLY: Final = "Landline runs in ZooKeeper mode only: remove it"
 _WHY_REFUSED: Final[Mapping[str, str]] = {
     "node.id": "Landline runs in ZooKeeper mode only: set broker.id instead",
     "control.plane.listener.name": "the controller's requests come by the inter-broker listener: remove it",
-    "principal.builder.class": _NO_AUTHENTICATION,
+    "principal.builder.class": (
+        "Java classes cannot be used, and principals come from SASL, or from certificates by "
+        "ssl.principal.mapping.rules: remove it"
+    ),
     "ssl.engine.factory.class": "Java classes cannot be used: remove it",
     "sasl.client.callback.handler.class": _NO_JAVA,
     "sasl.login.callback.handler.class": _NO_JAVA,

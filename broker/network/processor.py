@@ -5,7 +5,7 @@ It reads requests, passes each to ``dispatch`` on its own thread, and writes res
 until it is answered, so that a connection's requests take effect in order. Responses from other threads
 arrive through a queue and an eventfd. Expensive ("dear") connections come last in a turn and share a fixed
 part of it (:mod:`.shares`, ADR 29). When there are too many connections for one turn, those with low demand
-come first (:mod:`.crowd`).
+come first (:mod:`.crowd`). Both wait in :mod:`.out_of_turn`.
 """
 
 from __future__ import annotations
@@ -21,23 +21,18 @@ from functools import partial
 
 import structlog
 
-from broker.network.connection import OUT_OF_TURN, PIPELINED, THROTTLED, UNANSWERED, Connection
+from broker.network.connection import PIPELINED, THROTTLED, UNANSWERED, Connection
 from broker.network.connection_quotas import ConnectionQuotas
-from broker.network.crowd import CROWD_NS, TURN_NS, Crowd
+from broker.network.crowd import TURN_NS
 from broker.network.guests import Guest, Guests
-from broker.network.logins import begin_login, took_frame
+from broker.network.logins import took_frame
+from broker.network.new_connections import NewConnections
+from broker.network.out_of_turn import OutOfTurn
 from broker.network.request_channel import ConnectionInfo, Dispatch, Request, Verdict
 from broker.network.request_memory import Rations, RequestMemory
 from broker.network.request_times import RequestTimes
 from broker.network.sasl import SaslListeners
-from broker.network.shares import (
-    DEAR_NS,
-    DEAR_TURN_NS,
-    VISIT_NS,
-    DearAddresses,
-    asked_after,
-    cost_after,
-)
+from broker.network.shares import DEAR_NS, DearAddresses, asked_after, cost_after
 from broker.network.slow_readers import DELETED_FILE_MS
 from broker.network.stalled import StalledRequests
 from broker.network.sweep import Sweep, in_the_way
@@ -52,7 +47,6 @@ _SHARED_BUFFER = 256 * 1024
 _TICK_S, _RETRY_S = 1.0, 0.005
 _TICK_NS = 1_000_000_000
 _FEW = 4  # up to this many need no time check: each has its own limit
-_MOST_ARRIVALS = 64  # per turn: each takes about 20 µs
 
 
 class Processor:
@@ -77,7 +71,6 @@ class Processor:
         sasl: SaslListeners | None = None,
     ) -> None:
         self.index = index
-        self._sasl = sasl
         self.loop_ns = time.monotonic_ns()  # last iteration of the loop, for the watchdog
         self.idle_ns = 0  # time spent waiting, for NetworkProcessorAvgIdlePercent
         self.times = RequestTimes()
@@ -91,19 +84,26 @@ class Processor:
         self._woken = False
         self._shared = bytearray(_SHARED_BUFFER)
         self._connections: dict[int, Connection] = {}
-        self._arrived: deque[tuple[Transport, ConnectionInfo]] = deque()
         self._guests = Guests(self._epoll)
         self._visits = self._guests.visits
         self._invited = self._guests.invited
         self._answered: deque[Connection] = deque()
         self._stalled_requests = StalledRequests()
         self._stalled = self._stalled_requests.waiting
-        # Connections to serve after the others, in order, with their epoll events.
-        self._dear: dict[Connection, int] = {}
+        self._out_of_turn = OutOfTurn(
+            serve=self._serve,
+            go_on=self._go_on,
+            flush=self._flush,
+            watch=self._watch,
+            settle=self._settle_and_flush,
+        )
+        self._dear = self._out_of_turn.dear
+        self._crowd = self._out_of_turn.crowd
+        self._waiting = self._out_of_turn.crowded
         self._dear_addresses = DearAddresses()
-        self._crowd: Crowd[Connection] = Crowd()
-        self._waiting = self._crowd.members
         self._memory = memory or RequestMemory()
+        self._new_connections = NewConnections(quotas, self._memory, sasl, max_frame_bytes)
+        self._arrived = self._new_connections.waiting
         self._rations: Rations[Connection] = Rations(self._memory)
         self._starved = self._rations.waiting
         self._throttled: Throttled[Connection] = Throttled()
@@ -164,9 +164,7 @@ class Processor:
             self._close(connection)
         self._ended = True
         self._guests.see_off()
-        for transport, info in self._arrived:
-            transport.close()
-            self._quotas.remove(info.client_address)
+        self._new_connections.close()
         self._epoll.close()
         os.close(self._wake_fd)
 
@@ -218,9 +216,9 @@ class Processor:
         if self._stalled:
             self._stalled_requests.retry()
         if self._waiting:
-            self._serve_crowd(now_ms)
+            self._out_of_turn.serve_crowd(now_ms)
         if self._dear:
-            self._serve_dear(now_ms)
+            self._out_of_turn.serve_dear(now_ms)
         if self._starved:
             for connection in self._rations.fed():
                 self._watch(connection)
@@ -251,43 +249,6 @@ class Processor:
         if connection.events:
             connection.events = 0
             self._epoll.modify(connection.fd, 0)
-
-    def _serve_crowd(self, now_ms: int) -> None:
-        """Serves some of the waiting connections: by demand, then by turn. Their responses are sent at once
-        and count towards the time that a turn may use.
-        """
-        crowd = self._crowd
-        for take in (crowd.least, crowd.next):
-            until_ns = time.monotonic_ns() + CROWD_NS
-            while self._waiting:
-                connection, mask = take()
-                self._serve_waiting(connection, mask, now_ms)
-                if connection.fd >= 0 and connection.dirty:
-                    connection.dirty = False
-                    self._flush(connection)
-                if connection.fd >= 0:
-                    self._watch(connection)
-                if time.monotonic_ns() >= until_ns:
-                    break
-
-    def _serve_waiting(self, connection: Connection, mask: int, now_ms: int) -> None:
-        if connection.fd >= 0 and mask:
-            self._serve(connection, mask, now_ms)
-        waits_again = connection in self._dear or connection in self._waiting
-        if connection.fd >= 0 and connection.muted & OUT_OF_TURN and not waits_again:
-            self._go_on(connection, OUT_OF_TURN)
-
-    def _serve_dear(self, now_ms: int) -> None:
-        """Serves expensive connections one after another until their share of the turn is used up. The rest
-        keep their places. Responses of the other connections are sent first.
-        """
-        self._settle_and_flush()
-        until_ns = time.monotonic_ns() + DEAR_TURN_NS
-        for _ in range(len(self._dear)):
-            connection = next(iter(self._dear))
-            self._serve_waiting(connection, self._dear.pop(connection), now_ms)
-            if time.monotonic_ns() >= until_ns:
-                return
 
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         connection.last_active_ms = now_ms
@@ -360,7 +321,7 @@ class Processor:
                 elif len(connection.in_flight) >= PIPELINED and connection.asks_too_much():
                     self._mute(connection, UNANSWERED)  # even if all are answered
                 elif (spent_ns := time.monotonic_ns() - receive_ns) > DEAR_NS:
-                    self._look_at(connection, spent_ns)
+                    self._out_of_turn.look_at(connection, spent_ns)
         except ProtocolError as error:
             log_refusal(
                 "request_refused",
@@ -379,25 +340,6 @@ class Processor:
                 connection.asked_ns = asked_after(connection.asked_ns, used_ns)
         elif 0 < spent_ns < connection.asked_ns:  # wall-clock time may include the work of other threads
             connection.asked_ns = spent_ns
-
-    def _look_at(self, connection: Connection, spent_ns: int) -> None:
-        """Handles a visit that takes long: starts measuring the cost of the next ones, and ends it when its
-        share is used up.
-        """
-        if not connection.cost_ns:
-            connection.cost_ns = DEAR_NS
-        if spent_ns > VISIT_NS:
-            self._put_off(connection, in_crowd=bool(self._waiting) and connection.cost_ns <= DEAR_NS)
-
-    def _put_off(self, connection: Connection, *, in_crowd: bool = False) -> None:
-        """Continues the connection later, among the expensive ones or in the crowd, whether
-        answered or not.
-        """
-        if in_crowd:
-            self._crowd.add(connection, 0, time.monotonic_ns())
-        else:
-            self._dear.setdefault(connection, 0)
-        self._mute(connection, OUT_OF_TURN)
 
     def _hold(self, connection: Connection, request: Request, verdict: Verdict) -> None:
         if not request.done:
@@ -432,10 +374,10 @@ class Processor:
                 self._go_on(connection, THROTTLED)
             elif connection.cost_ns > DEAR_NS:
                 connection.muted = 0
-                self._put_off(connection)
+                self._out_of_turn.put_off(connection)
             elif self._waiting or time.monotonic_ns() - now_ns > TURN_NS:
                 connection.muted = 0
-                self._put_off(connection, in_crowd=True)
+                self._out_of_turn.put_off(connection, in_crowd=True)
             else:
                 self._go_on(connection, THROTTLED)
 
@@ -485,9 +427,9 @@ class Processor:
             if connection.muted:
                 pass  # for another cause
             elif connection.cost_ns > DEAR_NS:
-                self._put_off(connection)
+                self._out_of_turn.put_off(connection)
             elif self._late or self._waiting:
-                self._put_off(connection, in_crowd=True)
+                self._out_of_turn.put_off(connection, in_crowd=True)
             else:
                 self._went_on = True
                 self._handle_frames(connection)
@@ -521,21 +463,10 @@ class Processor:
             self._epoll.modify(connection.fd, events)
 
     def _register_arrived(self, now_ms: int) -> None:
-        for _ in range(min(len(self._arrived), _MOST_ARRIVALS)):
-            transport, info = self._arrived.popleft()
-            if not self._quotas.protects(info.listener_name):
-                info.memory = self._memory
-            connection = Connection(transport, info, self._max_frame_bytes, now_ms, info.memory)
+        for connection in self._new_connections.admitted(now_ms):
             connection.on_answer = partial(self._on_answer, connection)
-            if self._sasl is not None and info.listener_name in self._sasl.offers:
-                login = self._sasl.open(info, now_ms)
-                if login is None:
-                    connection.leave()
-                    self._quotas.remove(info.client_address)
-                    continue
-                begin_login(connection, login)
             connection.events = select.EPOLLIN
-            connection.cost_ns = self._dear_addresses.first_cost(info.client_address)
+            connection.cost_ns = self._dear_addresses.first_cost(connection.info.client_address)
             self._connections[connection.fd] = connection
             self._epoll.register(connection.fd, select.EPOLLIN)
         if self._arrived:
@@ -550,8 +481,7 @@ class Processor:
         del self._connections[fd]
         self._epoll.unregister(fd)
         self._rations.forget(connection)
-        self._dear.pop(connection, None)
-        self._crowd.remove(connection)
+        self._out_of_turn.forget(connection)
         if connection.muted & THROTTLED:
             self._throttled.forget(connection)
         connection.leave()

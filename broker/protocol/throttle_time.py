@@ -31,7 +31,7 @@ _FROM: Final[Mapping[int, int]] = {
     ApiKey.DELETE_TOPICS: 1,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
 }
-_SASL: Final = (17, 36)
+_SASL: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 _WITHOUT: Final = frozenset(
     (
         *_SASL,
@@ -45,7 +45,12 @@ _WITHOUT: Final = frozenset(
 # From here on the tag of finalized_features_epoch and the number of tags follow the field in ApiVersions.
 _TAGGED_FROM: Final = 3
 _TAGS_BYTES: Final = 11
-_TOKENS: Final = (38, 39, 40, 41)
+_TOKENS: Final = (
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+)
 _TOKENS_FLEXIBLE_FROM: Final = 2
 
 

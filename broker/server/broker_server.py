@@ -31,37 +31,32 @@ from broker.log.loading.load_progress import LoadProgress
 from broker.metrics.registry import Metrics
 from broker.network import metrics as network_metrics
 from broker.network.acceptor import BindError
-from broker.network.sasl import SaslListeners
 from broker.record.inspection import Depth
 from broker.replication.log_dir_failures import LogDirFailureHandler
-from broker.server import assembly, last_log_dir, quota_metrics
+from broker.server import assembly, last_log_dir
 from broker.server import metrics as server_metrics
-from broker.server.access import Access
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
-from broker.server.authorizers import start_access
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import follow_brokers
-from broker.server.delegation_tokens import DelegationTokens
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.handlers import start_handlers
-from broker.server.http.http_endpoint import HttpEndpoint
+from broker.server.http.http_endpoint import start_http
 from broker.server.http.status import NOT_RUNNING, running_status
 from broker.server.lifecycle.broker_state import BrokerState, StateKeeper
 from broker.server.lifecycle.lifecycle_file import Lifecycle, LifecycleFile
 from broker.server.lifecycle.lifecycle_publisher import LifecyclePublisher
 from broker.server.lifecycle.startup_steps import StartupCancelled, StartupError, StartupSteps
 from broker.server.metadata_cache import MetadataCache
-from broker.server.offsets_topic import leadership_listener, make_group_coordinator
+from broker.server.offsets_topic import leadership_listener, start_group_coordinator
 from broker.server.producer_ids import ProducerIdManager
-from broker.server.quotas import IDLE_LOOK_MS
 from broker.server.registration.deposition import await_deposition_after_crash
 from broker.server.registration.identity import settle_identity
 from broker.server.registration.membership import Membership, await_first_metadata
 from broker.server.registration.session_file import SessionFile
 from broker.server.replication_service import ReplicationService
+from broker.server.security_parts import SecurityParts, start_tokens
 from broker.server.stopping.handover import hand_over_leadership
-from broker.server.tls import follow_files, make_tls
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.heap import HeapKeeper
 from broker.utils.scheduler import KafkaScheduler
@@ -109,7 +104,6 @@ class BrokerServer:
         self._lifecycle: Lifecycle | None = None
         self._started = False
         self._may_hand_over = True
-        self._access: Access | None = None
 
     # -- the start
 
@@ -177,9 +171,7 @@ class BrokerServer:
             self._start_controller(steps)
         with steps.step("GroupCoordinator"):
             self._start_groups(steps)
-        if self.config.str("authorizer.class.name").strip():
-            with steps.step("Authorizer"):
-                self._access = start_access(self.config, self.store.store, steps)
+        self._security.start_authorizer(self.config, self.store, steps)
         with steps.step("KafkaApis"):
             self._start_apis(steps)
         self.keeper.move_to(BrokerState.RunningAsBroker)
@@ -207,22 +199,18 @@ class BrokerServer:
         """Binds every port before anything is written to ZooKeeper. Clients are accepted when all parts are
         up. /livez and /status respond from here on, so that a long recovery can be monitored.
         """
-        self._tls = make_tls(self.config)
-        self._sockets = assembly.make_socket_server(self.config, self._tls.handshakes)
-        self._quotas = assembly.make_quotas(self.config, self._sockets.quotas.ip_rates)
+        self._security = SecurityParts(self.config)
+        self._sockets = self._security.sockets
         steps.undo_by("SocketServer", self._sockets.stop)
         self._sockets.bind()
-        self.http = HttpEndpoint(
-            self.config.str("landline.http.host"),
-            self.config.int("landline.http.port"),
+        self.http = start_http(
+            self.config,
             self.metrics,
+            steps,
             status=self.status,
             unready_reasons=self.unready_reasons,
             is_alive=self.is_alive,
-            is_default_port="landline.http.port" not in self.config.static_values,
         )
-        steps.undo_by("HttpEndpoint", self.http.shutdown)
-        self.http.startup()
 
     def _start_store(self, steps: StartupSteps, cancel: threading.Event) -> None:
         store = self._given_store or assembly.make_store(self.config)
@@ -247,9 +235,9 @@ class BrokerServer:
             self.store,
             on_topic_config=self._on_topic_config,
             on_broker_config=self._on_broker_config,
-            on_entity_config=self._quotas.apply,
+            on_entity_config=self._security.quotas.apply,
             local_topics=lambda: {log.topic_partition.topic for log in logs.all_logs()},
-            on_broker_read=self._tls.update,
+            on_broker_read=self._security.tls.update,
         )
         self.dynamic_config.load_topics()
         if not logs.clean:
@@ -270,7 +258,7 @@ class BrokerServer:
 
     def _start_replicas(self, steps: StartupSteps) -> None:
         self.metadata_cache = MetadataCache(self.config.inter_broker_listener_name)
-        self._make_channel = assembly.make_channel_maker(self.config, self._tls.between_brokers)
+        self._make_channel = assembly.make_channel_maker(self.config, self._security.tls.between_brokers)
         replication = self.replication = ReplicationService(
             self.config,
             self.broker_id,
@@ -282,7 +270,7 @@ class BrokerServer:
             listener=leadership_listener(lambda: self.group_coordinator),
             store=self.store,
             invite=self._sockets.invite,
-            security=self._tls.between_brokers,
+            security=self._security.tls.between_brokers,
         )
         self.replica_manager = replication.replica_manager
         steps.undo_by("ReplicaManager", replication.shutdown)
@@ -303,35 +291,23 @@ class BrokerServer:
         self.topic_admin = TopicAdmin(self.config, self.store)
 
     def _start_groups(self, steps: StartupSteps) -> None:
-        # A separate scheduler, as in Kafka: loading groups after a failover must not delay ISR checks
-        # and checkpoints.
-        scheduler = KafkaScheduler(1, "group-metadata-manager")
-        scheduler.startup()
-        steps.undo_by("GroupScheduler", scheduler.shutdown)
-        self.group_coordinator = make_group_coordinator(
+        self.group_coordinator = start_group_coordinator(
             self.config,
             self.broker_id,
             self.replica_manager,
             self.metadata_cache,
+            steps,
             timer=self.timer,
-            scheduler=scheduler,
             clock=self._clock,
             metrics=self.metrics,
         )
-        self.group_coordinator.startup()
-        steps.undo_by("GroupCoordinator", self.group_coordinator.shutdown)
 
     def _start_apis(self, steps: StartupSteps) -> None:
         handlers = self._handlers = start_handlers(self.config, steps)
-        auto_topics = AutoTopicCreation(
-            self.config, self.metadata_cache, self._make_channel, handlers.askers.submit
-        )
+        cache, make_channel, submit = self.metadata_cache, self._make_channel, handlers.askers.submit
+        auto_topics = AutoTopicCreation(self.config, cache, make_channel, submit)
         producer_ids = ProducerIdManager(
-            self.broker_id,
-            self._membership.broker_epoch,
-            self.metadata_cache,
-            self._make_channel,
-            handlers.askers.submit,
+            self.broker_id, self._membership.broker_epoch, cache, make_channel, submit
         )
         peers = assembly.make_broker_peers(self.config, self.store)
         steps.undo_by("BrokerPeers", peers.close)
@@ -365,17 +341,18 @@ class BrokerServer:
             depth=Depth(self.config.str("landline.produce.validation")),
             peers=peers,
             submit_of_stranger=handlers.introducer.submit,
-            check_broker_config=self._tls.check,
-            access=self._access,
-            quotas=self._quotas,
-            tokens=self._start_tokens(steps),
+            check_broker_config=self._security.tls.check,
+            access=self._security.access,
+            quotas=self._security.quotas,
+            tokens=start_tokens(
+                self.config, self.store, self.controller, steps, scheduler=self.scheduler, clock=self._clock
+            ),
         )
-        self.scheduler.schedule("idle-clients", self._quotas.forget_idle, IDLE_LOOK_MS, IDLE_LOOK_MS)
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)
-        self._tls.tell()
-        follow_files(self._tls, self.scheduler)
-        self._sockets.start(self._apis.dispatch, self.replica_manager.settle, self._make_sasl())
+        self._security.startup(self.scheduler)
+        sasl = self._security.make_sasl(self._ctx)
+        self._sockets.start(self._apis.dispatch, self.replica_manager.settle, sasl)
         failures = LogDirFailureHandler(
             self.log_manager,
             self.replication.leadership,
@@ -384,33 +361,6 @@ class BrokerServer:
         )
         steps.undo_by("LogDirFailureHandler", failures.shutdown)
         failures.start()
-
-    def _start_tokens(self, steps: StartupSteps) -> DelegationTokens | None:
-        tokens = assembly.make_delegation_tokens(self.config, self.store, self._clock)
-        if tokens is not None:
-            steps.undo_by("DelegationTokens", tokens.shutdown)
-            self.store.add_session_listener(tokens.on_session_event)
-            check_ms = self.config.int("delegation.token.expiry.check.interval.ms")
-            tokens.startup(self.scheduler, check_ms, lambda: self.controller.is_active)
-        return tokens
-
-    def _make_sasl(self) -> SaslListeners | None:
-        if not self.config.sasl.listeners:
-            return None
-        from broker.server.sasl_listeners import make_sasl_listeners
-        from broker.server.scram_credentials import ScramCredentials
-
-        credentials = ScramCredentials()
-        self.dynamic_config.add_entity_listener(credentials.on_entity_config)
-        credentials.load(self.store.entity_configs("users"))
-        return make_sasl_listeners(
-            self.config,
-            credentials,
-            self._ctx.tokens,
-            timer=self.timer,
-            scheduler=self.scheduler,
-            clock=self._clock,
-        )
 
     def _on_broker_config(self, config: BrokerConfig) -> None:
         self.config = config
@@ -436,7 +386,7 @@ class BrokerServer:
     def _register_stats(self) -> None:
         """Kafka's registerStats, the last step: each package registers its metrics."""
         network_metrics.register_metrics(self.metrics, self._sockets)
-        self._tls.register_metrics(self.metrics)
+        self._security.register_metrics(self.metrics)
         self.replication.register_metrics(self.metrics)
         zookeeper_metrics.register_metrics(
             self.metrics, self.store.store, self.config.int("zookeeper.session.timeout.ms")
@@ -444,7 +394,6 @@ class BrokerServer:
         server_metrics.register_metrics(
             self.metrics, self.keeper, self.metadata_cache, self._handlers.clients, self._apis
         )
-        quota_metrics.register_metrics(self.metrics, self._quotas, self._sockets.quotas.ip_rates)
 
     def _advertised(self) -> list[Endpoint]:
         return assembly.advertised_endpoints(self.config, self._sockets.bound_ports)

@@ -142,7 +142,8 @@ def test_a_consumer_gets_its_rate_and_no_more(broker: LandlineStandalone) -> Non
     wait_until(lambda: step() > 0, 60)
     bytes_in(2, step)
     rate = bytes_in(SECONDS, step) / SECONDS
-    assert rate == pytest.approx(RATE, rel=0.1)
+    # Where others use the processor, a client asks later than it may, and gets less.
+    assert 0.75 * RATE <= rate <= 1.1 * RATE
     assert metric(broker, "kafka_server_fetch_throttletime", 'client_id="reader"') > 0
     consumer.close()
     alter(broker, {"user": "ANONYMOUS", "client-id": None}, {"consumer_byte_rate": None})

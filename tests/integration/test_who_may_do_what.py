@@ -306,10 +306,10 @@ CASES = [
     Case(ApiKey.ALTER_PARTITION, 3, [on_cluster(Op.CLUSTER_ACTION)]),
     Case(ApiKey.ALLOCATE_PRODUCER_IDS, 0, [on_cluster(Op.CLUSTER_ACTION)]),
     *(Case(ApiKey.DESCRIBE_ACLS, version, [on_cluster(Op.DESCRIBE)]) for version in range(4)),
-    Case(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, [on_cluster(Op.DESCRIBE)]),
-    Case(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, [on_cluster(Op.ALTER)]),
     *(Case(ApiKey.DESCRIBE_CLIENT_QUOTAS, version, [on_cluster(Op.DESCRIBE_CONFIGS)]) for version in (0, 1)),
     *(Case(ApiKey.ALTER_CLIENT_QUOTAS, version, [on_cluster(Op.ALTER_CONFIGS)]) for version in (0, 1)),
+    Case(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, [on_cluster(Op.DESCRIBE)]),
+    Case(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, [on_cluster(Op.ALTER)]),
     *(Case(ApiKey.DELETE_ACLS, version, [on_cluster(Op.ALTER)]) for version in range(4)),
     Case(
         ApiKey.CREATE_ACLS,
@@ -319,7 +319,17 @@ CASES = [
         lambda _world: {"creations": [acl_row((GROUP, "", Op.READ), "*")]},
     ),
 ]
-WITHOUT_NEEDS = {ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER, ApiKey.LIST_GROUPS}
+WITHOUT_NEEDS = {
+    ApiKey.API_VERSIONS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.LIST_GROUPS,
+}
 
 
 def test_every_api_is_in_the_table_or_needs_nothing() -> None:

@@ -33,8 +33,8 @@ KEYS: Final = (
     Key("principal.builder.class", CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", MEDIUM,
         mode=PER_BROKER, use=REFUSED,
-        doc="Java class that determines a connection's principal. Refused when set: connections have "
-            "no principal."),
+        doc="Java class that determines a connection's principal. Refused when set: principals come from "
+            "SASL, or from certificates by ssl.principal.mapping.rules."),
     Key("security.providers", STRING, None, LOW,
         doc="Java security providers."),
     Key("delegation.token.secret.key", PASSWORD, None, MEDIUM, use=USED,

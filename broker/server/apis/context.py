@@ -66,8 +66,8 @@ class ApiContext:
     that waits for the store many times to its own handler. ``submit_of_stranger`` passes the look-up of an
     unknown peer that sends brokers' requests to the look-up thread. ``depth``: how thoroughly clients'
     batches are validated. ``check_broker_config`` raises ConfigError for what this broker could not take up.
-    ``access`` says who may do what; None: everybody may do everything. ``tokens``: None without
-    ``delegation.token.secret.key``.
+    ``access`` says who may do what; None: everybody may do everything. ``tokens`` are the delegation tokens;
+    None without ``delegation.token.secret.key``.
     """
 
     config: BrokerConfig

@@ -264,14 +264,9 @@ def test_keys_that_are_not_used_are_accepted_with_one_warning():
     assert len(config.unused) == 5
 
 
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [
-        ("principal.builder.class", "a.B"),
-    ],
-)
-def test_what_promises_security_that_is_not_there_is_refused(key, text):
-    assert "not supported yet" in problems_of({key: text})[key]
+def test_a_java_class_for_principals_is_refused_and_what_to_use_is_said():
+    problem = problems_of({"principal.builder.class": "a.B"})["principal.builder.class"]
+    assert "ssl.principal.mapping.rules" in problem
 
 
 @pytest.mark.parametrize(

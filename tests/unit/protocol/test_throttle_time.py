@@ -19,6 +19,12 @@ VERSIONS = [
     for version in range(api.min_version, api.max_version + 1)
     if key != ApiKey.PRODUCE
 ]
+TOKENS = {
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+}
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
@@ -33,6 +39,8 @@ def test_it_is_where_the_schema_has_it(key: int, version: int) -> None:
         assert position is None
     elif key == ApiKey.API_VERSIONS:
         assert plain[-1] == "throttle_time"
+    elif key in TOKENS:
+        assert (plain[-1], position) == ("throttle_time", -4 - (version >= APIS[ApiKey(key)].flexible_from))
     else:
         assert (plain[0], position) == ("throttle_time", 0)
 
@@ -45,6 +53,16 @@ def test_api_versions_has_it_behind_its_keys(version: int) -> None:
     response = codec.decode(ApiKey.API_VERSIONS, version, "response", body)
     assert codec.get(response, "throttle_time", None) == (dt.timedelta(days=1) if version else None)
     assert len(response.api_keys) == len(APIS)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_responses_about_tokens_have_it_at_their_end(version: int) -> None:
+    key = ApiKey.DESCRIBE_DELEGATION_TOKEN
+    fields = {"error_code": Errors.NONE, "tokens": [], "throttle_time": 0}
+    body = with_throttle_time(key, version, codec.encode(key, version, "response", fields), 86_400_000)
+    response = codec.decode(key, version, "response", body)
+    assert response.throttle_time == dt.timedelta(days=1)
+    assert (response.error_code.value, response.tokens) == (Errors.NONE, ())
 
 
 def test_nothing_else_of_a_body_changes() -> None:

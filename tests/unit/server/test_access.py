@@ -20,6 +20,7 @@ from broker.server.access import (
     authorized_operations,
     cluster_allowed,
 )
+from broker.server.apis.table import ROUTES
 from broker.server.audit import AuditLog
 from tests.support.clocks import ManualClock
 
@@ -140,3 +141,40 @@ def test_a_long_name_is_cut(text: str) -> None:
         allowed(guarded(Rules()), request(principal="User:" + text), AclOperation.WRITE, TOPIC, text)
     assert len(logs[0]["resource"]) < 300
     assert len(logs[0]["principal"]) < 300
+
+
+ASKED_FOR_ELEMENTS = {
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.DESCRIBE_CLUSTER,
+}
+# Tokens of its own are for every principal that has authenticated.
+OWN_TOKENS = {
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+}
+OPEN_TO_ALL = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} | OWN_TOKENS
+
+
+def test_each_api_asks_the_authorizer_for_the_whole_request_or_its_handler_does_or_it_is_open_to_all() -> (
+    None
+):
+    asked_at_once = {key for key, route in ROUTES.items() if route.need is not None}
+    assert asked_at_once.isdisjoint(ASKED_FOR_ELEMENTS | OPEN_TO_ALL)
+    assert asked_at_once | ASKED_FOR_ELEMENTS | OPEN_TO_ALL == set(ROUTES)
