@@ -92,27 +92,28 @@ class DelegationTokens:
 
         return hmac.digest(self._secret, token.token_id.encode(), "sha512")
 
-    def tokens_of(self, principal: str) -> list[TokenInfo]:
-        """The tokens that the principal owns or may renew."""
-        return [token for token in tuple(self._tokens.values()) if token.is_of(principal)]
+    def all(self) -> tuple[TokenInfo, ...]:
+        return tuple(self._tokens.values())
 
-    def create(self, principal: str, renewers: tuple[str, ...], lifetime_ms: int) -> TokenInfo:
-        """A new token of the principal; with a lifetime of 0 or less, it has the longest. Raises KafkaError if the
-        principal has too many, and StoreError.
+    def create(
+        self, owner: str, renewers: tuple[str, ...], lifetime_ms: int, requester: str | None = None
+    ) -> TokenInfo:
+        """A new token of the owner, who is also the requester by default; with a lifetime of 0 or less, it has
+        the longest. Raises KafkaError if the owner has too many, and StoreError.
         """
         if sum(len(renewer) for renewer in renewers) > _MOST_RENEWERS:
             raise KafkaError(Errors.INVALID_REQUEST)
-        if sum(token.owner == principal for token in tuple(self._tokens.values())) >= _MOST_OF_OWNER:
+        if sum(token.owner == owner for token in self.all()) >= _MOST_OF_OWNER:
             raise KafkaError(Errors.POLICY_VIOLATION)
         now_ms = self._clock.wall_ms()
         max_ms = now_ms + (min(lifetime_ms, self._max_ms) if lifetime_ms > 0 else self._max_ms)
         expires_ms = min(max_ms, now_ms + self._renew_ms)
         token = TokenInfo(
-            encode_uuid(random_uuid()), principal, principal, renewers, now_ms, max_ms, expires_ms
+            encode_uuid(random_uuid()), owner, requester or owner, renewers, now_ms, max_ms, expires_ms
         )
         with self._lock:
             self._put(token)
-        _log.info("delegation_token_created", token_id=token.token_id, owner=token.owner)
+        _log.info("delegation_token_created", token_id=token.token_id, owner=token.owner, by=token.requester)
         return token
 
     def renew(self, principal: str, secret: bytes, period_ms: int) -> int:

@@ -40,6 +40,11 @@ class TokenInfo:
         """Whether the principal owns it or may renew it."""
         return principal == self.owner or principal in self.renewers
 
+    @property
+    def concerned(self) -> tuple[str, ...]:
+        """Its owner, its requester and its renewers: they may see it, as by Kafka's ownerOrRenewer."""
+        return (self.owner, self.requester, *self.renewers)
+
 
 def encode_token(token: TokenInfo) -> bytes:
     return dump(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig.brokers import HOST, unused_port
-from rig.landline_broker import LandlineBroker
+from rig.landline_broker import COMMAND, REPOSITORY, LandlineBroker
 from rig.zookeeper import ZooKeeperServer
 from tests.support.certificates import Authority
 
@@ -20,6 +21,16 @@ JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
     'username="broker" password="bsecret" user_broker="bsecret" user_alice="asecret";'
 )
+WRONG_JAAS = JAAS.replace('password="bsecret"', 'password="wrong"')
+
+
+def may_stop(broker: LandlineBroker, *overrides: str) -> tuple[int, str]:
+    """The exit code of `landline may-stop --dry-run`, and all that was said."""
+    properties = broker.log_dir.with_name(broker.log_dir.name + ".properties")
+    options = [option for override in overrides for option in ("--override", override)]
+    argv = [*COMMAND, "may-stop", str(properties), "--dry-run", *options]
+    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
 
 
 def test_two_brokers_and_a_client_authenticate_over_tls(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
@@ -71,6 +82,12 @@ def test_two_brokers_and_a_client_authenticate_over_tls(zookeeper: ZooKeeperServ
         assert got == 500
         with pytest.raises(KafkaException):
             AdminClient({**client, "sasl.password": "wrong"}).list_topics(timeout=3)
+        assert may_stop(pair[0]) == (0, "broker 1 may stop\n")
+        # As the restarted broker would: by SASL_SSL, with what its properties say.
+        code, words = may_stop(pair[0], f"listener.name.sasl_ssl.plain.sasl.jaas.config={WRONG_JAAS}")
+        assert (code, "refused the login" in words) == (75, True), words
+        code, words = may_stop(pair[0], "ssl.truststore.location=/none")
+        assert (code, "ssl.truststore.location" in words) == (78, True), words
         for broker in pair:
             assert "asecret" not in broker.log_text()
             assert "bsecret" not in broker.log_text()

@@ -20,7 +20,7 @@ import pytest
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.security.acls import CLUSTER_NAME, AclOperation, PatternType, Permission, ResourceType
-from rig.brokers import HOST
+from rig.brokers import HOST, unused_port
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient
 from rig.wait import wait_until
@@ -37,17 +37,22 @@ REFUSALS = {
     Errors.GROUP_AUTHORIZATION_FAILED,
     Errors.CLUSTER_AUTHORIZATION_FAILED,
     Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Errors.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
+PASSWORDS = {"member": "member-secret", "owner": "owner-secret"}
+ANONYMOUS, MEMBER = "User:ANONYMOUS", "User:member"
 Acl = tuple[ResourceType, str, AclOperation]
 
 
-def acl_row(acl: Acl, host: str, how: PatternType = PatternType.LITERAL) -> dict[str, Any]:
+def acl_row(
+    acl: Acl, host: str, how: PatternType = PatternType.LITERAL, principal: str = ANONYMOUS
+) -> dict[str, Any]:
     kind, name, operation = acl
     return {
         "resource_type": kind,
         "resource_name": name,
         "resource_pattern_type": how,
-        "principal": "User:ANONYMOUS",
+        "principal": principal,
         "host": host,
         "operation": operation,
         "permission_type": Permission.ALLOW,
@@ -60,22 +65,37 @@ def acl_filter(host: str | None = None, **changes: Any) -> dict[str, Any]:
     return {**anything, **names, **changes}
 
 
+class GuardedBroker(LandlineStandalone):
+    """A standalone broker with an authorizer, and a second listener whose users authenticate."""
+
+    sasl_port: int
+
+
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LandlineStandalone]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
     """First everybody may do everything: that is how its host gets its ACLs. Then nobody may without one."""
     data_dir = tmp_path_factory.mktemp("guarded") / "data"
+    port, sasl_port = unused_port(), unused_port()
+    users = " ".join(f'user_{user}="{password}"' for user, password in PASSWORDS.items())
     config: dict[str, object] = {
+        "listeners": f"PLAINTEXT://{HOST}:{port},SASL_PLAINTEXT://{HOST}:{sasl_port}",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+        ),
+        "delegation.token.secret.key": "signs-tokens",
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         "offsets.topic.num.partitions": 1,
         "group.initial.rebalance.delay.ms": 0,
     }
     everything = [(TOPIC, "*"), (GROUP, "*"), (TRANSACTION, "*"), (CLUSTER, CLUSTER_NAME)]
     rows = [acl_row((kind, name, AclOperation.ALL), HOST) for kind, name in everything]
-    opened = LandlineStandalone(data_dir, {**config, "allow.everyone.if.no.acl.found": "true"})
+    opened = LandlineStandalone(data_dir, {**config, "allow.everyone.if.no.acl.found": "true"}, port)
     with opened, RawClient(HOST, opened.port) as client:
         results = client.ask(ApiKey.CREATE_ACLS, 3, {"creations": rows}).results
         assert [result.error_code for result in results] == [Errors.NONE] * 4
-    with LandlineStandalone(data_dir, config) as running:
+    with GuardedBroker(data_dir, config, port) as running:
+        running.sasl_port = sasl_port
         yield running
         assert not re.search(r"traceback=|processor_turn_failed|thread_died", running.log_text())
 
@@ -89,6 +109,22 @@ def admin(broker: LandlineStandalone) -> Iterator[RawClient]:
 @pytest.fixture
 def guest(broker: LandlineStandalone) -> Iterator[RawClient]:
     with RawClient(HOST, broker.port, from_host=GUEST_HOST) as client:
+        yield client
+
+
+@contextmanager
+def logged_in(broker: GuardedBroker, user: str) -> Iterator[RawClient]:
+    """A connection of this user from the guest's host."""
+    with RawClient(HOST, broker.sasl_port, from_host=GUEST_HOST) as client:
+        client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+        token = f"\0{user}\0{PASSWORDS[user]}".encode()
+        assert client.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": token}).error_code == Errors.NONE
+        yield client
+
+
+@pytest.fixture
+def member(broker: GuardedBroker) -> Iterator[RawClient]:
+    with logged_in(broker, "member") as client:
         yield client
 
 
@@ -113,9 +149,14 @@ def commit(client: RawClient, world: World) -> int:
 
 
 @contextmanager
-def granted(admin: RawClient, acls: Sequence[Acl], how: PatternType = PatternType.LITERAL) -> Iterator[None]:
+def granted(
+    admin: RawClient,
+    acls: Sequence[Acl],
+    how: PatternType = PatternType.LITERAL,
+    principal: str = ANONYMOUS,
+) -> Iterator[None]:
     """The guest may do this for as long as it lasts."""
-    rows = [acl_row(acl, GUEST_HOST, how) for acl in acls]
+    rows = [acl_row(acl, GUEST_HOST, how, principal) for acl in acls]
     for result in admin.ask(ApiKey.CREATE_ACLS, 3, {"creations": rows}).results:
         assert result.error_code == Errors.NONE, result.error_message
     try:
@@ -319,11 +360,31 @@ CASES = [
         lambda _world: {"creations": [acl_row((GROUP, "", Op.READ), "*")]},
     ),
 ]
+NEW_TOKEN = {
+    "owner_principal_type": "User",
+    "owner_principal_name": "owner",
+    "renewers": [],
+    "max_lifetime": -1,
+}
+# Of clients that have authenticated. What is asked for one's own tokens needs nothing.
+CASES_OF_MEMBERS = [
+    Case(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        3,
+        [
+            (
+                (ResourceType.USER, "User:owner", Op.CREATE_TOKENS),
+                Errors.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+            )
+        ],
+        "of another owner",
+        lambda _world: NEW_TOKEN,
+    ),
+]
 WITHOUT_NEEDS = {
     ApiKey.API_VERSIONS,
     ApiKey.SASL_HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE,
-    ApiKey.CREATE_DELEGATION_TOKEN,
     ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
@@ -333,23 +394,67 @@ WITHOUT_NEEDS = {
 
 
 def test_every_api_is_in_the_table_or_needs_nothing() -> None:
-    assert {case.key for case in CASES} | WITHOUT_NEEDS == set(ApiKey)
+    assert {case.key for case in [*CASES, *CASES_OF_MEMBERS]} | WITHOUT_NEEDS == set(ApiKey)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_request_is_refused_until_the_last_of_its_needs_is_granted(
     case: Case, admin: RawClient, guest: RawClient, world: World
 ) -> None:
+    check(case, admin, guest, world, ANONYMOUS)
+
+
+@pytest.mark.parametrize("case", CASES_OF_MEMBERS, ids=str)
+def test_a_request_of_a_member_is_refused_until_the_last_of_its_needs_is_granted(
+    case: Case, admin: RawClient, member: RawClient, world: World
+) -> None:
+    check(case, admin, member, world, MEMBER)
+
+
+def check(case: Case, admin: RawClient, guest: RawClient, world: World, principal: str) -> None:
     body = case.body(world)
     acls: list[Acl] = []
     for acl, error in case.needs:
-        with granted(admin, acls):
+        with granted(admin, acls, principal=principal):
             assert refusals(guest.ask(case.key, case.version, body)) == {error}
         acls.append(acl)
-    with granted(admin, acls):
+    with granted(admin, acls, principal=principal):
         response = guest.ask(case.key, case.version, body)
     assert refusals(response) == set()
     assert guest.is_open()
+
+
+def test_tokens_of_others_are_described_to_whom_may_and_changed_by_their_owners_and_renewers(
+    admin: RawClient, broker: GuardedBroker, member: RawClient
+) -> None:
+    with logged_in(broker, "owner") as owner:
+        own = {**NEW_TOKEN, "owner_principal_type": None, "owner_principal_name": None}
+        made = owner.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, own)
+        assert made.error_code == Errors.NONE
+
+        def seen() -> bool:
+            answer = member.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, {"owners": None})
+            assert answer.error_code == Errors.NONE
+            return made.token_id in {token.token_id for token in answer.tokens}
+
+        assert not seen()
+        for acl in (
+            (ResourceType.USER, "User:owner", Op.DESCRIBE_TOKENS),
+            (ResourceType.DELEGATION_TOKEN, made.token_id, Op.DESCRIBE),
+        ):
+            with granted(admin, [acl], principal=MEMBER):
+                assert seen()
+        assert not seen()
+        renewing, ending = (
+            {"hmac": made.hmac, "renew_period": -1},
+            {"hmac": made.hmac, "expiry_time_period": -1},
+        )
+        for key, fields in (
+            (ApiKey.RENEW_DELEGATION_TOKEN, renewing),
+            (ApiKey.EXPIRE_DELEGATION_TOKEN, ending),
+        ):
+            assert member.ask(key, 2, fields).error_code == Errors.DELEGATION_TOKEN_OWNER_MISMATCH
+            assert owner.ask(key, 2, fields).error_code == Errors.NONE
 
 
 def test_a_prefixed_acl_permits_names_that_begin_so_and_no_others(

@@ -1,11 +1,13 @@
 """The requests about delegation tokens (KIP-48). Any broker serves them.
 
-As in Kafka, they are for clients that have authenticated, by something else than a token. A principal gets
-tokens of its own only: CreateTokens and DescribeTokens for others need an authorizer, which is not asked yet.
+As in Kafka, they are for clients that have authenticated, by something else than a token. A principal may always
+create, renew, expire and describe its own tokens. Those of others need the authorizer's permission (KIP-373).
+Without an authorizer nobody has it, unlike in Kafka: a token of another user is that user's login.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from broker.network.request_channel import ConnectionInfo, Request
@@ -18,12 +20,13 @@ from broker.protocol.requests import (
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
+from broker.security.acls import AclOperation, ResourceType
 from broker.server.apis.context import ApiContext
 from broker.server.delegation_tokens import DelegationTokens
 from broker.zookeeper.store import StoreError
 from broker.zookeeper.token_store import TokenInfo
 
-_USER: Final = "User"
+_USER: Final = "User:"
 _ANONYMOUS: Final = "User:ANONYMOUS"
 # With an error. Kafka has -1 here, which kio cannot read; no client looks at it.
 _NO_TIME: Final = 0
@@ -36,11 +39,11 @@ def create(request: Request, message: CreateDelegationTokenRequest, ctx: ApiCont
     renewers = tuple(f"{each.principal_type}:{each.principal_name}" for each in message.renewers)
     try:
         tokens = _tokens(request.connection, ctx)
-        if owner != principal:
+        if owner != principal and not _may_create(request, ctx, owner):
             raise KafkaError(Errors.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
-        if any(each.principal_type != _USER for each in message.renewers):
+        if any(not each.startswith(_USER) for each in (owner, *renewers)):
             raise KafkaError(Errors.INVALID_PRINCIPAL_TYPE)
-        token = tokens.create(principal, renewers, codec.to_ms(message.max_lifetime))
+        token = tokens.create(owner, renewers, codec.to_ms(message.max_lifetime), principal)
         return {
             "error_code": Errors.NONE,
             **_principals(owner, principal),
@@ -81,20 +84,43 @@ def expire(request: Request, message: ExpireDelegationTokenRequest, ctx: ApiCont
 
 
 def describe(request: Request, message: DescribeDelegationTokenRequest, ctx: ApiContext) -> Fields:
-    """No owners: all tokens that the principal may see. An empty list of owners: none."""
+    """The tokens that the principal may see: with ``owners``, those that concern one of them; an empty list is
+    none of them, None is all.
+    """
     try:
         tokens = _tokens(request.connection, ctx)
     except KafkaError as error:
         return {"error_code": error.error_code, "tokens": [], "throttle_time": 0}
-    found = tokens.tokens_of(request.connection.principal)
+    found: Iterable[TokenInfo] = tokens.all()
     if message.owners is not None:
-        owners = [f"{each.principal_type}:{each.principal_name}" for each in message.owners]
-        found = [token for token in found if any(token.is_of(owner) for owner in owners)]
+        owners = {f"{each.principal_type}:{each.principal_name}" for each in message.owners}
+        found = [token for token in found if not owners.isdisjoint(token.concerned)]
     return {
         "error_code": Errors.NONE,
-        "tokens": [_described(token, tokens.secret_of(token)) for token in found],
+        "tokens": [
+            _described(token, tokens.secret_of(token)) for token in found if _may_see(request, ctx, token)
+        ],
         "throttle_time": 0,
     }
+
+
+def _may_create(request: Request, ctx: ApiContext, owner: str) -> bool:
+    """Whether the principal may create tokens of this other owner."""
+    return ctx.access is not None and ctx.access.allows(
+        request, AclOperation.CREATE_TOKENS, ResourceType.USER, owner
+    )
+
+
+def _may_see(request: Request, ctx: ApiContext, token: TokenInfo) -> bool:
+    if request.connection.principal in token.concerned:
+        return True
+    access = ctx.access
+    return access is not None and (
+        access.allows(
+            request, AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, told=False
+        )
+        or access.allows(request, AclOperation.DESCRIBE_TOKENS, ResourceType.USER, token.owner, told=False)
+    )
 
 
 def _tokens(connection: ConnectionInfo, ctx: ApiContext) -> DelegationTokens:

@@ -82,9 +82,11 @@ class Asker:
             int(minimum) if minimum.isdecimal() else 1,
             _http_url(properties),
             directory,
-            properties.get("inter.broker.listener.name")
-            or properties.get("security.inter.broker.protocol")
-            or _DEFAULT_LISTENER,
+            (
+                properties.get("inter.broker.listener.name")
+                or properties.get("security.inter.broker.protocol")
+                or _DEFAULT_LISTENER
+            ).upper(),
         )
 
 

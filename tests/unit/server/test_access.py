@@ -161,14 +161,11 @@ ASKED_FOR_ELEMENTS = {
     ApiKey.CREATE_PARTITIONS,
     ApiKey.DELETE_GROUPS,
     ApiKey.DESCRIBE_CLUSTER,
-}
-# Tokens of its own are for every principal that has authenticated.
-OWN_TOKENS = {
     ApiKey.CREATE_DELEGATION_TOKEN,
-    ApiKey.RENEW_DELEGATION_TOKEN,
-    ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
 }
+# Whoever authenticated may change the tokens that they own or are renewers of.
+OWN_TOKENS = {ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN}
 OPEN_TO_ALL = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} | OWN_TOKENS
 
 

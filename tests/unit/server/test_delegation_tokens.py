@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.network.request_channel import ConnectionInfo
+from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError
@@ -17,7 +17,11 @@ from broker.sasl.credential import to_base64
 from broker.sasl.exchange import LoginIdentity
 from broker.sasl.scram import ScramExchange
 from broker.sasl.scram_client import ScramTokens
+from broker.security.acls import AclOperation, ResourceType
+from broker.security.authorizer import Authorizer
+from broker.server.access import Access
 from broker.server.apis import delegation_tokens as apis
+from broker.server.audit import AuditLog
 from broker.server.delegation_tokens import DelegationTokens
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.embedded import EmbeddedStore
@@ -135,7 +139,7 @@ def test_a_token_expires_now_or_at_a_time(tokens: DelegationTokens, clock: Manua
     secret = tokens.secret_of(token)
     assert tokens.expire(ALICE, secret, 10) == clock.now_ms + 10
     assert tokens.expire(ALICE, secret, -1) == clock.now_ms
-    assert tokens.tokens_of(ALICE) == []
+    assert tokens.all() == ()
 
 
 def test_other_brokers_take_up_changes_and_know_the_secret(
@@ -143,11 +147,11 @@ def test_other_brokers_take_up_changes_and_know_the_secret(
 ) -> None:
     one, other = (manager(store, clock, scheduler) for _ in range(2))
     token = one.create(ALICE, (), 0)
-    wait_until(lambda: other.tokens_of(ALICE) == [token], what="the other broker knows it")
+    wait_until(lambda: other.all() == (token,), what="the other broker knows it")
     assert other.secret_of(token) == one.secret_of(token)
     other.expire(ALICE, other.secret_of(token), -1)
-    wait_until(lambda: one.tokens_of(ALICE) == [], what="the first one has forgotten it")
-    assert manager(store, clock, scheduler).tokens_of(ALICE) == []
+    wait_until(lambda: one.all() == (), what="the first one has forgotten it")
+    assert manager(store, clock, scheduler).all() == ()
 
 
 def test_what_one_user_may_keep_is_bounded(tokens: DelegationTokens, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +168,14 @@ def test_what_one_user_may_keep_is_bounded(tokens: DelegationTokens, monkeypatch
         assert refusal.value.error_code is error
 
 
-def ask(tokens: DelegationTokens | None, key: ApiKey, fields: Any, **connection: Any) -> Any:
+def ask(
+    tokens: DelegationTokens | None,
+    key: ApiKey,
+    fields: Any,
+    *,
+    access: Access | None = None,
+    **connection: Any,
+) -> Any:
     """The answer as a client decodes it, at the newest version."""
     info = ConnectionInfo("id", "host", "SASL", "SASL_PLAINTEXT", ALICE)
     for name, value in connection.items():
@@ -177,7 +188,8 @@ def ask(tokens: DelegationTokens | None, key: ApiKey, fields: Any, **connection:
         ApiKey.EXPIRE_DELEGATION_TOKEN: apis.expire,
         ApiKey.DESCRIBE_DELEGATION_TOKEN: apis.describe,
     }[key]
-    answer = handle(SimpleNamespace(connection=info), message, SimpleNamespace(tokens=tokens))  # type: ignore[arg-type]
+    request = Request(key, version, 1, "tester", memoryview(b""), info, 0, lambda *_: None)
+    answer = handle(request, message, SimpleNamespace(tokens=tokens, access=access))  # type: ignore[arg-type]
     return codec.decode(key, version, "response", codec.encode(key, version, "response", answer))
 
 
@@ -219,7 +231,7 @@ def test_tokens_are_made_described_renewed_and_ended_by_request(tokens: Delegati
     assert renewed.error_code == 0
     ended = ask(tokens, ApiKey.EXPIRE_DELEGATION_TOKEN, {"hmac": made.hmac, "expiry_time_period": -1})
     assert ended.error_code == 0
-    assert tokens.tokens_of(ALICE) == []
+    assert tokens.all() == ()
 
 
 @pytest.mark.parametrize(
@@ -247,3 +259,74 @@ def test_without_a_secret_there_are_no_tokens() -> None:
     off = Errors.DELEGATION_TOKEN_AUTH_DISABLED
     assert ask(None, ApiKey.CREATE_DELEGATION_TOKEN, new()).error_code == off
     assert ask(None, ApiKey.DESCRIBE_DELEGATION_TOKEN, {"owners": None}).error_code == off
+
+
+Right = tuple[AclOperation, ResourceType, str]
+CREATE: Right = (AclOperation.CREATE_TOKENS, ResourceType.USER, ALICE)
+
+
+class Rights(Authorizer):
+    """Allows what it is told to."""
+
+    def __init__(self, *rights: Right) -> None:
+        self.rights = rights
+
+    def authorize(self, requester: Any, operation: Any, resource_type: Any, name: str) -> bool:
+        return (operation, resource_type, name) in self.rights
+
+
+def allowing(*rights: Right) -> Access:
+    return Access(Rights(*rights), AuditLog(ManualClock()))
+
+
+def test_a_token_of_another_owner_needs_create_tokens_on_that_user(tokens: DelegationTokens) -> None:
+    key = ApiKey.CREATE_DELEGATION_TOKEN
+    denied = Errors.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+    for access in (None, allowing(), allowing((*CREATE[:2], BOB))):
+        refused = ask(tokens, key, new("alice"), access=access, principal="User:eve")
+        assert (refused.error_code, refused.hmac) == (denied, b"")
+    made = ask(tokens, key, new("alice"), access=allowing(CREATE), principal="User:eve")
+    assert (made.error_code, made.principal_name, made.token_requester_principal_name) == (0, "alice", "eve")
+    (token,) = tokens.all()
+    assert (token.owner, token.requester) == (ALICE, "User:eve")
+    login = tokens.find("SCRAM-SHA-256", made.token_id)
+    assert login is not None
+    assert login.name == "alice"
+    renewing = {"hmac": made.hmac, "renew_period": -1}
+    answer = ask(tokens, ApiKey.RENEW_DELEGATION_TOKEN, renewing, principal="User:eve")
+    assert answer.error_code == Errors.DELEGATION_TOKEN_OWNER_MISMATCH
+    assert ask(tokens, ApiKey.RENEW_DELEGATION_TOKEN, renewing).error_code == 0
+
+
+def test_only_users_own_tokens(tokens: DelegationTokens) -> None:
+    """A token of Group:alice would log User:alice in."""
+    access = allowing((*CREATE[:2], "Group:alice"))
+    fields = {**new("alice"), "owner_principal_type": "Group"}
+    refused = ask(tokens, ApiKey.CREATE_DELEGATION_TOKEN, fields, access=access)
+    assert refused.error_code == Errors.INVALID_PRINCIPAL_TYPE
+    assert tokens.all() == ()
+
+
+def test_tokens_of_others_are_described_to_whom_may_describe_them_or_their_owners(
+    tokens: DelegationTokens,
+) -> None:
+    made = ask(
+        tokens, ApiKey.CREATE_DELEGATION_TOKEN, new("alice"), access=allowing(CREATE), principal="User:eve"
+    )
+    mine = tokens.create("User:carol", (), 0)
+
+    def seen(principal: str, *rights: Right, owners: Any = None) -> list[str]:
+        fields = {"owners": owners}
+        access = allowing(*rights)
+        answer = ask(tokens, ApiKey.DESCRIBE_DELEGATION_TOKEN, fields, access=access, principal=principal)
+        return sorted(token.token_id for token in answer.tokens)
+
+    one, both = [made.token_id], sorted([made.token_id, mine.token_id])
+    assert [seen(each) for each in (ALICE, BOB, "User:eve", "User:mallory")] == [one, one, one, []]
+    of_owner = (AclOperation.DESCRIBE_TOKENS, ResourceType.USER, ALICE)
+    of_token = (AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, made.token_id)
+    for right in (of_owner, of_token):
+        assert seen("User:mallory", right) == one
+        assert seen("User:carol", right) == both
+        assert seen("User:carol", right, owners=[{"principal_type": "User", "principal_name": "eve"}]) == one
+        assert seen("User:carol", right, owners=[]) == []
