@@ -18,11 +18,19 @@ _NONSENSE = (struct.error, ArithmeticError, LookupError, MemoryError, RuntimeErr
 
 class KazooConnection(ConnectionHandler):
     """The connection of a kazoo client. It installs itself in ``client``, which must not have
-    been started.
+    been started. ``sasl`` is the user and the password of SASL DIGEST-MD5.
     """
 
-    def __init__(self, client: KazooClient) -> None:
-        super().__init__(client, client._conn_retry.copy(), logger=client.logger)  # noqa: SLF001
+    def __init__(self, client: KazooClient, sasl: tuple[str, str] | None = None) -> None:
+        options = (
+            None if sasl is None else {"mechanism": "DIGEST-MD5", "username": sasl[0], "password": sasl[1]}
+        )
+        super().__init__(
+            client,
+            client._conn_retry.copy(),  # noqa: SLF001
+            logger=client.logger,
+            sasl_options=options,
+        )
         client._connection = self  # noqa: SLF001
 
     def _read_socket(self, read_timeout: float) -> object:

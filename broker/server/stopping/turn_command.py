@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from broker.config.problems import ConfigError
 from broker.server.stopping.asker import Asker, CannotAskError, recovery_progress, unit_given_up
 from broker.server.stopping.may_stop import ZOOKEEPER_MS, Turn, zookeeper
 from broker.server.stopping.stop_judge import in_words
+from broker.server.zookeeper_access import access_from
 from broker.utils.options import Options
 from broker.zookeeper.store import Store, StoreError
 
@@ -82,9 +84,9 @@ def _in_session(
 ) -> int:
     try:
         asker = Asker.of(properties, options.file)
-        with zookeeper(asker.connect, within_ms) as store:
+        with zookeeper(asker.connect, within_ms, access_from(properties)) as store:
             return work(store, asker)
-    except CannotAskError as error:
+    except (CannotAskError, ConfigError) as error:
         complain(str(error))
         return EXIT_CONFIG
     except StoreError as error:

@@ -1,0 +1,152 @@
+"""A broker whose ZooKeeper speaks TLS and knows who writes: started, deregistered, its metadata backed up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from broker.server.registration.session_file import SessionFile
+from broker.server.zookeeper_access import access_from
+from broker.zookeeper.access import ZooKeeperAccess
+from broker.zookeeper.client import ZooKeeperStore
+from broker.zookeeper.session_end import SessionEnd, end_session
+from broker.zookeeper.store import ConnectTimeoutError, StoreError
+from rig.landline_broker import LandlineBroker
+from rig.zookeeper import ZooKeeperServer
+from tests.integration.test_start_refusals import run_to_end
+from tests.support.certificates import Authority
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+
+@dataclass
+class Site:
+    """A ZooKeeper server with TLS, and its authority's files."""
+
+    directory: Path
+    authority: Authority
+    server: ZooKeeperServer
+
+    def config(self, chroot: str, **changes: object) -> dict[str, object]:
+        return {
+            "zookeeper.connect": f"{self.server.host}:{self.server.secure_port}/{chroot}",
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+            "zookeeper.ssl.keystore.location": self.directory / "client.pem",
+            "zookeeper.ssl.truststore.location": self.directory / "ca.pem",
+            **{name.replace("_", "."): value for name, value in changes.items()},
+        }
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    directory, authority = tmp_path_factory.mktemp("zookeeper-tls"), Authority()
+    stores = directory / "server.pem", authority.write_pem(directory / "ca.pem")
+    authority.issue("zookeeper", with_rsa=True).write_pem(stores[0])
+    authority.issue("landline", (), with_rsa=True).write_pem(directory / "client.pem")
+    with ZooKeeperServer(directory / "data", tls=stores) as server:
+        yield Site(directory, authority, server)
+
+
+def connected(connect: str, access: ZooKeeperAccess) -> ZooKeeperStore:
+    store = ZooKeeperStore(connect, 10_000, access)
+    store.connect(20_000, threading.Event())
+    return store
+
+
+def texts(config: dict[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in config.items()}
+
+
+def test_a_broker_writes_its_znodes_by_tls_so_that_only_it_may_change_them(
+    site: Site, tmp_path: Path
+) -> None:
+    config = site.config("sealed", zookeeper_set_acl="true")
+    with LandlineBroker(1, "", tmp_path / "data", config) as broker:
+        store = connected(str(config["zookeeper.connect"]), access_from(texts(config)))
+        stranger = connected(f"{site.server.connect_string}/sealed", ZooKeeperAccess())
+        try:
+            paths = ["/brokers/ids/1", "/config/topics", "/config/users", "/config/brokers", "/consumers"]
+            found = store.get_acls_many(paths)
+            shown = [[(acl.scheme, acl.permissions) for acl in acls or ()] for acls in found]
+            own, readable = ("x509", "rwcda"), ("world", "r")
+            assert shown == [[own, readable], [own, readable], [own], [own], [("world", "rwcda")]]
+            assert stranger.get("/brokers/ids/1")[0]
+            with pytest.raises(StoreError, match="ACL"):
+                stranger.delete("/brokers/ids/1")
+            with pytest.raises(StoreError, match="ACL"):
+                stranger.children("/config/users")
+        finally:
+            store.close()
+            stranger.close()
+        properties = tmp_path / "data.properties"
+        done = run_to_end("metadata", "backup", tmp_path / "tree.backup", properties)
+        assert done.returncode == 0, done.stderr
+        noted = SessionFile(broker.log_dir).read()
+        assert noted is not None
+        broker.kill()
+        assert "dead_broker_deregistered" in run_to_end("deregister", properties).stderr
+        access = access_from(texts(config))
+        assert end_session(noted.session, 30, access.secure) is SessionEnd.GONE
+        broker.start()
+        assert "traceback=" not in broker.log_text()
+
+
+def test_digest_credentials_own_the_znodes_without_tls(site: Site) -> None:
+    access = access_from({"landline.zookeeper.digest": "kafka:secret", "zookeeper.set.acl": "true"})
+    connect = f"{site.server.connect_string}/digest"
+    store, stranger = connected(connect, access), connected(connect, ZooKeeperAccess())
+    try:
+        store.ensure_path("/config/users")
+        (acls,) = store.get_acls_many(["/config/users"])
+        assert acls is not None
+        assert [(acl.scheme, acl.identity.partition(":")[0], acl.permissions) for acl in acls] == [
+            ("digest", "kafka", "rwcda")
+        ]
+        with pytest.raises(StoreError, match="ACL"):
+            stranger.get("/config/users")
+    finally:
+        store.close()
+        stranger.close()
+
+
+def test_thousands_of_operations_are_answered_by_tls(site: Site) -> None:
+    config = site.config("many", zookeeper_ssl_enabled_protocols="TLSv1.3")
+    store = connected(str(config["zookeeper.connect"]), access_from(texts(config)))
+    try:
+        store.ensure_path("/many")
+        for number in range(300):
+            store.create(f"/many/{number}", b"x" * 900)
+        paths = [f"/many/{number % 300}" for number in range(3000)]
+        assert all(found is not None for found in store.get_many(paths))
+        assert all(found is not None for found in store.get_many(paths, small=True))
+        assert store.longest_silence_ms < 10_000
+    finally:
+        store.close()
+
+
+def test_a_server_that_is_not_trusted_is_named_with_the_reason(site: Site, tmp_path: Path) -> None:
+    foreign = Authority("Other").write_pem(tmp_path / "foreign.pem")
+    config = site.config("foreign", zookeeper_ssl_truststore_location=foreign)
+    store = ZooKeeperStore(str(config["zookeeper.connect"]), 6000, access_from(texts(config)))
+    with pytest.raises(ConnectTimeoutError, match="certificate verify failed"):
+        store.connect(2000, threading.Event())
+
+
+def test_a_certificate_for_another_host_is_refused_unless_the_check_is_off(
+    site: Site, tmp_path: Path
+) -> None:
+    stores = tmp_path / "server.pem", site.directory / "ca.pem"
+    site.authority.issue("elsewhere", ("elsewhere.example",), with_rsa=True).write_pem(stores[0])
+    with ZooKeeperServer(tmp_path / "data", tls=stores) as server:
+        config = {**site.config("x"), "zookeeper.connect": f"{server.host}:{server.secure_port}"}
+        connect = str(config["zookeeper.connect"])
+        store = ZooKeeperStore(connect, 6000, access_from(texts(config)))
+        with pytest.raises(ConnectTimeoutError, match="certificate verify failed"):
+            store.connect(2000, threading.Event())
+        config["zookeeper.ssl.endpoint.identification.algorithm"] = ""
+        connected(connect, access_from(texts(config))).close()
