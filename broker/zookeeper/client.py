@@ -141,9 +141,10 @@ class ZooKeeperStore:
                 self.close()
                 raise Cancelled(f"gave up waiting for ZooKeeper at {self._hosts}: told to stop")
             if 0 < timeout_ms <= waited_s * 1000:
+                reason = self._last_warning.text  # kazoo warns again when it is closed
                 self.close()
                 raise ConnectTimeoutError(
-                    f"no ZooKeeper at {self._hosts} within {timeout_ms} ms ({self._last_warning.text}): "
+                    f"no ZooKeeper at {self._hosts} within {timeout_ms} ms ({reason}): "
                     "check zookeeper.connect and that the servers run"
                 )
             if waited_s >= next_report_s:

@@ -115,7 +115,7 @@ def test_digest_credentials_own_the_znodes_without_tls(site: Site) -> None:
 
 
 def test_thousands_of_operations_are_answered_by_tls(site: Site) -> None:
-    config = site.config("many", zookeeper_ssl_enabled_protocols="TLSv1.3")
+    config = site.config("many", zookeeper_ssl_protocol="TLS")
     store = connected(str(config["zookeeper.connect"]), access_from(texts(config)))
     try:
         store.ensure_path("/many")
