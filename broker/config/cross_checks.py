@@ -61,7 +61,7 @@ def check_together(get: Get, given: Mapping[str, Value], complain: Complain) -> 
     _check_connection_overrides(get, complain)
     _check_request_memory(get, complain)
     _check_max_connections(get, complain)
-    check_zookeeper(get, given, complain)
+    check_zookeeper(get, complain)
 
 
 def _check_identity(get: Get, complain: Complain) -> None:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from broker.config.jaas import ZOOKEEPERS, read_jaas
 from broker.config.listeners import Complain
-from broker.config.types import Value
 
 _TLS: Final = "zookeeper.ssl.client.enable"
 _JAAS: Final = "landline.zookeeper.sasl.jaas.config"
 _DIGEST: Final = "landline.zookeeper.digest"
 
 
-def check_zookeeper(get: Callable[[str], Any], given: Mapping[str, Value], complain: Complain) -> None:
+def check_zookeeper(get: Callable[[str], Any], complain: Complain) -> None:
     """Reports problems by ``complain(key, message)``."""
     if not get(_TLS):
-        for key in given:
-            if key.startswith("zookeeper.ssl.") and key != _TLS and get(key):
+        for key in ("zookeeper.ssl.keystore.location", "zookeeper.ssl.truststore.location"):
+            if get(key):
                 complain(key, f"has no effect without {_TLS}=true: set that, or remove it")
     jaas, digest = get(_JAAS), get(_DIGEST)
     if digest and not all(digest.partition(":")):

@@ -74,8 +74,16 @@ def _settings(values: ConfigValues) -> TlsSettings:
     )
     return TlsSettings(
         listener="zookeeper",
-        key_store=_store(values, "zookeeper.ssl.keystore"),
-        trust_store=_store(values, "zookeeper.ssl.truststore"),
+        key_store=_store(
+            values.opt_str("zookeeper.ssl.keystore.type"),
+            values.opt_str("zookeeper.ssl.keystore.location"),
+            values.opt_str("zookeeper.ssl.keystore.password"),
+        ),
+        trust_store=_store(
+            values.opt_str("zookeeper.ssl.truststore.type"),
+            values.opt_str("zookeeper.ssl.truststore.location"),
+            values.opt_str("zookeeper.ssl.truststore.password"),
+        ),
         client_auth="none",
         protocols=tuple(protocols),
         suites=tuple(values.value("zookeeper.ssl.cipher.suites") or ()),
@@ -87,10 +95,9 @@ def _settings(values: ConfigValues) -> TlsSettings:
     )
 
 
-def _store(values: ConfigValues, name: str) -> StoreSettings:
-    location, password = values.opt_str(f"{name}.location"), values.opt_str(f"{name}.password")
+def _store(kind: str | None, location: str | None, password: str | None) -> StoreSettings:
     by_name = _TYPES.get(PurePath(location or "").suffix.lower(), "JKS")
-    kind = (values.opt_str(f"{name}.type") or by_name).upper()
+    kind = (kind or by_name).upper()
     if kind == "PEM":
         return StoreSettings(kind, location, None, None, key_password=password)
     return StoreSettings(kind, location, password, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS, ConnectionDropped
+from kazoo.exceptions import EXCEPTIONS, AuthFailedError, ConnectionDropped
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import ReplyHeader
 
@@ -32,6 +32,19 @@ class KazooConnection(ConnectionHandler):
             sasl_options=options,
         )
         client._connection = self  # noqa: SLF001
+        self._logged_in = False
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        """Kazoo takes a server that is lost during the log-in for a wrong password, and gives up for ever. Once
+        the password was right, it is only a lost connection.
+        """
+        try:
+            super()._authenticate_with_sasl(host, timeout)
+        except (AuthFailedError, *_NONSENSE) as error:
+            if isinstance(error, AuthFailedError) and not self._logged_in:
+                raise
+            raise ConnectionDropped(f"no log-in by SASL: {error!r}") from error
+        self._logged_in = True
 
     def _read_socket(self, read_timeout: float) -> object:
         try:
