@@ -84,8 +84,16 @@ def test_a_broker_writes_its_znodes_by_tls_so_that_only_it_may_change_them(
             store.close()
             stranger.close()
         properties = tmp_path / "data.properties"
-        done = run_to_end("metadata", "backup", tmp_path / "tree.backup", properties)
-        assert done.returncode == 0, done.stderr
+        password = tmp_path / "password"
+        password.write_text("secret\n")
+        for command in (
+            ("metadata", "backup", tmp_path / "tree.backup", properties),
+            ("credentials", "set", properties, "--user", "alice", "--password-file", password),
+            ("credentials", "list", properties),
+            ("may-stop", properties, "--dry-run"),
+        ):
+            done = run_to_end(*command)
+            assert done.returncode == 0, done.stderr
         noted = SessionFile(broker.log_dir).read()
         assert noted is not None
         broker.kill()
@@ -94,6 +102,28 @@ def test_a_broker_writes_its_znodes_by_tls_so_that_only_it_may_change_them(
         assert end_session(noted.session, 30, access.secure) is SessionEnd.GONE
         broker.start()
         assert "traceback=" not in broker.log_text()
+
+
+def test_a_tree_is_restored_by_tls_with_the_acls_that_it_had(site: Site, tmp_path: Path) -> None:
+    config = site.config("restored", zookeeper_set_acl="true")
+    with LandlineBroker(1, "", tmp_path / "data", config):
+        properties = tmp_path / "data.properties"
+        saved = run_to_end("metadata", "backup", tmp_path / "tree.backup", properties)
+    assert saved.returncode == 0, saved.stderr
+    config = site.config("restored-to")
+    properties.write_text("".join(f"{name}={text}\n" for name, text in config.items()))
+    done = run_to_end("metadata", "restore", tmp_path / "tree.backup", properties)
+    assert done.returncode == 0, done.stderr
+    store = connected(str(config["zookeeper.connect"]), access_from(texts(config)))
+    try:
+        found = store.get_acls_many(["/config/users", "/cluster/id", "/consumers"])
+        assert [[(acl.scheme, acl.permissions) for acl in acls or ()] for acls in found] == [
+            [("x509", "rwcda")],
+            [("x509", "rwcda"), ("world", "r")],
+            [("world", "rwcda")],
+        ]
+    finally:
+        store.close()
 
 
 def test_digest_credentials_own_the_znodes_without_tls(site: Site) -> None:
