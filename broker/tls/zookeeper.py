@@ -10,7 +10,6 @@ import datetime as dt
 import re
 import socket
 import ssl
-import threading
 from pathlib import PurePath
 from typing import Final
 
@@ -36,7 +35,6 @@ class ZooKeeperTls:
 
     def __init__(self, values: ConfigValues) -> None:
         self._settings = _settings(values)
-        self._lock = threading.Lock()  # lock order 90
         try:
             self._context = self._read()
         except TlsError as error:
@@ -45,14 +43,12 @@ class ZooKeeperTls:
 
     def __call__(self, connection: socket.socket, host: str) -> socket.socket:
         """Shakes hands, in the time that the socket has for each operation. Raises OSError."""
-        with self._lock:
-            try:
-                self._context = self._read()
-            except TlsError as error:
-                key, message = _in_zookeepers_words(error)
-                _log.error("zookeeper_tls_reload_failed", key=key, reason=message)
-            context = self._context
-        return context.wrap_socket(connection, server_hostname=host)
+        try:
+            self._context = self._read()
+        except TlsError as error:
+            key, message = _in_zookeepers_words(error)
+            _log.error("zookeeper_tls_reload_failed", key=key, reason=message)
+        return self._context.wrap_socket(connection, server_hostname=host)
 
     def _read(self) -> ssl.SSLContext:
         now = dt.datetime.now(tz=dt.UTC)

@@ -63,5 +63,5 @@ def to_store_error(error: Exception, path: str, op_index: int = 0) -> StoreError
             op_index,
         )
     if isinstance(error, zk_errors.NoAuthError):
-        return StoreError(f"{path}: its ACL does not allow this session that", op_index)
+        return StoreError(f"{path}: NoAuth: its ACL does not let this session do that", op_index)
     return StoreError(f"{path}: {error!r}", op_index)
