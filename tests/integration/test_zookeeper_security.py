@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import queue
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +54,40 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     authority.issue("landline", (), with_rsa=True).write_pem(directory / "client.pem")
     with ZooKeeperServer(directory / "data", tls=stores) as server:
         yield Site(directory, authority, server)
+
+
+@contextmanager
+def newer_port(site: Site) -> Iterator[int]:
+    """A port that speaks TLS 1.3, by OpenSSL, before the server's plain port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(site.directory / "server.pem")
+    ports: queue.SimpleQueue[int] = queue.SimpleQueue()
+    ends: list[Callable[[], object]] = []
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+        finally:
+            writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection(site.server.host, site.server.port)
+        await asyncio.gather(pump(reader, ours), pump(theirs, writer))
+
+    async def run() -> None:
+        end, loop = asyncio.Event(), asyncio.get_running_loop()
+        ends.append(lambda: loop.call_soon_threadsafe(end.set))
+        async with await asyncio.start_server(serve, site.server.host, 0, ssl=context) as server:
+            ports.put(server.sockets[0].getsockname()[1])
+            await end.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    yield ports.get(timeout=10)
+    ends[0]()
+    thread.join(10)
 
 
 def connected(connect: str, access: ZooKeeperAccess) -> ZooKeeperStore:
@@ -146,7 +184,13 @@ def test_digest_credentials_own_the_znodes_without_tls(site: Site) -> None:
 
 def test_thousands_of_operations_are_answered_by_tls(site: Site) -> None:
     config = site.config("many", zookeeper_ssl_protocol="TLS")
-    store = connected(str(config["zookeeper.connect"]), access_from(texts(config)))
+    _operate(connected(str(config["zookeeper.connect"]), access_from(texts(config))))
+    config = site.config("many", zookeeper_ssl_enabled_protocols="TLSv1.3")
+    with newer_port(site) as port:
+        _operate(connected(f"{site.server.host}:{port}/newer", access_from(texts(config))))
+
+
+def _operate(store: ZooKeeperStore) -> None:
     try:
         store.ensure_path("/many")
         for number in range(300):
