@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,13 +73,25 @@ def _deregister(options: Options) -> int:
     from broker.config.problems import ConfigError
     from broker.config.properties import read_properties
     from broker.server.registration.deregister import deregister
+    from broker.zookeeper.session_end import end_session
 
     try:
         texts = {**read_properties(options.file), **dict(options.override)}
     except ConfigError as error:
         print(error, file=sys.stderr)
         return EXIT_CONFIG
-    report = deregister([Path(path) for path in log_dir_paths(texts.get("log.dirs"), texts.get("log.dir"))])
+    end: Callable[[Any, float], Any] = end_session
+    if texts.get("zookeeper.ssl.client.enable", "").strip().lower() == "true":
+        from broker.server.zookeeper_access import secure_from
+
+        try:
+            end = partial(end_session, secure=secure_from(texts))
+        except ConfigError as error:
+            print(error, file=sys.stderr)
+            return EXIT_CONFIG
+    report = deregister(
+        [Path(path) for path in log_dir_paths(texts.get("log.dirs"), texts.get("log.dir"))], end
+    )
     took_ms = _process_age_ms()  # before further modules are loaded
     structlog = _logging()
     getattr(structlog.get_logger("broker"), report.level)(report.event, **report.fields, took_ms=took_ms)
@@ -215,19 +228,24 @@ def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tup
 
 
 def _check_tls(config: Any, properties: Any) -> None:
-    """Raises ConfigError if a TLS listener's key store or trust store cannot be used. Its problems get their
-    lines in the file.
+    """Raises ConfigError if a key store or trust store, of a TLS listener or for ZooKeeper, cannot be used.
+    Its problems get their lines in the file.
     """
     from broker.config.listener_keys import speaks_tls
     from broker.config.problems import ConfigError
 
-    if not any(speaks_tls(endpoint) for endpoint in config.listeners):
+    listeners_do = any(speaks_tls(endpoint) for endpoint in config.listeners)
+    if not listeners_do and not config.bool("zookeeper.ssl.client.enable"):
         return
     _logging()
-    from broker.tls.manager import TlsManager
+    from broker.server.zookeeper_access import access_of
 
     try:
-        TlsManager(config)
+        access_of(config)
+        if listeners_do:
+            from broker.tls.manager import TlsManager
+
+            TlsManager(config)
     except ConfigError as error:
         lines = properties.lines
         found = [problem._replace(line=lines.get(problem.key)) for problem in error.problems]

@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 from broker.config.problems import did_you_mean
 
+Modules = Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
 _MODULES: Final = "org.apache.kafka.common.security."
 # By the short name of Kafka's login modules: the mechanisms they are for, and their options (a `*` at the end
 # stands for any more letters).
-_KNOWN: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+_KNOWN: Final[Modules] = {
     f"{_MODULES}plain.PlainLoginModule": (("PLAIN",), ("username", "password", "user_*")),
     f"{_MODULES}scram.ScramLoginModule": (
         ("SCRAM-SHA-256", "SCRAM-SHA-512"),
@@ -43,6 +44,10 @@ _KNOWN: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
             "unsecuredValidatorAllowableClockSkewMs",
         ),
     ),
+}
+# The login modules of a `Client` section, which is for ZooKeeper.
+ZOOKEEPERS: Final[Modules] = {
+    "org.apache.zookeeper.server.auth.DigestLoginModule": (("DIGEST-MD5",), ("username", "password")),
 }
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 _TOKEN: Final = re.compile(
@@ -73,13 +78,13 @@ class _Token(NamedTuple):
     place: int
 
 
-def read_jaas(text: str) -> JaasEntry:
-    """The only entry of ``text``. Raises ValueError, with the place of what is wrong."""
+def read_jaas(text: str, modules: Modules = _KNOWN) -> JaasEntry:
+    """The only entry of ``text``, for one of ``modules``. Raises ValueError, with the place of what is wrong."""
     tokens = _tokens(text)
     module = next(tokens)
     if module.kind == "end":
         raise ValueError("has no login module")
-    entry = _module(module)
+    entry = _module(module, modules)
     flag = next(tokens)
     if flag.kind != "word" or flag.text.lower() not in _FLAGS:
         raise ValueError(f"{_at(flag)}: a control flag is expected after the login module, such as required")
@@ -102,14 +107,14 @@ class _Known(NamedTuple):
     options: tuple[str, ...]
 
 
-def _module(token: _Token) -> _Known:
-    if token.kind == "word" and token.text in _KNOWN:
-        return _Known(*_KNOWN[token.text])
+def _module(token: _Token, modules: Modules) -> _Known:
+    if token.kind == "word" and token.text in modules:
+        return _Known(*modules[token.text])
     if token.kind != "word":
         raise ValueError(f"{_at(token)}: the class of a login module is expected")
     if "Krb5" in token.text:
         raise ValueError(f"{_at(token)}: {token.text} is for GSSAPI, which is not supported")
-    hint = did_you_mean(token.text, _KNOWN)
+    hint = did_you_mean(token.text, modules)
     raise ValueError(f"{_at(token)}: {token.text} is none of Kafka's login modules.{hint}")
 
 

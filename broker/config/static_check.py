@@ -49,8 +49,8 @@ _WHY_REFUSED: Final[Mapping[str, str]] = {
     "sasl.client.callback.handler.class": _NO_JAVA,
     "sasl.login.callback.handler.class": _NO_JAVA,
     "sasl.login.class": _NO_JAVA,
-    "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not supported yet: remove it",
-    "zookeeper.set.acl": "ACLs on znodes are not supported yet: remove it",
+    "zookeeper.ssl.crl.enable": "revocation lists are not checked: remove it",
+    "zookeeper.ssl.ocsp.enable": "revocation is not checked: remove it",
     "log.preallocate": NO_PREALLOCATION,
     "remote.log.storage.system.enable": "there is no tiered storage here: remove it",
 }

@@ -28,6 +28,7 @@ from broker.server.broker_peers import BrokerPeers, Speaker, Trust
 from broker.server.delegation_tokens import DelegationTokens
 from broker.server.fetch_sessions import LOOK_AT_ALL_MS, FetchSessionCache
 from broker.server.quotas import QuotaManagers
+from broker.server.zookeeper_access import access_of
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.cluster_store import ClusterStore
@@ -42,7 +43,9 @@ def make_store(config: BrokerConfig) -> Store:
     """The ZooKeeper store; kazoo is not imported earlier."""
     from broker.zookeeper.client import ZooKeeperStore
 
-    return ZooKeeperStore(config.str("zookeeper.connect"), config.int("zookeeper.session.timeout.ms"))
+    return ZooKeeperStore(
+        config.str("zookeeper.connect"), config.int("zookeeper.session.timeout.ms"), access_of(config)
+    )
 
 
 def make_socket_server(config: BrokerConfig, security: Security | None = None) -> SocketServer:

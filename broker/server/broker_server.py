@@ -57,6 +57,7 @@ from broker.server.registration.session_file import SessionFile
 from broker.server.replication_service import ReplicationService
 from broker.server.security_parts import SecurityParts, start_tokens
 from broker.server.stopping.handover import hand_over_leadership
+from broker.server.zookeeper_access import access_of
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.heap import HeapKeeper
 from broker.utils.scheduler import KafkaScheduler
@@ -227,7 +228,7 @@ class BrokerServer:
         steps.undo_by("LogManager", lambda: logs.shutdown(self._membership.broker_epoch()))
         # Stopped before the logs: retention must not work on a closed log.
         steps.undo_by("Scheduler", self.scheduler.shutdown)
-        self._membership.end_predecessors_session()
+        self._membership.end_predecessors_session(access_of(self.config).secure)
         self.broker_id, self.cluster_id = settle_identity(self.config, logs.dirs, self.store)
         self.dynamic_config = DynamicConfigManager(
             self.config,

@@ -14,8 +14,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+from broker.config.problems import ConfigError
 from broker.sasl.credential import ScramCredential
 from broker.sasl.scram import ALGORITHMS, new_credential
+from broker.server.zookeeper_access import access_from
+from broker.zookeeper.access import ZooKeeperAccess
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Store, StoreError
 from broker.zookeeper.znodes import BadZnodeError
@@ -42,17 +45,17 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
             connect = options.zookeeper or properties.get("zookeeper.connect", "")
             if not connect:
                 raise CredentialsError(f"{options.config} has no zookeeper.connect: give --data-dir instead")
-            work(options, _zookeeper(connect))
-    except (CredentialsError, BadZnodeError, StoreError, OSError) as error:
+            work(options, _zookeeper(connect, access_from(properties)))
+    except (CredentialsError, BadZnodeError, ConfigError, StoreError, OSError) as error:
         complain(f"credentials {options.verb}: {error}")
         return EXIT_FAILED
     return EXIT_DONE
 
 
-def _zookeeper(connect: str) -> Store:
+def _zookeeper(connect: str, access: ZooKeeperAccess) -> Store:
     from broker.zookeeper.client import ZooKeeperStore
 
-    store = ZooKeeperStore(connect, _SESSION_MS)
+    store = ZooKeeperStore(connect, _SESSION_MS, access)
     store.connect(_SESSION_MS, threading.Event())
     return store
 

@@ -16,6 +16,7 @@ from broker.server.stopping.may_stop import ZOOKEEPER_MS, Turn, zookeeper
 from broker.server.stopping.probe import Probe
 from broker.server.stopping.stop_judge import in_words
 from broker.server.stopping.stop_view import read_view
+from broker.server.zookeeper_access import access_from
 from broker.utils.options import Options
 from broker.zookeeper.store import Store, StoreError
 
@@ -86,9 +87,9 @@ def _in_session(
 ) -> int:
     try:
         asker = Asker.of(properties, options.file)
-        with zookeeper(asker.connect, within_ms) as store:
+        with zookeeper(asker.connect, within_ms, access_from(properties)) as store:
             return work(store, asker)
-    except CannotAskError as error:
+    except (CannotAskError, ConfigError) as error:
         complain(str(error))
         return EXIT_CONFIG
     except StoreError as error:
