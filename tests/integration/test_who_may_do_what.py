@@ -484,6 +484,16 @@ def test_a_topic_is_deleted_by_its_id_and_its_name_told_only_to_whom_may_describ
         assert (row.name, row.error_code) == ("to-delete", Errors.NONE)
 
 
+def test_a_topic_that_may_not_be_altered_does_not_tell_its_partitions_by_what_is_too_many(
+    guest: RawClient, world: World
+) -> None:
+    for name in (world.topic, "not-there"):
+        row = {"name": name, "count": 10_001, "assignments": None}
+        asked = {"topics": [row], "timeout": 1_000, "validate_only": True}
+        (result,) = guest.ask(ApiKey.CREATE_PARTITIONS, 3, asked).results
+        assert result.error_code == Errors.TOPIC_AUTHORIZATION_FAILED
+
+
 def test_the_configs_of_a_created_topic_are_told_to_whom_may_describe_them(
     admin: RawClient, guest: RawClient
 ) -> None:
