@@ -87,10 +87,16 @@ class QuotaTable:
                 QuotaEntity(user, DEFAULT),
                 QuotaEntity(DEFAULT, DEFAULT),
             )
-        order = [(None, DEFAULT), (DEFAULT, DEFAULT), (DEFAULT, None)]
         if scope.client_id:
-            order = [(None, client), (None, DEFAULT), (DEFAULT, client), (DEFAULT, DEFAULT)]
-        return self._first(*(QuotaEntity(*names) for names in order))
+            return self._first(
+                QuotaEntity(None, client),
+                QuotaEntity(None, DEFAULT),
+                QuotaEntity(DEFAULT, client),
+                QuotaEntity(DEFAULT, DEFAULT),
+            )
+        return self._first(
+            QuotaEntity(None, DEFAULT), QuotaEntity(DEFAULT, DEFAULT), QuotaEntity(DEFAULT, None)
+        )
 
     def _first(self, *entities: QuotaEntity) -> float | None:
         return next((self._bounds[entity] for entity in entities if entity in self._bounds), None)
