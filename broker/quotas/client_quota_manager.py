@@ -29,6 +29,8 @@ _FORGOTTEN_MS: Final = 3_600_000
 _MOST_BYTES: Final = 32 << 20
 _SENSOR_BYTES: Final = 2_500
 _MOST_KNOWN: Final = 10_000
+# A client that reconnects for each request adds a throttle each time, and each may last for days.
+_MOST_THROTTLES: Final = 100_000
 # Each client is a line of the metrics; more than this many are not exported.
 MOST_EXPORTED: Final = 1_000
 _MOST_LETTERS: Final = 256  # of a name in a metric: clients choose them
@@ -123,12 +125,13 @@ class ClientQuotaManager:
         with self._lock:
             self._sensor(principal, client_id, now_ms).throttle_times.record(throttle_ms, now_ms)
             self._drop_ended(now_ms)
-            heapq.heappush(self._throttled_until_ms, now_ms + throttle_ms)
+            if len(self._throttled_until_ms) < _MOST_THROTTLES:
+                heapq.heappush(self._throttled_until_ms, now_ms + throttle_ms)
 
     # -- metrics
 
     def queue_size(self, now_ms: int) -> int:
-        """How many throttles have not ended; Kafka's queue-size."""
+        """How many throttles have not ended, of at most 100,000; Kafka's queue-size."""
         with self._lock:
             self._drop_ended(now_ms)
             return len(self._throttled_until_ms)

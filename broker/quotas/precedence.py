@@ -71,16 +71,32 @@ class QuotaTable:
         return Scope(user, "") if QuotaEntity(DEFAULT, None) in bounds else Scope("", client_id)
 
     def bound(self, scope: Scope) -> float | None:
-        """The quota of a scope; None if there is none."""
+        """The quota of a scope; None if there is none.
+
+        Clients without a name, such as those with an empty client id, have the defaults too. In Kafka, which
+        does not look these up, they have no limit.
+        """
         user, client = scope.user, encoded(scope.client_id)
         if user and scope.client_id:
             order = ((user, client), (user, DEFAULT), (DEFAULT, client), (DEFAULT, DEFAULT))
             return self._first(*(QuotaEntity(*names) for names in order))
         if user:
-            return self._first(QuotaEntity(user, None), QuotaEntity(DEFAULT, None))
+            return self._first(
+                QuotaEntity(user, None),
+                QuotaEntity(DEFAULT, None),
+                QuotaEntity(user, DEFAULT),
+                QuotaEntity(DEFAULT, DEFAULT),
+            )
         if scope.client_id:
-            return self._first(QuotaEntity(None, client), QuotaEntity(None, DEFAULT))
-        return None
+            return self._first(
+                QuotaEntity(None, client),
+                QuotaEntity(None, DEFAULT),
+                QuotaEntity(DEFAULT, client),
+                QuotaEntity(DEFAULT, DEFAULT),
+            )
+        return self._first(
+            QuotaEntity(None, DEFAULT), QuotaEntity(DEFAULT, DEFAULT), QuotaEntity(DEFAULT, None)
+        )
 
     def _first(self, *entities: QuotaEntity) -> float | None:
         return next((self._bounds[entity] for entity in entities if entity in self._bounds), None)

@@ -24,7 +24,7 @@ from broker.zookeeper.znodes import encode_uuid, random_uuid
 _log = structlog.get_logger(__name__)
 _RETRY_MS: Final = 1_000
 _MOST_OF_OWNER: Final = 1_000
-_MOST_RENEWERS: Final = 64 * 1024  # letters of their names, all in one znode
+_MOST_RENEWERS: Final = 4 * 1024  # letters of their names; the znode may have six bytes for each
 
 
 class DelegationTokens:

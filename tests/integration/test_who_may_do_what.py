@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,12 +18,14 @@ from typing import Any
 
 import pytest
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
+from broker.protocol.framing import response_body_offset
 from broker.security.acls import CLUSTER_NAME, AclOperation, PatternType, Permission, ResourceType
 from rig.brokers import HOST, unused_port
 from rig.landline_broker import LandlineStandalone
-from rig.raw_client import RawClient
+from rig.raw_client import RawClient, request_frame
 from rig.wait import wait_until
 from tests.support.valid_requests import World, fields, some_records
 
@@ -589,6 +592,16 @@ def test_a_topic_is_deleted_by_its_id_and_its_name_told_only_to_whom_may_describ
         assert (row.name, row.error_code) == ("to-delete", Errors.NONE)
 
 
+def test_a_topic_that_may_not_be_altered_does_not_tell_its_partitions_by_what_is_too_many(
+    guest: RawClient, world: World
+) -> None:
+    for name in (world.topic, "not-there"):
+        row = {"name": name, "count": 10_001, "assignments": None}
+        asked = {"topics": [row], "timeout": 1_000, "validate_only": True}
+        (result,) = guest.ask(ApiKey.CREATE_PARTITIONS, 3, asked).results
+        assert result.error_code == Errors.TOPIC_AUTHORIZATION_FAILED
+
+
 def test_the_configs_of_a_created_topic_are_told_to_whom_may_describe_them(
     admin: RawClient, guest: RawClient
 ) -> None:
@@ -613,6 +626,34 @@ def test_a_fetch_session_ends_at_the_next_fetch_after_its_right_did(
     answer = guest.ask(ApiKey.FETCH, 12, following)
     assert answer.responses[0].partitions[0].error_code == Errors.TOPIC_AUTHORIZATION_FAILED
     assert not answer.responses[0].partitions[0].records
+
+
+def test_a_fetch_that_waits_gets_nothing_that_was_written_after_its_right_ended(
+    admin: RawClient, guest: RawClient, world: World
+) -> None:
+    partition = {
+        "partition": 0,
+        "fetch_offset": admin.end_offset(world.topic),
+        "partition_max_bytes": 1 << 20,
+    }
+    asked = {
+        **fields(ApiKey.FETCH, 12, world),
+        "max_wait": 1_500,
+        "min_bytes": 1 << 20,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": world.topic, "partitions": [partition]}],
+    }
+    with granted(admin, [(TOPIC, world.topic, Op.READ)]):
+        body = codec.encode(ApiKey.FETCH, 12, "request", asked)
+        guest.send(request_frame(ApiKey.FETCH, 12, body))
+        time.sleep(0.3)
+    assert admin.produce(world.topic, 0, some_records(b"later")).error_code == Errors.NONE
+    frame = memoryview(guest.receive_frame())
+    assert b"later" not in bytes(frame)
+    offset = response_body_offset(ApiKey.FETCH, 12, frame)
+    answer = codec.decode(ApiKey.FETCH, 12, "response", frame[offset:])
+    assert answer.responses[0].partitions[0].error_code == Errors.TOPIC_AUTHORIZATION_FAILED
 
 
 # --- the ACL requests

@@ -6,6 +6,7 @@ together or not at all.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from broker.zookeeper.store import StoreError
 from broker.zookeeper.znodes import BadZnodeError
 
 _log = structlog.get_logger(__name__)
+_LONGEST_SALT: Final = 1024
 _MECHANISMS: Final[Mapping[int, str]] = {algorithm.number: name for name, algorithm in ALGORITHMS.items()}
 
 
@@ -89,7 +91,8 @@ def _changes(
     for deletion in deletions:
         yield deletion, _complaint(deletion)
     for upsertion in upsertions:
-        yield upsertion, _complaint(upsertion, int(upsertion.iterations)) or _text_of(upsertion)
+        complaint = _complaint(upsertion, int(upsertion.iterations)) or _size_complaint(upsertion)
+        yield upsertion, complaint or _text_of(upsertion)
 
 
 def _complaint(change: Any, iterations: int | None = None) -> KafkaError | None:
@@ -106,6 +109,19 @@ def _complaint(change: Any, iterations: int | None = None) -> KafkaError | None:
             Errors.UNACCEPTABLE_CREDENTIAL,
             f"{iterations} iterations: {algorithm.min_iterations} to {algorithm.max_iterations} are possible",
         )
+    return None
+
+
+def _size_complaint(upsertion: Any) -> KafkaError | None:
+    """The salt goes into a znode, and to every client that logs in, even with a wrong password."""
+    if not 0 < len(upsertion.salt) <= _LONGEST_SALT:
+        return KafkaError(
+            Errors.UNACCEPTABLE_CREDENTIAL,
+            f"a salt has 1 to {_LONGEST_SALT} bytes, not {len(upsertion.salt)}",
+        )
+    size = hashlib.new(ALGORITHMS[_MECHANISMS[int(upsertion.mechanism)]].hash_name).digest_size
+    if len(upsertion.salted_password) != size:
+        return KafkaError(Errors.UNACCEPTABLE_CREDENTIAL, f"a salted password has {size} bytes")
     return None
 
 

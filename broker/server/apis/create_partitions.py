@@ -27,16 +27,21 @@ def handle(request: Request, message: CreatePartitionsRequest, ctx: ApiContext) 
     if not ctx.controller.is_active:
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
-    known = ctx.metadata_cache.partition_count
-    check_request(topic.count - (known(topic.name) or 0) for topic in message.topics)
     names = Counter(topic.name for topic in message.topics)
+    denied = {
+        name for name in names if not allowed(ctx, request, AclOperation.ALTER, ResourceType.TOPIC, name)
+    }
+    known = ctx.metadata_cache.partition_count
+    check_request(
+        topic.count - (known(topic.name) or 0) for topic in message.topics if topic.name not in denied
+    )
     results: dict[str, Result] = {}
     extended: dict[str, int] = {}
     for topic in message.topics:
         try:
             if names[topic.name] > 1:
                 raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
-            if not allowed(ctx, request, AclOperation.ALTER, ResourceType.TOPIC, topic.name):
+            if topic.name in denied:
                 raise KafkaError(Errors.TOPIC_AUTHORIZATION_FAILED)
             _extend(topic, ctx, quota, validate_only=message.validate_only)
             results[topic.name] = _result(topic.name, Errors.NONE, None)

@@ -117,7 +117,9 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
     readable: list[FetchEntry] = []
     refused: Fetched = []
     news = fetch.news
-    denied = None if ctx.access is None else _denied(request, params, ctx)
+    access = ctx.access
+    acls = None if access is None else access.authorizer.version()
+    denied = None if access is None else _denied(request, params, ctx)
     if denied is _all_denied:
         news = None  # nor what changes later
     for wanted in fetch.wanted:
@@ -141,6 +143,8 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
         waiting = connection.waiting  # read once: the thread that sees the connection end may clear it
         if waiting is not None and waiting.is_completed:
             connection.waiting = None
+        if access is not None and (acls is None or access.authorizer.version() is not acls):
+            fetched = _still_allowed(request, fetched, params, ctx)  # it may have waited for minutes
         results = [*fetched, *refused]
         if ctx.quotas.active and _is_throttled(request, results, fetch, params, ctx):
             return
@@ -154,6 +158,21 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
         before, connection.waiting = connection.waiting, waiting
         if before is not None:
             before.force_complete()
+
+
+def _still_allowed(request: Request, fetched: Fetched, params: FetchParams, ctx: ApiContext) -> Fetched:
+    """The results, without what the principal may no longer read."""
+    denied = _denied(request, params, ctx)
+    if denied is None:
+        return fetched
+    error = Errors.TOPIC_AUTHORIZATION_FAILED
+    return [
+        (
+            wanted,
+            FetchedPartition(result.partition, error) if denied(wanted.topic_partition.topic) else result,
+        )
+        for wanted, result in fetched
+    ]
 
 
 def _all_denied(_topic: str) -> bool:

@@ -165,7 +165,9 @@ def _topics(
     if missing:
         if GROUP_METADATA_TOPIC in missing:
             ctx.auto_topics.ensure_internal()
-        ctx.auto_topics.ensure(topic for topic in missing if topic not in INTERNAL_TOPICS)
+        # The controller gets the broker's request, so the client's quota is asked here.
+        quota = ctx.quotas.of_mutations(request, strict_from=0)
+        ctx.auto_topics.ensure((topic for topic in missing if topic not in INTERNAL_TOPICS), quota.record)
     return topics, complete
 
 

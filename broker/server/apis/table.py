@@ -287,7 +287,7 @@ class Apis:
             return error
         self.stats[ApiKey(request.api_key)].errors += 1
         _log.error("request_failed", api=APIS[request.api_key].name, exc_info=error)
-        return KafkaError(Errors.UNKNOWN_SERVER_ERROR, f"the broker failed: {error!r}; see its log")
+        return KafkaError(Errors.UNKNOWN_SERVER_ERROR, "the broker failed; its log has the reason")
 
     def _refuse(self, request: Request, reason: str) -> None:
         log_refusal(

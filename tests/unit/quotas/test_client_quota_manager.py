@@ -140,3 +140,14 @@ def test_without_a_quota_of_mutations_nothing_is_refused() -> None:
     manager = mutations(2)
     assert manager.take("User:bob", "app", 1e6, 0, strict=True) == (True, 0)
     assert manager.take("User:bob", "app", 1e6, 0, strict=True) == (True, 0)
+
+
+def test_throttles_of_clients_that_reconnect_are_remembered_up_to_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("broker.quotas.client_quota_manager._MOST_THROTTLES", 3)
+    manager = manager_of(1.0)
+    for _ in range(5):
+        manager.throttled("User:alice", "app", 86_400_000, 0)
+    assert manager.queue_size(0) == 3
+    assert manager.queue_size(86_400_000) == 0

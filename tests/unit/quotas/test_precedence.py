@@ -100,3 +100,19 @@ def test_a_client_that_calls_itself_default_is_not_the_default() -> None:
     quotas.update(QuotaEntity(None, "%3Cdefault%3E"), 1.0)
     assert applies(quotas, client_id=DEFAULT) == 1
     assert applies(quotas, client_id="other") == 5
+
+
+@pytest.mark.parametrize(
+    ("path", "user", "client_id"),
+    [
+        ("clients/<default>", "alice", ""),
+        ("users/<default>", "", "app"),
+        ("users/<default>", "", ""),
+        ("users/<default>/clients/<default>", "alice", ""),
+        ("users/alice/clients/<default>", "alice", ""),
+        ("users/<default>/clients/<default>", "", "app"),
+        ("users/<default>/clients/<default>", "", ""),
+    ],
+)
+def test_a_client_without_a_name_does_not_escape_the_default(path: str, user: str, client_id: str) -> None:
+    assert applies(table(path), user, client_id) == ORDER.index(path) + 1

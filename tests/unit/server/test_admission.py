@@ -399,3 +399,22 @@ def test_array_that_announces_more_than_any_request_has_is_refused_at_its_length
 def test_bounds_are_in_order() -> None:
     for rule in (*RULES.values(), Rule()):
         assert rule.here_elements < rule.most_elements
+
+
+def test_a_client_is_not_told_why_the_broker_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("/data/secret")
+
+    monkeypatch.setattr("broker.server.apis.create_partitions.handle", fail)
+    handlers = Handlers()
+    content = body(ApiKey.CREATE_PARTITIONS, 3, World())
+    request = request_of(ApiKey.CREATE_PARTITIONS, 3, content)
+    with structlog.testing.capture_logs() as lines:
+        apis(handlers).dispatch(request)
+        for work in handlers.work:
+            work()
+    assert request.payload is not None
+    answer = b"".join(bytes(piece) for piece in request.payload if isinstance(piece, bytes))
+    assert b"its log has the reason" in answer
+    assert b"secret" not in answer
+    assert [line["event"] for line in lines] == ["request_failed"]

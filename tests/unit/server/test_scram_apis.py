@@ -117,6 +117,16 @@ def test_each_user_has_a_result_and_a_refused_one_is_not_changed(ctx: Any) -> No
     assert [user for user, _, _ in described(ctx)] == ["good"]
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"salt": b""}, {"salt": bytes(1025)}, {"salted_password": b""}, {"salted_password": bytes(64)}]
+)
+def test_a_salt_or_salted_password_of_another_size_is_refused(ctx: Any, wrong: dict[str, bytes]) -> None:
+    change = upsertion("alice")
+    vars(change).update(wrong)
+    assert altered(ctx, change) == {"alice": Errors.UNACCEPTABLE_CREDENTIAL}
+    assert described(ctx) == []
+
+
 def test_only_the_controller_alters(ctx: Any) -> None:
     ctx.controller.is_active = False
     assert altered(ctx, upsertion("alice"), deletion("bob")) == {
