@@ -1,7 +1,7 @@
-"""The command `landline`: parses arguments, loads and checks the configuration, runs the command.
+"""The command `landline`: loads and checks the configuration, runs the command.
 
-Each command imports its own heavy modules, so that start-up stays fast. Signals and systemd are handled by
-`server.daemon`; BrokerServer defines the order in which the parts start.
+Each command imports its own heavy modules, so that start-up stays fast. `arguments` parses the command line,
+`server.daemon` handles signals and systemd, and BrokerServer defines the order in which the parts start.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,28 +26,6 @@ EXIT_INTERRUPTED: Final = 130
 # Commands that run until a signal ends them.
 _DAEMONS: Final = frozenset({"start", "standalone"})
 
-DESCRIPTION: Final = """\
-A Kafka-compatible broker: Kafka's protocol, files, ZooKeeper nodes and configuration, in Python.
-
-commands:
-  start FILE         run a broker of a cluster, configured by Kafka's server.properties
-  standalone         run one broker by itself, without ZooKeeper; data is kept across restarts
-  deregister FILE    after a crash: end the dead broker's ZooKeeper session, so that its partitions fail over at once
-  may-stop FILE      before a restart or reboot: take the cluster's stop permit, once it bears that this broker stops
-  await-return FILE  after it: wait until the broker is back in every ISR that it was in, and give the permit back
-  metadata VERB …    backup, verify, restore: ZooKeeper's metadata tree to a file, and back to an empty ensemble
-  check-config FILE  say whether `start FILE` would accept the file, and what is wrong with it
-
-`landline COMMAND --help` has the options of a command. Metrics and state are served over HTTP on
-landline.http.port: /metrics /livez /readyz /status."""
-EPILOG: Final = """\
-environment:
-  LANDLINE_LOG_LEVEL    debug, info, warning or error
-  LANDLINE_LOG_FORMAT   logfmt, or json for one JSON object per line
-
-exit codes: 0 done, or stopped as asked, 1 failed, 2 wrong arguments, 69 no ZooKeeper, 75 not now (may-stop,
-await-return), 78 wrong configuration, 130 forced by a second ^C."""
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
@@ -58,155 +37,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         from broker.utils.stop_signals import block_signals
 
         block_signals()
-    options = _parser().parse_args(arguments)
-    command: Callable[[Options], int] = options.run
+    from broker.arguments import make_parser
+
+    options = make_parser(_default_data_dir()).parse_args(arguments)
+    command = _COMMANDS[options.command]
     try:
         return command(options)
     except KeyboardInterrupt:  # before the daemon handles signals
         return EXIT_INTERRUPTED
-
-
-def _parser() -> Any:
-    import argparse  # not click: it takes three times as long to load
-
-    parser = argparse.ArgumentParser(
-        prog="landline",
-        usage="landline [--version] COMMAND …",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("-V", "--version", action="version", version=f"landline {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, help=argparse.SUPPRESS)
-
-    def add(name: str, run: Callable[[Options], int], text: str) -> Any:
-        command = commands.add_parser(name, prog=f"landline {name}", description=text, allow_abbrev=False)
-        command.set_defaults(run=run)
-        command.add_argument(
-            "--override",
-            metavar="KEY=VALUE",
-            action="append",
-            default=[],
-            type=_key_value,
-            help="set a config over the file's; may be given many times",
-        )
-        return command
-
-    start = add("start", _start, "Runs a broker of a cluster until SIGTERM or ^C.")
-    start.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
-    gone = add(
-        "deregister",
-        _deregister,
-        "Ends the ZooKeeper session that a broker left which crashed, so that its failover does not wait for "
-        "zookeeper.session.timeout.ms. Does nothing to a broker that runs, or that stopped as asked. The systemd "
-        "unit runs it as ExecStopPost=.",
-    )
-    gone.add_argument("file", metavar="FILE", help="the broker's server.properties")
-    may_stop = add(
-        "may-stop",
-        _turn,
-        "Asks whether the cluster bears that this host's broker stops, and takes the one permit for it: nobody else "
-        "gets it until `landline await-return` has given it back, or until it expires. Exit code 0 means: stop it now.",
-    )
-    back = add(
-        "await-return",
-        _turn,
-        "Waits until the broker, restarted, is back in every ISR that it was in when `landline may-stop` granted its "
-        "stop, renews the permit meanwhile and gives it back at the end.",
-    )
-    for command in (may_stop, back):
-        command.add_argument("file", metavar="FILE", help="the broker's server.properties")
-        command.add_argument(
-            "--holder", help="who asks; USER@HOST by default, and the same for both commands"
-        )
-        command.add_argument(
-            "--for",
-            dest="lease_s",
-            metavar="SECONDS",
-            type=_seconds,
-            default=180.0,
-            help="the permit expires after; 180",
-        )
-    may_stop.add_argument(
-        "--within",
-        metavar="SECONDS",
-        type=_seconds,
-        default=0.0,
-        help="how long to wait for it; not at all by default",
-    )
-    may_stop.add_argument("--dry-run", action="store_true", help="only say whether it may; take nothing")
-    back.add_argument(
-        "--within",
-        metavar="SECONDS",
-        type=_seconds,
-        default=600.0,
-        help="give up after so long without progress; 600",
-    )
-    back.add_argument("--unit", help="its systemd unit; the wait ends when systemd has given up on it")
-    _add_metadata(commands)
-    check = add("check-config", _check_config, "Checks a configuration as `landline start` would.")
-    check.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
-    alone = add("standalone", _standalone, "Runs one broker without ZooKeeper until SIGTERM or ^C.")
-    alone.add_argument("--port", type=_port, help="9092 by default; 0 takes a free one and prints it")
-    alone.add_argument("--data-dir", metavar="DIR", type=Path, help=f"by default {_default_data_dir()}")
-    alone.add_argument("--config", metavar="FILE", help="a server.properties for everything else")
-    return parser
-
-
-def _add_metadata(commands: Any) -> None:
-    text = "The cluster's metadata tree in ZooKeeper: taken into a file, brought back to an ensemble that lost it."
-    metadata = commands.add_parser("metadata", prog="landline metadata", description=text, allow_abbrev=False)
-    verbs = metadata.add_subparsers(
-        dest="verb", metavar="VERB", required=True, help="backup, verify or restore"
-    )
-    for verb, what in (
-        ("backup", "Writes all persistent nodes with their ACLs to FILE; the cluster may run meanwhile."),
-        ("verify", "Says whether FILE is whole and of the broker's cluster; asks no ZooKeeper."),
-        (
-            "restore",
-            "Makes the tree of FILE in an ensemble that has none; no broker may run. Then start all brokers.",
-        ),
-    ):
-        command = verbs.add_parser(
-            verb, prog=f"landline metadata {verb}", description=what, allow_abbrev=False
-        )
-        command.set_defaults(run=_metadata, override=[])
-        command.add_argument("file", metavar="FILE", help="the backup")
-        where = command.add_mutually_exclusive_group(required=True)
-        where.add_argument("config", nargs="?", metavar="CONFIG", help="a broker's server.properties")
-        where.add_argument("--zookeeper", metavar="CONNECT", help="host:port,…/chroot, as zookeeper.connect")
-
-
-def _key_value(text: str) -> tuple[str, str]:
-    import argparse
-
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return key.strip(), value.strip()
-
-
-def _port(text: str) -> int:
-    import argparse
-
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535 are")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    """Parses ``120``, ``1.5``, or systemd's form ``120s``."""
-    import argparse
-    import math
-
-    try:
-        seconds = float(text.removesuffix("s"))
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
-    return seconds
 
 
 def _default_data_dir() -> Path:
@@ -235,13 +73,25 @@ def _deregister(options: Options) -> int:
     from broker.config.problems import ConfigError
     from broker.config.properties import read_properties
     from broker.server.registration.deregister import deregister
+    from broker.zookeeper.session_end import end_session
 
     try:
         texts = {**read_properties(options.file), **dict(options.override)}
     except ConfigError as error:
         print(error, file=sys.stderr)
         return EXIT_CONFIG
-    report = deregister([Path(path) for path in log_dir_paths(texts.get("log.dirs"), texts.get("log.dir"))])
+    end: Callable[[Any, float], Any] = end_session
+    if texts.get("zookeeper.ssl.client.enable", "").strip().lower() == "true":
+        from broker.server.zookeeper_access import secure_from
+
+        try:
+            end = partial(end_session, secure=secure_from(texts))
+        except ConfigError as error:
+            print(error, file=sys.stderr)
+            return EXIT_CONFIG
+    report = deregister(
+        [Path(path) for path in log_dir_paths(texts.get("log.dirs"), texts.get("log.dir"))], end
+    )
     took_ms = _process_age_ms()  # before further modules are loaded
     structlog = _logging()
     getattr(structlog.get_logger("broker"), report.level)(report.event, **report.fields, took_ms=took_ms)
@@ -267,6 +117,21 @@ def _metadata(options: Options) -> int:
     from broker.config.problems import ConfigError
     from broker.config.properties import read_properties
     from broker.server.metadata_command import run
+
+    try:
+        properties = {} if options.config is None else read_properties(options.config)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return EXIT_CONFIG
+    os.environ.setdefault("LANDLINE_LOG_LEVEL", "error")
+    _logging()
+    return run(options, properties, _complain)
+
+
+def _credentials(options: Options) -> int:
+    from broker.config.problems import ConfigError
+    from broker.config.properties import read_properties
+    from broker.server.credentials_command import run
 
     try:
         properties = {} if options.config is None else read_properties(options.config)
@@ -350,7 +215,9 @@ def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tup
         properties = read_properties(file) if file else Properties()
         for key, value in defaults.items():
             properties.setdefault(key, value)
-        return BrokerConfig.from_properties(properties, overrides)
+        config = BrokerConfig.from_properties(properties, overrides)
+        _check_tls(config, properties)
+        return config
     except ConfigError as error:
         print(error, file=sys.stderr)
         count = len(error.problems)
@@ -358,6 +225,31 @@ def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tup
             f"{count} {'problem' if count == 1 else 'problems'} in the configuration; nothing was started"
         )
         return None
+
+
+def _check_tls(config: Any, properties: Any) -> None:
+    """Raises ConfigError if a key store or trust store, of a TLS listener or for ZooKeeper, cannot be used.
+    Its problems get their lines in the file.
+    """
+    from broker.config.listener_keys import speaks_tls
+    from broker.config.problems import ConfigError
+
+    listeners_do = any(speaks_tls(endpoint) for endpoint in config.listeners)
+    if not listeners_do and not config.bool("zookeeper.ssl.client.enable"):
+        return
+    _logging()
+    from broker.server.zookeeper_access import access_of
+
+    try:
+        access_of(config)
+        if listeners_do:
+            from broker.tls.manager import TlsManager
+
+            TlsManager(config)
+    except ConfigError as error:
+        lines = properties.lines
+        found = [problem._replace(line=lines.get(problem.key)) for problem in error.problems]
+        raise ConfigError(found, properties.source) from error
 
 
 def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]) -> int:
@@ -383,6 +275,18 @@ def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]
 
     errors = StartupErrors(StartupCancelled, StartupError)
     return Daemon(make_server, errors, Notifier.from_environment(), on_ready).run()
+
+
+_COMMANDS: Final[Mapping[str, Callable[[Options], int]]] = {
+    "start": _start,
+    "standalone": _standalone,
+    "deregister": _deregister,
+    "may-stop": _turn,
+    "await-return": _turn,
+    "metadata": _metadata,
+    "credentials": _credentials,
+    "check-config": _check_config,
+}
 
 
 # --- output

@@ -22,6 +22,8 @@ from rig.wait import wait_until
 
 DEBIAN_JAR = Path("/usr/share/java/zookeeper.jar")
 DEBIAN_LOG_JAR = Path("/usr/share/java/slf4j-simple.jar")
+# TLS needs them, and the jar's manifest does not name them.
+DEBIAN_TLS_JARS = tuple(Path("/usr/share/java", f"netty-{name}.jar") for name in ("codec", "resolver"))
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JVM_FLAGS = ("-Xmx128m", *SHORT_LIVED_JVM)
 START_TIMEOUT_S = 60.0
@@ -33,7 +35,9 @@ class ZooKeeperServer:
     """One ZooKeeper server. It keeps its data and its port across ``stop``, ``kill`` and ``start``.
 
     ``tick_ms`` is ZooKeeper's tickTime: session timeouts are 2 to 20 ticks, whatever a client requests.
-    ``quorum`` has the settings of an ensemble's member; such a server waits for its disk.
+    ``quorum`` has the settings of an ensemble's member; such a server waits for its disk. ``tls`` has a key
+    store and a trust store, PEM files: with it the server has a second port that speaks TLS, and accepts only
+    clients with a certificate there.
     """
 
     def __init__(
@@ -42,8 +46,11 @@ class ZooKeeperServer:
         tick_ms: int = 500,
         port: int | None = None,
         quorum: Mapping[str, object] | None = None,
+        tls: tuple[Path, Path] | None = None,
     ) -> None:
         self.host = "127.0.0.1"
+        self.secure_port = free_port() if tls else None
+        self._tls = tls
         self.port = port or free_port()
         self.data_dir = data_dir
         self._tick_ms = tick_ms
@@ -113,7 +120,7 @@ class ZooKeeperServer:
 
     def _command(self) -> list[str]:
         if DEBIAN_JAR.exists():
-            classpath = f"{DEBIAN_JAR}:{DEBIAN_LOG_JAR}"
+            classpath = ":".join(map(str, (DEBIAN_JAR, DEBIAN_LOG_JAR, *DEBIAN_TLS_JARS)))
             log_flag = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
             return ["java", *JVM_FLAGS, log_flag, "-cp", classpath, MAIN_CLASS, str(self._config)]
         return kafka_dist.java_command(MAIN_CLASS, str(self._config), jvm=JVM_FLAGS)
@@ -133,6 +140,20 @@ class ZooKeeperServer:
             "forceSync": "no",
             "preAllocSize": 1024,
         }
+        if self._tls is not None:
+            settings |= {
+                "secureClientPort": self.secure_port,
+                "secureClientPortAddress": self.host,
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                "ssl.keyStore.location": self._tls[0],
+                "ssl.keyStore.type": "PEM",
+                "ssl.trustStore.location": self._tls[1],
+                "ssl.trustStore.type": "PEM",
+                "ssl.protocol": "TLS",
+                "ssl.enabledProtocols": "TLSv1.2,TLSv1.3",
+                # Certificates of clients have no host names.
+                "ssl.hostnameVerification": "false",
+            }
         if self._quorum is not None:
             settings |= {"forceSync": "yes", **self._quorum}
         return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -25,6 +25,7 @@ from broker.config.properties import Properties
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.processor import Processor
 from broker.network.request_channel import ConnectionInfo
+from broker.network.transport import PlainTransport
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.framing import request_prefix, response_body_offset
@@ -150,7 +151,7 @@ class Stage:
         for end in (ours, theirs):
             end.setblocking(False)
         info = ConnectionInfo(f"perf-check-{next(self._numbers)}", "127.0.0.1", "PLAINTEXT")
-        self._processor.adopt(theirs, info)
+        self._processor.adopt(PlainTransport(theirs), info)
         self._processor.turn()  # registers it: adopt has woken the loop
         return ours
 

@@ -16,6 +16,7 @@ from broker.config.broker_config import BrokerConfig, check_dynamic
 from broker.config.client_floors import below_floors
 from broker.config.key import Key
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS, TOPIC_KEYS
+from broker.config.listener_keys import LISTENER_PREFIX, own_key, why_not_dynamic
 from broker.config.problems import ConfigError, Problem
 from broker.config.topic_config import check_topic_configs
 from broker.config.types import Type, render
@@ -74,10 +75,18 @@ def alter_broker(
     """The dynamic configs of this broker, or the cluster-wide defaults, after ``changes``."""
 
     def key_of(name: str) -> Key | None:
-        return BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS.get(name)
+        return BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS.get(name) or own_key(name)
 
-    changed = _apply(current, changes, key_of, lambda name: config.text(name) or "")
-    values, problems = check_dynamic(_touched(changed, changes))
+    def default_of(name: str) -> str:
+        if not name.startswith(LISTENER_PREFIX):
+            return config.text(name) or ""
+        listener, _, base = name.removeprefix(LISTENER_PREFIX).partition(".")
+        return config.for_listener(listener).text(base) or ""
+
+    changed = _apply(current, changes, key_of, default_of)
+    touched = _touched(changed, changes)
+    values, problems = check_dynamic(touched)
+    problems += why_not_dynamic(touched, config.listeners, cluster_wide=cluster_wide)
     _raise_for([*problems, *below_floors(config.static_values, values)])
     good, _ = check_dynamic(changed)
     texts = {name: changed[name] for name in good}

@@ -12,17 +12,20 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from broker.config.authorizer_class import authorizer_settings, check_authorizer
 from broker.config.cross_checks import check_together
 from broker.config.endpoint import Endpoint
 from broker.config.key import Use
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS
+from broker.config.listener_keys import LISTENER_PREFIX, ListenerConfig, own_key, without_effect
 from broker.config.listeners import Listeners, resolve_listeners, with_local_name
 from broker.config.log_config import LONG_MAX, LogConfig
 from broker.config.log_dirs import log_dir_paths
 from broker.config.problems import ConfigError, Problem, did_you_mean
+from broker.config.sasl import NO_SASL, Sasl, read_sasl
 from broker.config.static_check import check_static, why_refused
 from broker.config.topic_config import SYNONYMS, build_log_config
-from broker.config.types import Value
+from broker.config.types import Value, render
 from broker.config.values import ConfigValues
 
 
@@ -31,7 +34,8 @@ class BrokerConfig(ConfigValues):
     have Kafka's names.
 
     ``static_values``, ``dynamic_default_values`` and ``dynamic_broker_values`` are the layers. ``unused`` has
-    the names of set keys that Landline ignores. ``warnings`` has the lines to log at start.
+    the names of set keys that Landline ignores. ``warnings`` has the lines to log at start. ``sasl`` is what the
+    keys say about SASL. ``authorizer_settings`` are those that the authorizer reads.
     """
 
     def __init__(
@@ -43,13 +47,17 @@ class BrokerConfig(ConfigValues):
         listeners: Listeners,
         unused: Sequence[str] = (),
         warnings: Sequence[str] = (),
+        sasl: Sasl = NO_SASL,
+        authorizer: Mapping[str, str] | None = None,
     ) -> None:
         self.static_values = static_values
         self.dynamic_default_values = dynamic_default_values
         self.dynamic_broker_values = dynamic_broker_values
         self.unused = tuple(unused)
         self.warnings = tuple(warnings)
+        self.authorizer_settings = dict(authorizer or {})
         self._listeners = listeners
+        self.sasl = sasl
         super().__init__({**static_values, **dynamic_default_values, **dynamic_broker_values})
 
     @classmethod
@@ -76,7 +84,13 @@ class BrokerConfig(ConfigValues):
             return checked.values.get(key, BROKER_KEYS[key].default)
 
         listeners = resolve_listeners(get, texts, complain)
+        sasl = read_sasl(get, checked.listener_texts, listeners.bound, listeners.inter_broker, complain)
         check_together(get, checked.values, complain)
+        for name in without_effect(checked.values, listeners.bound):
+            if name.endswith("ssl.client.auth") and checked.values[name] != "none":
+                complain(name, "no listener that it is for speaks SSL, so no client is asked: remove it")
+            checked.unused.append(name)
+        check_authorizer(get, texts, complain)
         if problems:
             problems.sort(key=lambda problem: (problem.line is None, problem.line or 0))
             raise ConfigError(problems, getattr(props, "source", ""))
@@ -87,6 +101,8 @@ class BrokerConfig(ConfigValues):
             listeners=listeners,
             unused=checked.unused,
             warnings=_warnings(props, texts, checked.unused),
+            sasl=sasl,
+            authorizer=authorizer_settings(texts),
         )
 
     def with_dynamic(
@@ -106,6 +122,8 @@ class BrokerConfig(ConfigValues):
             listeners=self._listeners,
             unused=self.unused,
             warnings=self.warnings,
+            sasl=self.sasl,
+            authorizer=self.authorizer_settings,
         )
         problems += more
         check_together(
@@ -116,6 +134,11 @@ class BrokerConfig(ConfigValues):
         if problems:
             raise ConfigError(problems)
         return changed
+
+    def with_own(self, overrides: Mapping[str, str]) -> BrokerConfig:
+        """This config with other dynamic configs of this broker. Raises :class:`ConfigError`."""
+        defaults = {name: render(value) or "" for name, value in self.dynamic_default_values.items()}
+        return self.with_dynamic(overrides, defaults)
 
     # --- values derived from several keys
 
@@ -144,6 +167,10 @@ class BrokerConfig(ConfigValues):
     @property
     def inter_broker_listener_name(self) -> str:
         return self._listeners.inter_broker
+
+    def for_listener(self, name: str) -> ListenerConfig:
+        """A listener's configs."""
+        return ListenerConfig(name, self.set_values)
 
     @property
     def log_retention_ms(self) -> int:
@@ -200,19 +227,22 @@ def check_dynamic(overrides: Mapping[str, str]) -> tuple[dict[str, Value], list[
     values: dict[str, Value] = {}
     problems = []
     for name, text in overrides.items():
-        key = BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS.get(name)
+        key = BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS.get(name) or own_key(name)
         if key is None:
             message = "is no broker config." + did_you_mean(name, [*BROKER_KEYS, *DYNAMIC_ONLY_KEYS])
         elif key.use is Use.REFUSED:
             message = why_refused(name)
         elif not key.alterable:
             message = "cannot be changed while the broker runs: set it in server.properties and restart"
+            own = own_key(f"{LISTENER_PREFIX}x.{name}")
+            if own is not None and own.alterable:
+                message += f", or set {LISTENER_PREFIX}<listener>.{name}"
         else:
             try:
                 values[name] = key.parse(text)
                 continue
             except ValueError as error:
-                message = f"{text!r} is not valid: {error}"
+                message = f"{'its value' if key.sensitive else repr(text)} is not valid: {error}"
         problems.append(Problem(name, None, message))
     return values, problems
 

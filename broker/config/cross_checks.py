@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from broker.config.listeners import Complain
 from broker.config.types import Value
+from broker.config.zookeeper_keys import check_zookeeper
 
 Get = Callable[[str], Any]
 
@@ -60,6 +61,7 @@ def check_together(get: Get, given: Mapping[str, Value], complain: Complain) -> 
     _check_connection_overrides(get, complain)
     _check_request_memory(get, complain)
     _check_max_connections(get, complain)
+    check_zookeeper(get, complain)
 
 
 def _check_identity(get: Get, complain: Complain) -> None:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from broker.config.broker_config import BrokerConfig
 from broker.config.key import Key
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS, TOPIC_KEYS
+from broker.config.listener_keys import own_key
 from broker.config.topic_config import SYNONYMS, check_topic_configs
 from broker.config.types import Value, render
 
@@ -64,10 +65,11 @@ def topic_entries(
 
 
 def broker_entries(config: BrokerConfig, names: Collection[str] | None) -> list[Entry]:
-    """A broker's configs. Dynamic-only ones are included if they are set."""
+    """A broker's configs. Dynamic-only ones and listeners' own are included if they are set."""
     keys = [
         *BROKER_KEYS.values(),
         *(key for key in DYNAMIC_ONLY_KEYS.values() if key.name in config.set_values),
+        *(key for name in config.set_values if (key := own_key(name)) is not None),
     ]
     return [_broker_entry(config, key) for key in keys if names is None or key.name in names]
 

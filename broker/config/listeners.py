@@ -10,7 +10,7 @@ from typing import Final
 from broker.config.endpoint import Endpoint
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SUPPORTED: Final = ("PLAINTEXT",)
+SUPPORTED: Final = PROTOCOLS
 _UNROUTABLE: Final = {"0.0.0.0", "::", "[::]"}  # noqa: S104 - refused, not bound
 _LISTENER: Final = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://\[?(?P<host>[0-9A-Za-z\-%._:]*?)\]?:(?P<port>\d+)"
@@ -99,7 +99,9 @@ def _endpoint(key: str, entry: str, protocols: Mapping[str, str], complain: Comp
         complain(key, f"{name} is not in listener.security.protocol.map: add {name}:PLAINTEXT to it")
         return None
     if protocol not in SUPPORTED:
-        complain(key, f"{entry!r} speaks {protocol}, which is not supported yet: use a PLAINTEXT listener")
+        complain(
+            key, f"{entry!r} speaks {protocol}, which is not supported yet: use {' or '.join(SUPPORTED)}"
+        )
         return None
     return Endpoint(match["host"], port, name, protocol)
 

@@ -9,22 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from broker.config.authorizer_class import PREFIX as AUTHORIZER_PREFIX
 from broker.config.key import Key, Use
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS, TOPIC_KEYS
+from broker.config.listener_keys import LISTENER_PREFIX, listeners_key, used_key, why_not_lower
 from broker.config.problems import Problem, did_you_mean
+from broker.config.sasl import PER_LISTENER
 from broker.config.topic_config import NO_PREALLOCATION, SYNONYMS
 from broker.config.types import Value
 
 # Keys that Kafka leaves to plugins, by name or prefix. There are no such plugins here.
-PLUGIN_KEYS: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found", "config.providers"})
-# Accepted values of keys without a row: these restrict nothing. Any other value would promise a protection
-# that is missing here.
-_NO_PROMISE: Final[Mapping[str, tuple[str, ...]]] = {
-    "super.users": ("",),
-    "allow.everyone.if.no.acl.found": ("", "true"),
-}
-_NO_AUTHORIZATION: Final = "authorization is not supported yet, everybody may do everything: remove it"
-_NO_AUTHENTICATION: Final = "authentication is not supported yet, nobody is asked who they are: remove it"
+PLUGIN_KEYS: Final = frozenset({"config.providers"})
 PLUGIN_PREFIXES: Final = (
     "config.providers.",
     "metrics.context.",
@@ -32,7 +27,6 @@ PLUGIN_PREFIXES: Final = (
     "rlmm.config.",
     "rsm.config.",
 )
-LISTENER_PREFIX: Final = "listener.name."
 
 _REMOVED: Final[Mapping[str, str]] = {
     "port": "listeners",
@@ -42,21 +36,21 @@ _REMOVED: Final[Mapping[str, str]] = {
     "quota.producer.default": "the entity config producer_byte_rate",
     "quota.consumer.default": "the entity config consumer_byte_rate",
 }
+_NO_JAVA: Final = "Java classes cannot be used, and brokers log in to each other by PLAIN or SCRAM: remove it"
 _ZOOKEEPER_ONLY: Final = "Landline runs in ZooKeeper mode only: remove it"
 _WHY_REFUSED: Final[Mapping[str, str]] = {
     "node.id": "Landline runs in ZooKeeper mode only: set broker.id instead",
-    "authorizer.class.name": "authorization is not supported yet: remove it",
-    "super.users": _NO_AUTHORIZATION,
-    "allow.everyone.if.no.acl.found": _NO_AUTHORIZATION,
     "control.plane.listener.name": "the controller's requests come by the inter-broker listener: remove it",
-    "principal.builder.class": _NO_AUTHENTICATION,
-    "ssl.client.auth": _NO_AUTHENTICATION,
-    "sasl.jaas.config": _NO_AUTHENTICATION,
-    "sasl.server.callback.handler.class": _NO_AUTHENTICATION,
-    "delegation.token.secret.key": "delegation tokens are not supported yet: remove it",
-    "delegation.token.master.key": "delegation tokens are not supported yet: remove it",
-    "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not supported yet: remove it",
-    "zookeeper.set.acl": "ACLs on znodes are not supported yet: remove it",
+    "principal.builder.class": (
+        "Java classes cannot be used, and principals come from SASL, or from certificates by "
+        "ssl.principal.mapping.rules: remove it"
+    ),
+    "ssl.engine.factory.class": "Java classes cannot be used: remove it",
+    "sasl.client.callback.handler.class": _NO_JAVA,
+    "sasl.login.callback.handler.class": _NO_JAVA,
+    "sasl.login.class": _NO_JAVA,
+    "zookeeper.ssl.crl.enable": "revocation lists are not checked: remove it",
+    "zookeeper.ssl.ocsp.enable": "revocation is not checked: remove it",
     "log.preallocate": NO_PREALLOCATION,
     "remote.log.storage.system.enable": "there is no tiered storage here: remove it",
 }
@@ -64,12 +58,13 @@ _WHY_REFUSED: Final[Mapping[str, str]] = {
 
 class StaticCheck(NamedTuple):
     """The result of checking each key separately: the valid values, parsed; the names of Kafka's keys that
-    Landline ignores; the problems.
+    Landline ignores; the problems; the texts of the listeners' own keys.
     """
 
     values: dict[str, Value]
     unused: list[str]
     problems: list[Problem]
+    listener_texts: dict[str, str]
 
 
 def why_refused(name: str) -> str:
@@ -79,7 +74,7 @@ def why_refused(name: str) -> str:
 
 def check_static(texts: Mapping[str, str], lines: Mapping[str, int]) -> StaticCheck:
     """Checks every key of ``texts``; ``lines`` has their line numbers."""
-    result = StaticCheck({}, [], [])
+    result = StaticCheck({}, [], [], {})
     for name, text in texts.items():
         key = BROKER_KEYS.get(name)
         complaint = _take(key, text, result) if key else _take_unlisted(name, text, result)
@@ -88,7 +83,7 @@ def check_static(texts: Mapping[str, str], lines: Mapping[str, int]) -> StaticCh
     return result
 
 
-def _take(key: Key, text: str, result: StaticCheck) -> str | None:
+def _take(key: Key, text: str, result: StaticCheck, name: str = "") -> str | None:
     try:
         value = key.parse(text)
     except ValueError as error:
@@ -96,7 +91,7 @@ def _take(key: Key, text: str, result: StaticCheck) -> str | None:
         return f"{shown} is not valid: {error}"
     if key.use is Use.REFUSED and value not in ("", (), key.default):
         return why_refused(key.name)
-    result.values[key.name] = value
+    result.values[name or key.name] = value
     if key.use is Use.ACCEPTED:
         result.unused.append(key.name)
     return None
@@ -104,24 +99,22 @@ def _take(key: Key, text: str, result: StaticCheck) -> str | None:
 
 def _take_unlisted(name: str, text: str, result: StaticCheck) -> str | None:
     if name.startswith(LISTENER_PREFIX):
-        key = _listeners_key(name)
+        key = listeners_key(name)
         if key is None:
             return _unknown(name)
+        if used_key(name) is not None:
+            return why_not_lower(name) or _take(key, text, result, name)
+        if key.name in PER_LISTENER:
+            result.listener_texts[name] = text.strip()
+            return None
         if key.use is Use.REFUSED and text.strip() not in ("", str(key.default)):
             return why_refused(key.name)
+    elif name.startswith(AUTHORIZER_PREFIX):
+        return None  # `authorizer_class` checks whether there is an authorizer for it
     elif name not in PLUGIN_KEYS and not name.startswith(PLUGIN_PREFIXES):
         return _unknown(name)
-    elif text.strip().lower() not in _NO_PROMISE.get(name, (text.strip().lower(),)):
-        return _WHY_REFUSED[name]
     result.unused.append(name)
     return None
-
-
-def _listeners_key(name: str) -> Key | None:
-    """The key in listener.name.<listener>.[<mechanism>.]<key>. In practice listener names contain no dots."""
-    parts = name.removeprefix(LISTENER_PREFIX).split(".")
-    found = (BROKER_KEYS.get(".".join(parts[start:])) for start in (1, 2))
-    return next((key for key in found if key is not None), None)
 
 
 def _unknown(name: str) -> str:

@@ -229,7 +229,6 @@ def altered(
 
     topics = [] if error is not Errors.NONE else message.topics
     return {
-        "throttle_time": 0,
         "error_code": error,
         "error_message": text,
         "responses": [
@@ -242,7 +241,6 @@ def altered(
 def listed(error: Errors, text: str | None, topics: Mapping[str, Sequence[Fields]]) -> Fields:
     """The fields of a ListPartitionReassignments response."""
     return {
-        "throttle_time": 0,
         "error_code": error,
         "error_message": text,
         "topics": [{"name": topic, "partitions": rows} for topic, rows in topics.items()],

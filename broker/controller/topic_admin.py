@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -68,6 +68,14 @@ class Seen:
     racks: Mapping[int, str | None]
 
 
+def _free(_partitions: int) -> None:
+    """Changes that cost nothing."""
+
+
+def _nothing() -> None:
+    """So does a deletion."""
+
+
 class TopicAdmin:
     """Creates and deletes topics and adds partitions; Kafka's ZkAdminManager. Thread-safe: changes run one
     at a time, validations in parallel. It refuses a request with a :class:`KafkaError` that has Kafka's
@@ -83,8 +91,13 @@ class TopicAdmin:
         """Applies dynamic changes of the broker's defaults."""
         self._config = config
 
-    def create_topic(self, topic: NewTopic, *, validate_only: bool = False) -> CreatedTopic:
-        """Raises INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
+    def create_topic(
+        self, topic: NewTopic, *, validate_only: bool = False, spend: Callable[[int], None] = _free
+    ) -> CreatedTopic:
+        """``spend`` gets the number of partitions before they are created, and may raise KafkaError; so in
+        the other methods.
+
+        Raises INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
         INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST.
         """
         with self._store_answers():
@@ -92,6 +105,7 @@ class TopicAdmin:
                 return self._validated(topic, self._look())[0]
             with self._lock:
                 created, assignment = self._validated(topic, self._look())
+                spend(len(assignment))
                 topic_id = self._write(topic.name, assignment, created.configs)
         return replace(created, topic_id=topic_id)
 
@@ -120,9 +134,9 @@ class TopicAdmin:
         configs = self._checked_configs(topic.name, topic.configs)
         return CreatedTopic(None, len(assignment), len(assignment[0]), configs), assignment
 
-    def delete_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: str, *, spend: Callable[[], None] = _nothing) -> None:
         """Marks the topic; the controller deletes it. Raises
-        UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED.
+        UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED, and what ``spend`` raises before that.
         """
         if not self._config.bool("delete.topic.enable"):
             raise KafkaError(
@@ -131,6 +145,7 @@ class TopicAdmin:
         with self._store_answers(), self._lock:
             if not self._store.topic_exists(topic):
                 raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}' does not exist")
+            spend()
             self._store.mark_topic_for_deletion(topic)
         _log.info("topic_marked_for_deletion", topic=topic)
 
@@ -141,6 +156,7 @@ class TopicAdmin:
         assignments: Sequence[Sequence[int]] | None,
         *,
         validate_only: bool = False,
+        spend: Callable[[int], None] = _free,
     ) -> None:
         """Raises the topic's number of partitions to ``count``. ``assignments`` has the replicas of the new
         partitions; None means Kafka's round-robin placement.
@@ -163,6 +179,7 @@ class TopicAdmin:
             added = self._added_partitions(present, count, assignments)
             if validate_only:
                 return
+            spend(len(added))
             extended = replace(present, partitions={**present.partitions, **added})
             try:
                 self._store.set_topic_assignment(topic, extended)

@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -21,8 +22,10 @@ import structlog
 from broker.config.endpoint import Endpoint
 from broker.network.arrivals import Arrivals, has_gone
 from broker.network.connection_quotas import ConnectionQuotas, TooManyConnectionsError
+from broker.network.ip_rates import HeldSockets
 from broker.network.processor import Processor
 from broker.network.request_channel import ConnectionInfo
+from broker.network.transport import PlainTransport, Security
 from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
@@ -41,14 +44,24 @@ class Acceptor:
     from :meth:`start` on.
     """
 
-    def __init__(self, endpoint: Endpoint, *, send_buffer: int, receive_buffer: int, backlog: int) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        send_buffer: int,
+        receive_buffer: int,
+        backlog: int,
+        security: Security | None = None,
+    ) -> None:
         self.endpoint = endpoint
+        self._security = security
         self._send_buffer = send_buffer
         self._backlog = backlog
         self._socket = _bind(endpoint, receive_buffer)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._arrivals: Arrivals[tuple[socket.socket, tuple[str, int]]] = Arrivals()
+        self._held = HeldSockets()
         self._ready = select.poll()
         self._number = itertools.count()
         self._turn: Iterator[Processor] = iter(())
@@ -86,6 +99,7 @@ class Acceptor:
         while self._arrivals:
             host, (sock, _) = self._arrivals.next()
             self._refuse(sock, host, quotas)
+        self._held.close_all()
 
     def _accept(self, quotas: ConnectionQuotas) -> None:
         """Hands out one waiting connection, or accepts one. Blocks until one arrives; while others wait, only
@@ -106,10 +120,16 @@ class Acceptor:
             )
             self._stopped.wait(_FULL_PAUSE_S)
             return
-        if pause_s and not self._ready.poll(pause_s * 1_000):
+        wait_s = pause_s
+        if self._held and (due_s := self._held.close_due()):
+            wait_s = min(pause_s or due_s, due_s)
+        if wait_s and not self._ready.poll(wait_s * 1_000):
             return
         sock, address = self._socket.accept()
         host = address[0].removeprefix("::ffff:")
+        if quotas.ip_rates.enabled and (throttle_ms := quotas.ip_rates.throttle_ms(host, listener)):
+            self._held.hold(sock, throttle_ms)
+            return
         try:
             quotas.add(host)
         except TooManyConnectionsError as error:
@@ -117,7 +137,7 @@ class Acceptor:
             sock.close()
             return
         if not pause_s and quotas.pause_s(listener) <= 0:
-            self._deal(sock, host, address)
+            self._deal(sock, host, address, quotas)
         elif not self._arrivals.add(host, (sock, address)):
             log_refusal(
                 "connection_refused",
@@ -131,7 +151,7 @@ class Acceptor:
         while self._arrivals:
             host, (sock, address) = self._arrivals.next()
             if not has_gone(sock):
-                self._deal(sock, host, address)
+                self._deal(sock, host, address, quotas)
                 return
             self._refuse(sock, host, quotas)
 
@@ -148,7 +168,9 @@ class Acceptor:
         )
         self._stopped.wait(_FD_PAUSE_S)
 
-    def _deal(self, sock: socket.socket, host: str, address: tuple[str, int]) -> None:
+    def _deal(
+        self, sock: socket.socket, host: str, address: tuple[str, int], quotas: ConnectionQuotas
+    ) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -156,9 +178,12 @@ class Acceptor:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
         local = sock.getsockname()
         identity = f"{local[0]}:{local[1]}-{address[0]}:{address[1]}-{next(self._number)}"
-        next(self._turn).adopt(
-            sock, ConnectionInfo(identity, host, self.endpoint.listener_name, self.endpoint.security_protocol)
-        )
+        info = ConnectionInfo(identity, host, self.endpoint.listener_name, self.endpoint.security_protocol)
+        adopt = next(self._turn).adopt
+        if self._security is None:
+            adopt(PlainTransport(sock), info)
+        else:
+            self._security.secure(sock, info, adopt, partial(quotas.remove, host))
 
 
 def _bind(endpoint: Endpoint, receive_buffer: int) -> socket.socket:

@@ -10,8 +10,6 @@ large requests are received in place.
 from __future__ import annotations
 
 import mmap
-import os
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -21,6 +19,8 @@ from broker.network.crowd import UNKNOWN_NS
 from broker.network.request_channel import ConnectionInfo, Payload, Request
 from broker.network.request_memory import RequestMemory
 from broker.network.request_times import RequestTimes
+from broker.network.sasl import ConnectionLogin
+from broker.network.transport import Piece, Transport
 from broker.protocol.errors import ProtocolError
 from broker.protocol.primitives import INT32
 from broker.utils.file_region import FileRegion
@@ -39,14 +39,17 @@ _SHORT_READ = 16 * 1024
 _MAPPED = 1024 * 1024
 # For the same reason, one turn receives at most this much. The rest comes with the next turn.
 _MOST_RECEIVED = 1024 * 1024
-_MAX_IOV = 64
-# Otherwise a reader as fast as sendfile could take all of fetch.max.bytes in one turn while the others wait.
-_MOST_AT_ONCE = 2 * 1024 * 1024
 # Few clients send this many requests before the first response. One that does may request large responses
 # with small requests, so their size is checked once per this many requests.
 PIPELINED = 8
 _MOST_IN_FLIGHT = 128
 _MOST_UNSENT = 1024 * 1024
+
+# Why a connection is muted: nothing is read, and no frame handled, while there is any cause.
+UNANSWERED = 1  # until all its requests are answered and the responses sent
+OUT_OF_TURN = 2  # its share of the turn is used up; it continues in the next turn
+THROTTLED = 4  # a quota is used up, until `ConnectionInfo.throttled_until_ns`
+GONE = 8
 
 
 def _new_buffer(size: int) -> Buffer:
@@ -68,16 +71,17 @@ def _is_resized(buffer: Buffer, size: int) -> bool:
     return True
 
 
-def _room_for_rest(begun: memoryview) -> int:
+def _room_for_rest(begun: memoryview, room: int) -> int:
     """The buffer size for a frame of which ``begun`` has arrived: twice that, but not past the frame's end.
 
     Large frames are therefore received whole and one at a time, and none has to be moved to the front of
-    the buffer.
+    the buffer. A transport that needs more ``room`` than a byte gets it behind that.
     """
+    extra = room if room > 1 else 0
     if len(begun) < 4:
-        return _FIRST_BUFFER
+        return _FIRST_BUFFER + extra
     size: int = INT32.unpack_from(begun)[0]
-    return max(_FIRST_BUFFER, len(begun), min(2 * len(begun), size + 4))
+    return max(_FIRST_BUFFER, len(begun), min(2 * len(begun), size + 4)) + extra
 
 
 def _nobody_listens(request: Request) -> None:
@@ -109,6 +113,7 @@ class Connection:
         "info",
         "is_half_closed",
         "last_active_ms",
+        "login",
         "max_frame_bytes",
         "memory",
         "muted",
@@ -116,27 +121,32 @@ class Connection:
         "on_answer",
         "out",
         "pinned_since_ms",
-        "put_off",
-        "socket",
+        "room",
         "start",
         "starved",
+        "throttled_until_ns",
+        "transport",
     )
 
     def __init__(
         self,
-        sock: socket.socket,
+        transport: Transport,
         info: ConnectionInfo,
         max_frame_bytes: int,
         now_ms: int,
         memory: RequestMemory | None = None,
     ) -> None:
-        #: Non-blocking; ``fd`` is its descriptor, -1 once the connection is closed.
-        self.socket = sock
-        self.fd = sock.fileno()
+        #: The socket, with or without TLS; ``fd`` is its descriptor, -1 once the connection is closed.
+        self.transport = transport
+        self.fd = transport.fileno()
+        #: The room that a buffer must have to receive into it.
+        self.room = transport.room
         #: The peer, as request handlers see it.
         self.info = info
         #: Limit of one request; ``socket.request.max.bytes``.
         self.max_frame_bytes = max_frame_bytes
+        #: The client's authentication, on a SASL listener.
+        self.login: ConnectionLogin | None = None
 
         #: Received data: bytes ``start`` to ``filled`` of the buffer are not handled yet. None when there
         #: is none.
@@ -149,7 +159,7 @@ class Connection:
         #: Requests without a response, or whose response waits for an earlier one, in order.
         self.in_flight: deque[Request] = deque()
         #: Unsent responses, or the rest of one, in the order of sending.
-        self.out: deque[bytes | memoryview | FileRegion] = deque()
+        self.out: deque[Piece] = deque()
         #: Notifies the Processor of each response.
         self.on_answer: Callable[[Request], None] = _nobody_listens
 
@@ -164,10 +174,10 @@ class Connection:
         self.events = 0
         #: Already in its Processor's queue of connections with responses to send.
         self.dirty = False
-        #: Nothing is read, and no frame handled, until all requests are answered and the responses sent.
-        self.muted = False
-        #: Muted because its share of the turn is used up; it continues in the next turn.
-        self.put_off = False
+        #: The causes why nothing is read and no frame handled; 0 for none.
+        self.muted = 0
+        #: The end of the last throttle that its Processor has taken up.
+        self.throttled_until_ns = 0
         #: The peer has shut down its sending side.
         self.is_half_closed = False
         #: It closes once all output is sent.
@@ -192,30 +202,23 @@ class Connection:
         """Receives once; False when the peer has closed. Raises BlockingIOError when there is no data."""
         buffer = self.buffer
         if buffer is None:
-            count = self.socket.recv_into(shared, _SHORT_READ if self.memory.over else 0)
+            count = self.transport.receive(shared, _SHORT_READ if self.memory.over else 0)
             if count:
                 self.buffer, self.start, self.filled = shared, 0, count
             return count > 0
-        if self.filled == len(buffer):
+        if len(buffer) - self.filled < self.room:
             buffer = self._make_room(buffer)
-        count = self.socket.recv_into(memoryview(buffer)[self.filled : self.filled + _MOST_RECEIVED])
+        count = self.transport.receive(memoryview(buffer)[self.filled : self.filled + _MOST_RECEIVED], 0)
         self.filled += count
         return count > 0
 
     def has_ended(self) -> bool:
         """Whether a peer that has shut down its sending side has left no data to read."""
-        if self.filled > self.start:
-            return False
-        try:
-            return not self.socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+        return self.filled == self.start and self.transport.has_ended()
 
     def wants_room(self) -> bool:
         """Whether receiving more requires a larger buffer."""
-        return self.buffer is not None and self.filled == len(self.buffer)
+        return self.buffer is not None and len(self.buffer) - self.filled < self.room
 
     def frames(self) -> Iterator[memoryview]:
         """The complete frames received, without their length prefix. Raises :class:`ProtocolError` for an
@@ -224,9 +227,10 @@ class Connection:
         while not self.muted and self.buffer is not None and self.filled - self.start >= 4:
             (size,) = INT32.unpack_from(self.buffer, self.start)
             if size < 0 or size > self.max_frame_bytes:
-                raise ProtocolError(
-                    f"request of {size} bytes announced; socket.request.max.bytes is {self.max_frame_bytes}"
-                )
+                limit = "socket.request.max.bytes"
+                if self.login is not None and self.login.is_new:
+                    limit = "sasl.server.max.receive.size"
+                raise ProtocolError(f"request of {size} bytes announced; {limit} is {self.max_frame_bytes}")
             begin, end = self.start + 4, self.start + 4 + size
             if end > self.filled:
                 return
@@ -244,7 +248,7 @@ class Connection:
         if buffer is shared:
             self.buffer = None
             if left:
-                own = bytearray(_room_for_rest(memoryview(shared)[self.start : self.filled]))
+                own = bytearray(_room_for_rest(memoryview(shared)[self.start : self.filled], self.room))
                 self._own(own)
                 own[:left] = memoryview(shared)[self.start : self.filled]
         elif not left and (not _WORTH_KEEPING <= len(buffer) <= _MOST_KEPT or self.memory.over):
@@ -261,8 +265,9 @@ class Connection:
 
     def leave(self) -> None:
         """Closes the socket, releases all memory and abandons the requests that still wait."""
-        self.socket.close()
-        self.muted = self.info.gone = True
+        self.transport.close()
+        self.muted |= GONE
+        self.info.gone = True
         self.out.clear()
         self.drop_buffer()
         for request in self.in_flight:
@@ -273,6 +278,8 @@ class Connection:
         self.in_flight.clear()
         # Breaks reference cycles, so that the memory is freed at once and not by the garbage collector.
         self.info.waiting = None
+        if self.login is not None:
+            self.login.leave()
         self.on_answer = _nobody_listens
 
     def drop_buffer(self) -> None:
@@ -289,10 +296,10 @@ class Connection:
 
     def _make_room(self, buffer: Buffer) -> Buffer:
         """Enlarges a full buffer that starts with the current frame."""
-        size = _room_for_rest(memoryview(buffer))
+        size = _room_for_rest(memoryview(buffer)[: self.filled], self.room)
         grown = buffer if _is_resized(buffer, size) else _new_buffer(size)
         if grown is not buffer:
-            grown[: self.filled] = buffer
+            grown[: self.filled] = memoryview(buffer)[: self.filled]
         self._own(grown)
         return grown
 
@@ -323,58 +330,6 @@ class Connection:
         """Unsent file regions, including those of responses that wait for an earlier one."""
         return [piece for piece in self._unsent() if isinstance(piece, FileRegion)]
 
-    def _unsent(self) -> Iterator[bytes | memoryview | FileRegion]:
+    def _unsent(self) -> Iterator[Piece]:
         answered = (request.payload or () for request in self.in_flight if request.done)
         return chain(self.out, *answered)
-
-    def send(self) -> int:
-        """Sends what the socket takes, up to one turn's share. Returns the bytes sent; ``out`` is empty when
-        all were sent.
-        """
-        total = 0
-        out = self.out
-        while out and total < _MOST_AT_ONCE:
-            head = out[0]
-            if isinstance(head, FileRegion):
-                sent, complete = self._send_region(head, _MOST_AT_ONCE - total)
-            else:
-                sent, complete = self._send_bytes()
-            total += sent
-            if not complete:
-                break
-        return total
-
-    def _send_region(self, region: FileRegion, most: int) -> tuple[int, bool]:
-        try:
-            sent = os.sendfile(self.fd, region.file.fileno(), region.position, min(region.size, most))
-        except BlockingIOError:
-            return 0, False
-        if sent == 0:
-            raise OSError(f"segment file ended {region.size} bytes early; was it truncated from outside?")
-        if sent == region.size:
-            self.out.popleft()
-            return sent, True
-        self.out[0] = FileRegion(region.file, region.position + sent, region.size - sent)
-        return sent, True  # the socket may take more; the next call finds out
-
-    def _send_bytes(self) -> tuple[int, bool]:
-        out = self.out
-        batch: list[bytes | memoryview] = []
-        more = 0
-        for piece in out:
-            if isinstance(piece, FileRegion) or len(batch) == _MAX_IOV:
-                more = socket.MSG_MORE
-                break
-            batch.append(piece)
-        try:
-            sent = self.socket.sendmsg(batch, (), more)
-        except BlockingIOError:
-            return 0, False
-        left = sent
-        for piece in batch:
-            if left < len(piece):
-                out[0] = memoryview(piece)[left:]
-                return sent, False
-            left -= len(piece)
-            out.popleft()
-        return sent, True

@@ -1,5 +1,6 @@
 """Limits on connections: ``max.connections``, ``max.connections.per.ip`` with its overrides, and
-``max.connection.creation.rate`` for new ones per second. All of them may change while the broker runs.
+``max.connection.creation.rate`` for new ones per second. All of them may change while the broker runs. The
+rates of single addresses are in :mod:`.ip_rates`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+from broker.network.ip_rates import IpConnectionRates
 
 NO_RATE = (1 << 31) - 1
 
@@ -45,8 +48,10 @@ class ConnectionQuotas:
         creation_rate: int = NO_RATE,
         *,
         protected_listener: str | None = None,
+        ip_rates: IpConnectionRates | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.ip_rates = ip_rates or IpConnectionRates()
         self.limits = ConnectionLimits(max_connections, max_per_ip, overrides, creation_rate)
         self._protected_listener = protected_listener
         self._clock_s = clock_s

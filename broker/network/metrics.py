@@ -19,6 +19,12 @@ def register_metrics(metrics: Metrics, sockets: SocketServer) -> None:
         "Open connections",
         lambda: float(sockets.connection_count),
     )
+    metrics.gauge(
+        "kafka_network_socketserver_authentications",
+        "Authentications by SASL since the start, and connections closed because their session had expired",
+        lambda: {(result,): float(count) for result, count in sockets.logins.counts().items()},
+        labels=("result",),
+    )
     metrics.histograms(
         "kafka_network_requestmetrics_totaltimems",
         "Time from a request's receipt until its response is passed to the socket, in milliseconds",

@@ -5,14 +5,13 @@ It reads requests, passes each to ``dispatch`` on its own thread, and writes res
 until it is answered, so that a connection's requests take effect in order. Responses from other threads
 arrive through a queue and an eventfd. Expensive ("dear") connections come last in a turn and share a fixed
 part of it (:mod:`.shares`, ADR 29). When there are too many connections for one turn, those with low demand
-come first (:mod:`.crowd`).
+come first (:mod:`.crowd`). Both wait in :mod:`.out_of_turn`.
 """
 
 from __future__ import annotations
 
 import os
 import select
-import socket
 import threading
 import time
 from collections import deque
@@ -22,24 +21,23 @@ from functools import partial
 
 import structlog
 
-from broker.network.connection import PIPELINED, Connection
+from broker.network.connection import PIPELINED, THROTTLED, UNANSWERED, Connection
 from broker.network.connection_quotas import ConnectionQuotas
-from broker.network.crowd import CROWD_NS, TURN_NS, Crowd
+from broker.network.crowd import TURN_NS
 from broker.network.guests import Guest, Guests
+from broker.network.logins import took_frame
+from broker.network.new_connections import NewConnections
+from broker.network.out_of_turn import OutOfTurn
 from broker.network.request_channel import ConnectionInfo, Dispatch, Request, Verdict
 from broker.network.request_memory import Rations, RequestMemory
 from broker.network.request_times import RequestTimes
-from broker.network.shares import (
-    DEAR_NS,
-    DEAR_TURN_NS,
-    VISIT_NS,
-    DearAddresses,
-    asked_after,
-    cost_after,
-)
+from broker.network.sasl import SaslListeners
+from broker.network.shares import DEAR_NS, DearAddresses, asked_after, cost_after
 from broker.network.slow_readers import DELETED_FILE_MS
 from broker.network.stalled import StalledRequests
 from broker.network.sweep import Sweep, in_the_way
+from broker.network.throttled import Throttled
+from broker.network.transport import Transport
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import parse_request_header
 from broker.utils.refusal_log import log_refusal
@@ -47,8 +45,8 @@ from broker.utils.refusal_log import log_refusal
 _log = structlog.get_logger(__name__)
 _SHARED_BUFFER = 256 * 1024
 _TICK_S, _RETRY_S = 1.0, 0.005
+_TICK_NS = 1_000_000_000
 _FEW = 4  # up to this many need no time check: each has its own limit
-_MOST_ARRIVALS = 64  # per turn: each takes about 20 µs
 
 
 class Processor:
@@ -70,6 +68,7 @@ class Processor:
         quotas: ConnectionQuotas,
         memory: RequestMemory | None = None,
         deleted_file_ms: int = DELETED_FILE_MS,
+        sasl: SaslListeners | None = None,
     ) -> None:
         self.index = index
         self.loop_ns = time.monotonic_ns()  # last iteration of the loop, for the watchdog
@@ -85,21 +84,29 @@ class Processor:
         self._woken = False
         self._shared = bytearray(_SHARED_BUFFER)
         self._connections: dict[int, Connection] = {}
-        self._arrived: deque[tuple[socket.socket, ConnectionInfo]] = deque()
         self._guests = Guests(self._epoll)
         self._visits = self._guests.visits
         self._invited = self._guests.invited
         self._answered: deque[Connection] = deque()
         self._stalled_requests = StalledRequests()
         self._stalled = self._stalled_requests.waiting
-        # Connections to serve after the others, in order, with their epoll events.
-        self._dear: dict[Connection, int] = {}
+        self._out_of_turn = OutOfTurn(
+            serve=self._serve,
+            go_on=self._go_on,
+            flush=self._flush,
+            watch=self._watch,
+            settle=self._settle_and_flush,
+        )
+        self._dear = self._out_of_turn.dear
+        self._crowd = self._out_of_turn.crowd
+        self._waiting = self._out_of_turn.crowded
         self._dear_addresses = DearAddresses()
-        self._crowd: Crowd[Connection] = Crowd()
-        self._waiting = self._crowd.members
         self._memory = memory or RequestMemory()
+        self._new_connections = NewConnections(quotas, self._memory, sasl, max_frame_bytes)
+        self._arrived = self._new_connections.waiting
         self._rations: Rations[Connection] = Rations(self._memory)
         self._starved = self._rations.waiting
+        self._throttled: Throttled[Connection] = Throttled()
         self._stopping = self._ended = False
         self._sweep = Sweep(idle_ms, deleted_file_ms, self._memory, self._dear_addresses)
         self._sweep_ms = self._thread_id = 0
@@ -121,9 +128,9 @@ class Processor:
     def start(self) -> None:
         self._thread.start()
 
-    def adopt(self, sock: socket.socket, info: ConnectionInfo) -> None:
-        """Takes over an accepted, non-blocking socket. Called on the acceptor's thread."""
-        self._arrived.append((sock, info))
+    def adopt(self, transport: Transport, info: ConnectionInfo) -> None:
+        """Takes over an accepted connection. Called on the thread that accepted it or shook hands."""
+        self._arrived.append((transport, info))
         self._wake()
 
     def invite(self, guest: Guest) -> None:
@@ -157,9 +164,7 @@ class Processor:
             self._close(connection)
         self._ended = True
         self._guests.see_off()
-        for sock, info in self._arrived:
-            sock.close()
-            self._quotas.remove(info.client_address)
+        self._new_connections.close()
         self._epoll.close()
         os.close(self._wake_fd)
 
@@ -167,6 +172,9 @@ class Processor:
         before = time.monotonic_ns()
         more = self._answered or self._dear or self._waiting
         timeout = 0.0 if more else _RETRY_S if self._stalled or self._starved else _TICK_S
+        throttle_ends_ns = self._throttled.next_ns
+        if throttle_ends_ns < before + _TICK_NS:
+            timeout = min(timeout, max(throttle_ends_ns - before, 0) / 1e9)
         events = self._epoll.poll(timeout)
         now_ns = self.loop_ns = time.monotonic_ns()
         self.idle_ns += now_ns - before
@@ -192,6 +200,8 @@ class Processor:
                         crowded = True
             elif fd in self._visits:
                 self._guests.serve(fd)
+        if throttle_ends_ns <= now_ns:
+            self._end_throttles(now_ns)
         if self._invited or self._arrived or self._stalled or self._waiting or self._dear or self._starved:
             self._serve_others(now_ms)
         self._settle_and_flush()
@@ -206,9 +216,9 @@ class Processor:
         if self._stalled:
             self._stalled_requests.retry()
         if self._waiting:
-            self._serve_crowd(now_ms)
+            self._out_of_turn.serve_crowd(now_ms)
         if self._dear:
-            self._serve_dear(now_ms)
+            self._out_of_turn.serve_dear(now_ms)
         if self._starved:
             for connection in self._rations.fed():
                 self._watch(connection)
@@ -240,60 +250,29 @@ class Processor:
             connection.events = 0
             self._epoll.modify(connection.fd, 0)
 
-    def _serve_crowd(self, now_ms: int) -> None:
-        """Serves some of the waiting connections: by demand, then by turn. Their responses are sent at once
-        and count towards the time that a turn may use.
-        """
-        crowd = self._crowd
-        for take in (crowd.least, crowd.next):
-            until_ns = time.monotonic_ns() + CROWD_NS
-            while self._waiting:
-                connection, mask = take()
-                self._serve_waiting(connection, mask, now_ms)
-                if connection.fd >= 0 and connection.dirty:
-                    connection.dirty = False
-                    self._flush(connection)
-                if connection.fd >= 0:
-                    self._watch(connection)
-                if time.monotonic_ns() >= until_ns:
-                    break
-
-    def _serve_waiting(self, connection: Connection, mask: int, now_ms: int) -> None:
-        if connection.fd >= 0 and mask:
-            self._serve(connection, mask, now_ms)
-        waits_again = connection in self._dear or connection in self._waiting
-        if connection.fd >= 0 and connection.put_off and not waits_again:
-            self._go_on(connection)
-
-    def _serve_dear(self, now_ms: int) -> None:
-        """Serves expensive connections one after another until their share of the turn is used up. The rest
-        keep their places. Responses of the other connections are sent first.
-        """
-        self._settle_and_flush()
-        until_ns = time.monotonic_ns() + DEAR_TURN_NS
-        for _ in range(len(self._dear)):
-            connection = next(iter(self._dear))
-            self._serve_waiting(connection, self._dear.pop(connection), now_ms)
-            if time.monotonic_ns() >= until_ns:
-                return
-
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         connection.last_active_ms = now_ms
+        if connection.transport.wants:  # it waited for the other direction than the connection did
+            mask ^= select.EPOLLIN | select.EPOLLOUT
         if mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR) and not connection.muted:
             if connection.memory.over and connection.wants_room() and not self._rations.may_grow(connection):
                 self._watch(connection)
                 if mask & (select.EPOLLHUP | select.EPOLLERR):
                     self._close(connection)
                 return
+            began_ns = time.monotonic_ns() if connection.info.network_ns >= 0 else 0
             try:
                 open_ = connection.receive(self._shared)
             except BlockingIOError:
                 open_ = True
+                self._watch(connection)
             except OSError:
                 open_ = False
             if not open_:
                 self._close(connection)
                 return
+            if began_ns:
+                connection.info.network_ns += time.monotonic_ns() - began_ns
             self._handle_frames(connection)
         elif mask & (select.EPOLLHUP | select.EPOLLERR):
             self._close(connection)
@@ -313,6 +292,10 @@ class Processor:
         spent_ns = 0
         try:
             for frame in connection.frames():
+                if connection.login is not None and took_frame(
+                    connection, connection.login, frame, receive_ns, self._max_frame_bytes
+                ):
+                    continue
                 header = parse_request_header(frame)
                 request = Request(
                     header.api_key,
@@ -327,15 +310,18 @@ class Processor:
                 connection.in_flight.append(request)
                 verdict = self._dispatch(request)
                 if request.done and request.payload is None:
-                    self._mute(connection)  # to be closed: further frames are neither handled nor logged
+                    # To be closed: further frames are neither handled nor logged.
+                    self._mute(connection, UNANSWERED)
                     break
+                if connection.info.throttled_until_ns != connection.throttled_until_ns:
+                    self._throttle(connection)
                 if verdict is not Verdict.SERVED:
                     self._hold(connection, request, verdict)
                     spent_ns = time.monotonic_ns() - receive_ns
                 elif len(connection.in_flight) >= PIPELINED and connection.asks_too_much():
-                    self._mute(connection)  # whether answered or not
+                    self._mute(connection, UNANSWERED)  # even if all are answered
                 elif (spent_ns := time.monotonic_ns() - receive_ns) > DEAR_NS:
-                    self._look_at(connection, spent_ns)
+                    self._out_of_turn.look_at(connection, spent_ns)
         except ProtocolError as error:
             log_refusal(
                 "request_refused",
@@ -355,38 +341,45 @@ class Processor:
         elif 0 < spent_ns < connection.asked_ns:  # wall-clock time may include the work of other threads
             connection.asked_ns = spent_ns
 
-    def _look_at(self, connection: Connection, spent_ns: int) -> None:
-        """Handles a visit that takes long: starts measuring the cost of the next ones, and ends it when its
-        share is used up.
-        """
-        if not connection.cost_ns:
-            connection.cost_ns = DEAR_NS
-        if spent_ns > VISIT_NS:
-            self._put_off(connection, in_crowd=bool(self._waiting) and connection.cost_ns <= DEAR_NS)
-
-    def _put_off(self, connection: Connection, *, in_crowd: bool = False) -> None:
-        """Continues the connection later, among the expensive ones or in the crowd, whether
-        answered or not.
-        """
-        connection.put_off = True
-        if in_crowd:
-            self._crowd.add(connection, 0, time.monotonic_ns())
-        else:
-            self._dear.setdefault(connection, 0)
-        self._mute(connection)
-
     def _hold(self, connection: Connection, request: Request, verdict: Verdict) -> None:
         if not request.done:
-            self._mute(connection)
+            self._mute(connection, UNANSWERED)
         if verdict is Verdict.FULL:
             self._stalled_requests.add(connection, request)
 
-    def _go_on(self, connection: Connection) -> None:
-        connection.put_off = False  # if responses are unsent, sending them decides when it continues
-        if connection.muted and not connection.out and not connection.closing:
-            connection.muted = False
-            self._handle_frames(connection)
-            self._watch(connection)
+    def _go_on(self, connection: Connection, cause: int) -> None:
+        """Ends a cause of being muted. If there is no other, the connection continues; if responses are
+        unsent, sending them decides when.
+        """
+        connection.muted &= ~cause
+        if connection.muted or connection.closing:
+            return
+        if connection.out:
+            connection.muted = UNANSWERED
+            return
+        self._handle_frames(connection)
+        self._watch(connection)
+
+    def _throttle(self, connection: Connection) -> None:
+        """Mutes the connection for the time that its last response says (KIP-219)."""
+        connection.throttled_until_ns = connection.info.throttled_until_ns
+        if not connection.muted & THROTTLED:
+            self._throttled.add(connection)
+        self._mute(connection, THROTTLED)
+
+    def _end_throttles(self, now_ns: int) -> None:
+        """Lets connections continue whose throttle has ended; many at once wait in the crowd."""
+        for connection in self._throttled.ended(now_ns):
+            if connection.muted != THROTTLED:
+                self._go_on(connection, THROTTLED)
+            elif connection.cost_ns > DEAR_NS:
+                connection.muted = 0
+                self._out_of_turn.put_off(connection)
+            elif self._waiting or time.monotonic_ns() - now_ns > TURN_NS:
+                connection.muted = 0
+                self._out_of_turn.put_off(connection, in_crowd=True)
+            else:
+                self._go_on(connection, THROTTLED)
 
     def _on_answer(self, connection: Connection, _request: Request) -> None:
         """Called when a request of the connection is answered, on whichever thread answered it."""
@@ -416,55 +409,64 @@ class Processor:
     def _flush(self, connection: Connection) -> None:
         if not connection.collect_answers(self.times):
             connection.closing = True
+        began_ns = time.monotonic_ns() if connection.info.network_ns >= 0 else 0
         try:
-            connection.send()
+            connection.transport.send(connection.out)
         except OSError:
             self._close(connection)
             return
+        if began_ns:
+            connection.info.network_ns += time.monotonic_ns() - began_ns
         if connection.closing and not connection.out:
             self._close(connection)
             return
-        if connection.muted and not connection.put_off and self._may_go_on(connection):
-            if connection.cost_ns > DEAR_NS:
-                self._put_off(connection)
+        if connection.info.throttled_until_ns != connection.throttled_until_ns:
+            self._throttle(connection)
+        if connection.muted & UNANSWERED and self._may_go_on(connection):
+            connection.muted &= ~UNANSWERED
+            if connection.muted:
+                pass  # for another cause
+            elif connection.cost_ns > DEAR_NS:
+                self._out_of_turn.put_off(connection)
             elif self._late or self._waiting:
-                self._put_off(connection, in_crowd=True)
+                self._out_of_turn.put_off(connection, in_crowd=True)
             else:
-                connection.muted = False
                 self._went_on = True
                 self._handle_frames(connection)
         self._watch(connection)
 
     def _may_go_on(self, connection: Connection) -> bool:
-        """Whether a muted connection continues: all its requests are answered and the responses are sent."""
+        """Whether a connection is no longer UNANSWERED."""
         return not connection.in_flight and not connection.out and not connection.closing
 
-    def _mute(self, connection: Connection) -> None:
-        connection.muted = True
+    def _mute(self, connection: Connection, cause: int) -> None:
+        connection.muted |= cause
         self._watch(connection)
 
     def _watch(self, connection: Connection) -> None:
         """Sets the epoll events: readable unless muted or output is unsent, writable if output is unsent."""
         if connection.out and not connection.muted:
-            connection.muted = True  # the peer reads more slowly than it sends requests
+            connection.muted = UNANSWERED  # the peer reads more slowly than it sends requests
         events = select.EPOLLOUT if connection.out else 0
         if not connection.muted and not connection.starved:
             events |= select.EPOLLIN
-        elif connection.in_flight and not events and not connection.is_half_closed:
-            events = select.EPOLLRDHUP  # a peer that waits for a response may hang up
+        elif (
+            (connection.in_flight or connection.muted & THROTTLED)
+            and not events
+            and not connection.is_half_closed
+        ):
+            events = select.EPOLLRDHUP  # a peer that waits may hang up
+        if connection.transport.wants:
+            events = connection.transport.wants
         if events != connection.events and connection.fd >= 0:
             connection.events = events
             self._epoll.modify(connection.fd, events)
 
     def _register_arrived(self, now_ms: int) -> None:
-        for _ in range(min(len(self._arrived), _MOST_ARRIVALS)):
-            sock, info = self._arrived.popleft()
-            if not self._quotas.protects(info.listener_name):
-                info.memory = self._memory
-            connection = Connection(sock, info, self._max_frame_bytes, now_ms, info.memory)
+        for connection in self._new_connections.admitted(now_ms):
             connection.on_answer = partial(self._on_answer, connection)
             connection.events = select.EPOLLIN
-            connection.cost_ns = self._dear_addresses.first_cost(info.client_address)
+            connection.cost_ns = self._dear_addresses.first_cost(connection.info.client_address)
             self._connections[connection.fd] = connection
             self._epoll.register(connection.fd, select.EPOLLIN)
         if self._arrived:
@@ -479,8 +481,9 @@ class Processor:
         del self._connections[fd]
         self._epoll.unregister(fd)
         self._rations.forget(connection)
-        self._dear.pop(connection, None)
-        self._crowd.remove(connection)
+        self._out_of_turn.forget(connection)
+        if connection.muted & THROTTLED:
+            self._throttled.forget(connection)
         connection.leave()
         self._quotas.remove(connection.info.client_address)
 

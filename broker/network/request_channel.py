@@ -8,6 +8,7 @@ first served, so one client that fills it blocks all others.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -18,6 +19,7 @@ from broker.network.request_memory import RequestMemory
 from broker.protocol import codec
 from broker.protocol.fields import Fields
 from broker.protocol.framing import response_prefix
+from broker.protocol.throttle_time import with_throttle_time
 from broker.utils.file_region import FileRegion
 from broker.utils.purgatory import DelayedOperation
 
@@ -30,10 +32,14 @@ _JOIN_BYTES = 2048
 class ConnectionInfo:
     """The client side of a connection, as request handlers see it.
 
-    ``connection_id`` is Kafka's ``local:port-remote:port-index``. ``reads_cold``: the data of the peer's last
+    ``connection_id`` is Kafka's ``local:port-remote:port-index``. ``token_authenticated``: the principal was
+    proved by a delegation token. ``reads_cold``: the data of the peer's last
     fetch was not in the page cache, so the next data will not be either. ``waiting``: its delayed fetch, one
     at a time. ``gone``: the connection is closed and no response will be read. ``memory`` counts the request
-    bodies that are kept; those of brokers are not counted.
+    bodies that are kept; those of brokers are not counted. ``throttled_until_ns``: until then no more of its
+    requests are read, because a quota is used up; on the monotonic clock, in the past for most.
+    ``network_ns``: how long its Processor received and sent for it since the last measured request; -1: its
+    requests are not measured.
     """
 
     connection_id: str
@@ -41,10 +47,17 @@ class ConnectionInfo:
     listener_name: str
     security_protocol: str = "PLAINTEXT"
     principal: str = "User:ANONYMOUS"
+    token_authenticated: bool = False
     reads_cold: bool = False
     waiting: DelayedOperation | None = None
     gone: bool = False
     memory: RequestMemory = _UNCOUNTED
+    throttled_until_ns: int = 0
+    network_ns: int = -1
+
+    def throttle(self, until_ns: int) -> None:
+        """Mutes the connection until then. Call it before the response is sent, on any thread (KIP-219)."""
+        self.throttled_until_ns = max(self.throttled_until_ns, until_ns)
 
 
 class Request:
@@ -55,10 +68,15 @@ class Request:
     of a response closes the connection. ``on_abandon`` is called on the Processor's thread if the connection
     closes before there was a response, so that nothing waits on its behalf any longer. ``again``, set before
     the verdict FULL is returned, retries to queue the request's work; False: still no room.
+
+    ``meter``, if a quota needs it, is asked once, when the response is there, for how long to throttle; it
+    reads ``used_ns``. Without one nothing is measured.
     """
 
     __slots__ = (
+        "_began_ns",
         "_complete",
+        "_spent_ns",
         "again",
         "api_key",
         "api_version",
@@ -67,6 +85,7 @@ class Request:
         "connection",
         "correlation_id",
         "done",
+        "meter",
         "on_abandon",
         "payload",
         "receive_ns",
@@ -95,6 +114,7 @@ class Request:
         self.payload: Payload | None = None
         self.done = False
         self.on_abandon: Callable[[], None] | None = None
+        self.meter: Callable[[Request], int] | None = None
         self._complete: Callable[[Request], None] | None = complete
 
     def keep(self) -> None:
@@ -108,7 +128,9 @@ class Request:
         self._finish(payload)
 
     def respond_body(self, body: bytes) -> None:
-        """Answers with an encoded body."""
+        """Answers with an encoded body, whose throttle time is 0."""
+        if self.meter is not None:
+            body = self.metered(body)
         prefix = response_prefix(self.api_key, self.api_version, self.correlation_id, len(body))
         # A small answer is one piece; a large one may be shared with others (Metadata) and is not copied.
         self._finish((prefix + body,) if len(body) < _JOIN_BYTES else (prefix, body))
@@ -116,6 +138,51 @@ class Request:
     def respond_fields(self, fields: Fields) -> None:
         """Answers with ``fields``, encoded as a response of the request's version."""
         self.respond_body(codec.encode(self.api_key, self.api_version, "response", fields))
+
+    def measure(self, meter: Callable[[Request], int], now_ns: int) -> None:
+        """From now on counts the time of the thread that serves the request, for ``meter``."""
+        self.meter = meter
+        self._spent_ns = 0
+        self._began_ns = now_ns
+        self.connection.network_ns = max(self.connection.network_ns, 0)
+
+    def pause(self, began_ns: int, now_ns: int) -> None:
+        """The thread that began then no longer serves the request; another one may have taken it over."""
+        if self.meter is not None and self._began_ns == began_ns:
+            self._began_ns = 0
+            self._spent_ns += now_ns - began_ns
+
+    def timed(self, work: Callable[[], None]) -> None:
+        """Runs work for the request on a handler's thread, and counts its time."""
+        if self.meter is None:
+            work()
+            return
+        began_ns = time.monotonic_ns()
+        self._spent_ns = self.thread_ns(began_ns)
+        self._began_ns = began_ns
+        try:
+            work()
+        finally:
+            self.pause(began_ns, time.monotonic_ns())
+
+    def thread_ns(self, now_ns: int) -> int:
+        """How long threads have served the request so far."""
+        began_ns = self._began_ns
+        return self._spent_ns + (now_ns - began_ns if began_ns else 0)
+
+    def used_ns(self, now_ns: int) -> int:
+        """The time of threads that the request used, with what the network thread took to receive and to send
+        for its connection since this was last asked. Only of a measured request.
+        """
+        connection = self.connection
+        network_ns, connection.network_ns = connection.network_ns, 0
+        return network_ns + self.thread_ns(now_ns)
+
+    def metered(self, body: bytes) -> bytes:
+        """The body of the response with the throttle time that the meter tells."""
+        meter, self.meter = self.meter, None
+        throttle_ms = meter(self) if meter is not None else 0
+        return with_throttle_time(self.api_key, self.api_version, body, throttle_ms) if throttle_ms else body
 
     def respond_nothing(self) -> None:
         """Completes a request that has no response (Produce with acks=0)."""
@@ -135,7 +202,7 @@ class Request:
         if complete is None:
             raise RuntimeError(f"request {self.correlation_id} of API {self.api_key} was answered twice")
         self.body = memoryview(b"")
-        self.on_abandon = None
+        self.on_abandon = self.meter = None
         self.payload = payload
         self.done = True
         complete(self)

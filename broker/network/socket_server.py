@@ -18,7 +18,9 @@ from broker.network.processor import Processor
 from broker.network.request_channel import Dispatch
 from broker.network.request_memory import RequestMemory
 from broker.network.request_times import total_times
+from broker.network.sasl import LoginStats, SaslListeners
 from broker.network.slow_readers import DELETED_FILE_MS
+from broker.network.transport import Security
 
 
 class SocketServer:
@@ -39,7 +41,9 @@ class SocketServer:
         quotas: ConnectionQuotas,
         max_request_memory: int = -1,
         deleted_file_ms: int = DELETED_FILE_MS,
+        security: Security | None = None,
     ) -> None:
+        self._security = security
         self._endpoints = endpoints
         self._num_processors = num_processors
         self._max_frame_bytes = max_frame_bytes
@@ -52,6 +56,7 @@ class SocketServer:
         self._acceptors: list[Acceptor] = []
         self._processors: list[Processor] = []
         self._started_ns = 0
+        self.logins = LoginStats()
 
     @property
     def bound_ports(self) -> Mapping[str, int]:
@@ -68,15 +73,32 @@ class SocketServer:
         try:
             for endpoint in self._endpoints:
                 self._acceptors.append(
-                    Acceptor(endpoint, send_buffer=send, receive_buffer=receive, backlog=self._backlog)
+                    Acceptor(
+                        endpoint,
+                        send_buffer=send,
+                        receive_buffer=receive,
+                        backlog=self._backlog,
+                        security=self._security_of(endpoint),
+                    )
                 )
         except Exception:
             self.stop()
             raise
 
-    def start(self, dispatch: Dispatch, settle: Callable[[], None] = lambda: None) -> None:
-        """Starts the Processors, then accepts connections."""
+    def _security_of(self, endpoint: Endpoint) -> Security | None:
+        security = self._security
+        return security if security is not None and security.covers(endpoint.listener_name) else None
+
+    def start(
+        self,
+        dispatch: Dispatch,
+        settle: Callable[[], None] = lambda: None,
+        sasl: SaslListeners | None = None,
+    ) -> None:
+        """Starts the Processors, then accepts connections. ``sasl`` is what the SASL listeners offer."""
         self._started_ns = time.monotonic_ns()
+        if sasl is not None:
+            self.logins = sasl.stats
         for index in range(self._num_processors):
             processor = Processor(
                 index,
@@ -87,9 +109,12 @@ class SocketServer:
                 quotas=self.quotas,
                 memory=self.memory,
                 deleted_file_ms=self._deleted_file_ms,
+                sasl=sasl,
             )
             self._processors.append(processor)
             processor.start()
+        if self._security is not None:
+            self._security.start()
         for acceptor in self._acceptors:
             acceptor.start(self._processors, self.quotas)
 
@@ -97,6 +122,8 @@ class SocketServer:
         """Stops accepting and closes every connection. Harmless if it never started."""
         for acceptor in self._acceptors:
             acceptor.stop()
+        if self._security is not None:
+            self._security.stop()
         for processor in self._processors:
             processor.stop()
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from broker.network.connection import Connection
+from broker.network.connection import THROTTLED, Connection
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.request_memory import LONGEST_FRAME_MS, LONGEST_OWED_MS, RequestMemory
 from broker.network.shares import DEAR_NS, DearAddresses
@@ -77,6 +77,8 @@ class Sweep:
                 bytes=connection.filled,
             )
             return True
+        if connection.login is not None and connection.login.is_overdue(now_ms):
+            return True
         if holds_deleted_file(connection, now_ms, self._deleted_file_ms):
             return True
         if 0 <= self._idle_ms < idle_ms and not connection.in_flight:
@@ -90,13 +92,14 @@ class Sweep:
     def _is_overdue(self, connection: Connection, now_ms: int) -> bool:
         """Whether an incomplete frame is overdue; never while kept requests alone use up the budget.
 
-        A connection that waits for a response gets more time. The extra time is limited, because it may have
-        requested something that never comes. A connection with unread responses gets no extra time, whatever
-        else it has requested.
+        A connection that waits for a response, or is throttled, gets more time. The extra time is limited,
+        because it may have requested something that never comes. A connection with unread responses gets no
+        extra time, whatever else it has requested.
         """
         if not connection.begun_ms or connection.memory.keeps_too_much:
             return False
-        owed = connection.muted and connection.in_flight and not connection.out
+        waits = connection.in_flight or connection.muted & THROTTLED
+        owed = connection.muted and waits and not connection.out
         return connection.begun_ms < now_ms - (LONGEST_OWED_MS if owed else LONGEST_FRAME_MS)
 
     def _tell_idle(self) -> None:

@@ -152,7 +152,6 @@ class AlterPartitionResponse(NamedTuple):
 
     def fields(self) -> Fields:
         return {
-            "throttle_time": 0,
             "error_code": self.error,
             "topics": [
                 {

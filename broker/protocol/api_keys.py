@@ -1,6 +1,6 @@
 """The table of APIs: their keys and the version ranges that ApiVersions advertises.
 
-Each row is one API; the module of the same name in ``broker/server/apis`` serves it.
+Each row is one API; ``broker/server/apis/table.py`` says which module serves it.
 
 The ranges are those of Kafka 3.9 in ZooKeeper mode, starting at today's minimum versions (Produce 3, Fetch
 4). An API without a row is not advertised. A request for it closes the connection, as Kafka does for
@@ -33,19 +33,32 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     ALTER_PARTITION = 56
     DESCRIBE_CLUSTER = 60
     ALLOCATE_PRODUCER_IDS = 67
@@ -89,19 +102,32 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.SYNC_GROUP, "sync_group", 0, 5, 4),
         Api(ApiKey.DESCRIBE_GROUPS, "describe_groups", 0, 5, 5),
         Api(ApiKey.LIST_GROUPS, "list_groups", 0, 5, 3),
+        Api(ApiKey.SASL_HANDSHAKE, "sasl_handshake", 0, 1, _NEVER),
         Api(ApiKey.API_VERSIONS, "api_versions", 0, 4, 3),
         Api(ApiKey.CREATE_TOPICS, "create_topics", 0, 7, 5),
         Api(ApiKey.DELETE_TOPICS, "delete_topics", 0, 6, 4),
         Api(ApiKey.INIT_PRODUCER_ID, "init_producer_id", 0, 5, 2),
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "offset_for_leader_epoch", 0, 4, 4),
+        Api(ApiKey.DESCRIBE_ACLS, "describe_acls", 0, 3, 2),
+        Api(ApiKey.CREATE_ACLS, "create_acls", 0, 3, 2),
+        Api(ApiKey.DELETE_ACLS, "delete_acls", 0, 3, 2),
         Api(ApiKey.DESCRIBE_CONFIGS, "describe_configs", 0, 4, 4),
         Api(ApiKey.DESCRIBE_LOG_DIRS, "describe_log_dirs", 0, 4, 2),
+        Api(ApiKey.SASL_AUTHENTICATE, "sasl_authenticate", 0, 2, 2),
         Api(ApiKey.CREATE_PARTITIONS, "create_partitions", 0, 3, 2),
+        Api(ApiKey.CREATE_DELEGATION_TOKEN, "create_delegation_token", 0, 3, 2),
+        Api(ApiKey.RENEW_DELEGATION_TOKEN, "renew_delegation_token", 0, 2, 2),
+        Api(ApiKey.EXPIRE_DELEGATION_TOKEN, "expire_delegation_token", 0, 2, 2),
+        Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, "describe_delegation_token", 0, 3, 2),
         Api(ApiKey.DELETE_GROUPS, "delete_groups", 0, 2, 2),
         Api(ApiKey.ELECT_LEADERS, "elect_leaders", 0, 2, 2),
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "incremental_alter_configs", 0, 1, 1),
         Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "alter_partition_reassignments", 0, 0, 0),
         Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "list_partition_reassignments", 0, 0, 0),
+        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "describe_client_quotas", 0, 1, 1),
+        Api(ApiKey.ALTER_CLIENT_QUOTAS, "alter_client_quotas", 0, 1, 1),
+        Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "describe_user_scram_credentials", 0, 0, 0),
+        Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "alter_user_scram_credentials", 0, 0, 0),
         Api(ApiKey.ALTER_PARTITION, "alter_partition", 0, 3, 0),
         Api(ApiKey.DESCRIBE_CLUSTER, "describe_cluster", 0, 1, 0),
         Api(ApiKey.ALLOCATE_PRODUCER_IDS, "allocate_producer_ids", 0, 0, 0),

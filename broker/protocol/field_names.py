@@ -12,6 +12,13 @@ _ROWS: Final = """
 allocate_producer_ids request AllocateProducerIdsRequest: broker_epoch broker_id
 allocate_producer_ids response AllocateProducerIdsResponse: error_code producer_id_len producer_id_start
         throttle_time
+alter_client_quotas request AlterClientQuotasRequest: entries validate_only
+alter_client_quotas request EntityData: entity_name entity_type
+alter_client_quotas request EntryData: entity ops
+alter_client_quotas request OpData: key remove value
+alter_client_quotas response AlterClientQuotasResponse: entries throttle_time
+alter_client_quotas response EntityData: entity_name entity_type
+alter_client_quotas response EntryData: entity error_code error_message
 alter_partition request AlterPartitionRequest: broker_epoch broker_id topics
 alter_partition request BrokerState: broker_epoch broker_id
 alter_partition request PartitionData: leader_epoch leader_recovery_state new_isr new_isr_with_epochs
@@ -29,6 +36,12 @@ alter_partition_reassignments response AlterPartitionReassignmentsResponse: erro
 alter_partition_reassignments response ReassignablePartitionResponse: error_code error_message
         partition_index
 alter_partition_reassignments response ReassignableTopicResponse: name partitions
+alter_user_scram_credentials request AlterUserScramCredentialsRequest: deletions upsertions
+alter_user_scram_credentials request ScramCredentialDeletion: mechanism name
+alter_user_scram_credentials request ScramCredentialUpsertion: iterations mechanism name salt
+        salted_password
+alter_user_scram_credentials response AlterUserScramCredentialsResponse: results throttle_time
+alter_user_scram_credentials response AlterUserScramCredentialsResult: error_code error_message user
 api_versions request ApiVersionsRequest: client_software_name client_software_version
 api_versions response ApiVersion: api_key max_version min_version
 api_versions response ApiVersionsResponse: api_keys error_code finalized_features finalized_features_epoch
@@ -38,6 +51,17 @@ api_versions response SupportedFeatureKey: max_version min_version name
 controlled_shutdown request ControlledShutdownRequest: broker_epoch broker_id
 controlled_shutdown response ControlledShutdownResponse: error_code remaining_partitions
 controlled_shutdown response RemainingPartition: partition_index topic_name
+create_acls request AclCreation: host operation permission_type principal resource_name
+        resource_pattern_type resource_type
+create_acls request CreateAclsRequest: creations
+create_acls response AclCreationResult: error_code error_message
+create_acls response CreateAclsResponse: results throttle_time
+create_delegation_token request CreatableRenewers: principal_name principal_type
+create_delegation_token request CreateDelegationTokenRequest: max_lifetime owner_principal_name
+        owner_principal_type renewers
+create_delegation_token response CreateDelegationTokenResponse: error_code expiry_timestamp hmac
+        issue_timestamp max_timestamp principal_name principal_type throttle_time token_id
+        token_requester_principal_name token_requester_principal_type
 create_partitions request CreatePartitionsAssignment: broker_ids
 create_partitions request CreatePartitionsRequest: timeout topics validate_only
 create_partitions request CreatePartitionsTopic: assignments count name
@@ -51,6 +75,13 @@ create_topics response CreatableTopicConfigs: config_source is_sensitive name re
 create_topics response CreatableTopicResult: configs error_code error_message name num_partitions
         replication_factor topic_config_error_code topic_id
 create_topics response CreateTopicsResponse: throttle_time topics
+delete_acls request DeleteAclsFilter: host_filter operation pattern_type_filter permission_type
+        principal_filter resource_name_filter resource_type_filter
+delete_acls request DeleteAclsRequest: filters
+delete_acls response DeleteAclsFilterResult: error_code error_message matching_acls
+delete_acls response DeleteAclsMatchingAcl: error_code error_message host operation pattern_type
+        permission_type principal resource_name resource_type
+delete_acls response DeleteAclsResponse: filter_results throttle_time
 delete_groups request DeleteGroupsRequest: groups_names
 delete_groups response DeletableGroupResult: error_code group_id
 delete_groups response DeleteGroupsResponse: results throttle_time
@@ -58,6 +89,17 @@ delete_topics request DeleteTopicState: name topic_id
 delete_topics request DeleteTopicsRequest: timeout topic_names topics
 delete_topics response DeletableTopicResult: error_code error_message name topic_id
 delete_topics response DeleteTopicsResponse: responses throttle_time
+describe_acls request DescribeAclsRequest: host_filter operation pattern_type_filter permission_type
+        principal_filter resource_name_filter resource_type_filter
+describe_acls response AclDescription: host operation permission_type principal
+describe_acls response DescribeAclsResource: acls pattern_type resource_name resource_type
+describe_acls response DescribeAclsResponse: error_code error_message resources throttle_time
+describe_client_quotas request ComponentData: entity_type match match_type
+describe_client_quotas request DescribeClientQuotasRequest: components strict
+describe_client_quotas response DescribeClientQuotasResponse: entries error_code error_message throttle_time
+describe_client_quotas response EntityData: entity_name entity_type
+describe_client_quotas response EntryData: entity values
+describe_client_quotas response ValueData: key value
 describe_cluster request DescribeClusterRequest: endpoint_type include_cluster_authorized_operations
 describe_cluster response DescribeClusterBroker: broker_id host port rack
 describe_cluster response DescribeClusterResponse: brokers cluster_authorized_operations cluster_id
@@ -70,6 +112,13 @@ describe_configs response DescribeConfigsResponse: results throttle_time
 describe_configs response DescribeConfigsResult: configs error_code error_message resource_name
         resource_type
 describe_configs response DescribeConfigsSynonym: name source value
+describe_delegation_token request DescribeDelegationTokenOwner: principal_name principal_type
+describe_delegation_token request DescribeDelegationTokenRequest: owners
+describe_delegation_token response DescribeDelegationTokenResponse: error_code throttle_time tokens
+describe_delegation_token response DescribedDelegationToken: expiry_timestamp hmac issue_timestamp
+        max_timestamp principal_name principal_type renewers token_id token_requester_principal_name
+        token_requester_principal_type
+describe_delegation_token response DescribedDelegationTokenRenewer: principal_name principal_type
 describe_groups request DescribeGroupsRequest: groups include_authorized_operations
 describe_groups response DescribeGroupsResponse: groups throttle_time
 describe_groups response DescribedGroup: authorized_operations error_code group_id group_state members
@@ -82,11 +131,20 @@ describe_log_dirs response DescribeLogDirsPartition: is_future_key offset_lag pa
 describe_log_dirs response DescribeLogDirsResponse: error_code results throttle_time
 describe_log_dirs response DescribeLogDirsResult: error_code log_dir topics total_bytes usable_bytes
 describe_log_dirs response DescribeLogDirsTopic: name partitions
+describe_user_scram_credentials request DescribeUserScramCredentialsRequest: users
+describe_user_scram_credentials request UserName: name
+describe_user_scram_credentials response CredentialInfo: iterations mechanism
+describe_user_scram_credentials response DescribeUserScramCredentialsResponse: error_code error_message
+        results throttle_time
+describe_user_scram_credentials response DescribeUserScramCredentialsResult: credential_infos error_code
+        error_message user
 elect_leaders request ElectLeadersRequest: election_type timeout topic_partitions
 elect_leaders request TopicPartitions: partitions topic
 elect_leaders response ElectLeadersResponse: error_code replica_election_results throttle_time
 elect_leaders response PartitionResult: error_code error_message partition_id
 elect_leaders response ReplicaElectionResult: partition_result topic
+expire_delegation_token request ExpireDelegationTokenRequest: expiry_time_period hmac
+expire_delegation_token response ExpireDelegationTokenResponse: error_code expiry_timestamp throttle_time
 fetch request FetchPartition: current_leader_epoch fetch_offset last_fetched_epoch log_start_offset
         partition partition_max_bytes replica_directory_id
 fetch request FetchRequest: cluster_id forgotten_topics_data isolation_level max_bytes max_wait min_bytes
@@ -201,6 +259,12 @@ produce response PartitionProduceResponse: base_offset current_leader error_code
         log_append_time log_start_offset record_errors
 produce response ProduceResponse: node_endpoints responses throttle_time
 produce response TopicProduceResponse: name partition_responses
+renew_delegation_token request RenewDelegationTokenRequest: hmac renew_period
+renew_delegation_token response RenewDelegationTokenResponse: error_code expiry_timestamp throttle_time
+sasl_authenticate request SaslAuthenticateRequest: auth_bytes
+sasl_authenticate response SaslAuthenticateResponse: auth_bytes error_code error_message session_lifetime
+sasl_handshake request SaslHandshakeRequest: mechanism
+sasl_handshake response SaslHandshakeResponse: error_code mechanisms
 stop_replica request StopReplicaPartitionState: delete_partition leader_epoch partition_index
 stop_replica request StopReplicaPartitionV0: partition_index topic_name
 stop_replica request StopReplicaRequest: broker_epoch controller_epoch controller_id delete_partitions

@@ -36,6 +36,9 @@ _NO_MORE = b"\1\0\0"  # no record errors, no message, no tags
 _NULL_ARRAY = "null array in Produce"
 
 
+ProducedTopic = tuple[str, list[tuple[int, memoryview | None]]]
+
+
 class ProduceRequest(NamedTuple):
     """A Produce request whose records are still in the received frame. ``topics`` has (topic, [(partition,
     records)]). Records are a view of the frame, or None for null.
@@ -44,7 +47,7 @@ class ProduceRequest(NamedTuple):
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    topics: list[tuple[str, list[tuple[int, memoryview | None]]]]
+    topics: list[ProducedTopic]
 
 
 class PartitionResponse(NamedTuple):

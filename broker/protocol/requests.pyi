@@ -128,6 +128,9 @@ class ListGroupsRequest:
     states_filter: Sequence[str]  # from 4
     types_filter: Sequence[str]  # from 5
 
+class SaslHandshakeRequest:
+    mechanism: str
+
 class ApiVersionsRequest:
     client_software_name: str  # from 3
     client_software_version: str  # from 3
@@ -180,6 +183,39 @@ class OffsetForLeaderEpochRequest:
     topics: Sequence[OffsetForLeaderTopic]
     replica_id: int  # from 3
 
+class DescribeAclsRequest:
+    resource_type_filter: int
+    resource_name_filter: str | None
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+    pattern_type_filter: int  # from 1
+
+class AclCreation:
+    resource_type: int
+    resource_name: str
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+    resource_pattern_type: int  # from 1
+
+class CreateAclsRequest:
+    creations: Sequence[AclCreation]
+
+class DeleteAclsFilter:
+    resource_type_filter: int
+    resource_name_filter: str | None
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+    pattern_type_filter: int  # from 1
+
+class DeleteAclsRequest:
+    filters: Sequence[DeleteAclsFilter]
+
 class DescribeConfigsResource:
     resource_type: int
     resource_name: str
@@ -197,6 +233,9 @@ class DescribableLogDirTopic:
 class DescribeLogDirsRequest:
     topics: Sequence[DescribableLogDirTopic] | None
 
+class SaslAuthenticateRequest:
+    auth_bytes: bytes
+
 class CreatePartitionsAssignment:
     broker_ids: Sequence[int]
 
@@ -209,6 +248,31 @@ class CreatePartitionsRequest:
     topics: Sequence[CreatePartitionsTopic]
     timeout: dt.timedelta
     validate_only: bool
+
+class CreatableRenewers:
+    principal_type: str
+    principal_name: str
+
+class CreateDelegationTokenRequest:
+    renewers: Sequence[CreatableRenewers]
+    max_lifetime: dt.timedelta
+    owner_principal_type: str | None  # from 3
+    owner_principal_name: str | None  # from 3
+
+class RenewDelegationTokenRequest:
+    hmac: bytes
+    renew_period: dt.timedelta
+
+class ExpireDelegationTokenRequest:
+    hmac: bytes
+    expiry_time_period: dt.timedelta
+
+class DescribeDelegationTokenOwner:
+    principal_type: str
+    principal_name: str
+
+class DescribeDelegationTokenRequest:
+    owners: Sequence[DescribeDelegationTokenOwner] | None
 
 class DeleteGroupsRequest:
     groups_names: Sequence[str]
@@ -255,6 +319,53 @@ class ListPartitionReassignmentsTopics:
 class ListPartitionReassignmentsRequest:
     timeout: dt.timedelta
     topics: Sequence[ListPartitionReassignmentsTopics] | None
+
+class ComponentData:
+    entity_type: str
+    match_type: int
+    match: str | None
+
+class DescribeClientQuotasRequest:
+    components: Sequence[ComponentData]
+    strict: bool
+
+class EntityData:
+    entity_type: str
+    entity_name: str | None
+
+class OpData:
+    key: str
+    value: float
+    remove: bool
+
+class EntryData:
+    entity: Sequence[EntityData]
+    ops: Sequence[OpData]
+
+class AlterClientQuotasRequest:
+    entries: Sequence[EntryData]
+    validate_only: bool
+
+class UserName:
+    name: str
+
+class DescribeUserScramCredentialsRequest:
+    users: Sequence[UserName] | None
+
+class ScramCredentialDeletion:
+    name: str
+    mechanism: int
+
+class ScramCredentialUpsertion:
+    name: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+class AlterUserScramCredentialsRequest:
+    deletions: Sequence[ScramCredentialDeletion]
+    upsertions: Sequence[ScramCredentialUpsertion]
 
 class DescribeClusterRequest:
     include_cluster_authorized_operations: bool

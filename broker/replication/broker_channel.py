@@ -7,20 +7,27 @@ fetchers use it. The user of a channel owns it. Other threads may call only
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from broker.config.endpoint import host_port
+from broker.network.transport import PlainTransport, Transport
 from broker.protocol import codec, framing
 from broker.protocol.errors import ProtocolError
 from broker.protocol.fields import Fields
 from broker.protocol.primitives import INT32
+from broker.sasl.client import ClientLogin, log_in
+from broker.sasl.exchange import LoginFailed
 
 _FIRST_BYTES: Final = 16 * 1024
 _KEPT_BYTES: Final = 1 << 20
+# Of a session's lifetime, before it is renewed; at random, as in Kafka, so that not all brokers do at once.
+_RENEWED_AFTER: Final = (0.85, 0.95)
 
 
 class ChannelError(Exception):
@@ -29,6 +36,16 @@ class ChannelError(Exception):
 
 class RefusedError(ChannelError):
     """The peer's port refused the connection: its process has ended or has not started yet."""
+
+
+class ChannelSecurity(Protocol):
+    """What secures connections to other brokers."""
+
+    def secure(self, sock: socket.socket, host: str) -> socket.socket:
+        """The connected socket after the handshake. Raises OSError, and then closes it."""
+
+    def transport(self, sock: socket.socket) -> Transport:
+        """A secured socket for use without blocking."""
 
 
 def grown(buffer: bytearray, filled: int, wanted: int) -> bytearray:
@@ -47,6 +64,9 @@ class BrokerChannel:
 
     The receive buffer is kept between requests and grows to the largest answer, so a raw answer is valid only
     until the next request. After a decoded answer, a buffer above a mebibyte is dropped.
+
+    ``security`` is that of the other broker's listener. With ``login``, each connection is authenticated by SASL,
+    and again before its session expires.
     """
 
     def __init__(
@@ -59,7 +79,10 @@ class BrokerChannel:
         request_timeout_ms: int = 30_000,
         receive_buffer_bytes: int = -1,
         max_response_bytes: int = 256 * 1024 * 1024,
+        security: ChannelSecurity | None = None,
+        login: ClientLogin | None = None,
     ) -> None:
+        self._security = security
         self.host = host
         self.port = port
         self._client_id = client_id
@@ -68,6 +91,8 @@ class BrokerChannel:
         self.request_timeout_s = request_timeout_ms / 1000
         self._receive_buffer_bytes = receive_buffer_bytes
         self._max_response_bytes = max_response_bytes
+        self._login = login
+        self._login_due_s = 0.0
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()  # lock order 64
         self._closed = False
@@ -101,19 +126,22 @@ class BrokerChannel:
         self, api_key: int, version: int, body: Sequence[bytes | bytearray | memoryview]
     ) -> memoryview:
         """Sends body bytes and returns the response's body, valid until the next request."""
-        request = self.frame_request(api_key, version, body)
         try:
             connection = self._connected()
-            connection.sendall(request)
-            frame = self._receive_frame(connection)
-            with self.judging():
-                return self.body_of(api_key, version, frame)
+            request = self.frame_request(api_key, version, body)  # after a login, which takes numbers too
+            return self._converse(connection, api_key, version, request)
         except OSError as error:
             self.disconnect()
             raise self._error(error) from error
         except ChannelError:
             self.disconnect()
             raise
+
+    def _converse(self, connection: socket.socket, api_key: int, version: int, request: bytes) -> memoryview:
+        connection.sendall(request)
+        frame = self._receive_frame(connection)
+        with self.judging():
+            return self.body_of(api_key, version, frame)
 
     def frame_request(
         self, api_key: int, version: int, body: Sequence[bytes | bytearray | memoryview]
@@ -141,7 +169,7 @@ class BrokerChannel:
         return int(size)
 
     @contextmanager
-    def lent(self) -> Iterator[socket.socket]:
+    def lent(self) -> Iterator[Transport]:
         """Lends the connection, non-blocking, to another thread within the block. Meanwhile it may be shut
         down but is never closed. An error in the block ends the connection. Raises ChannelError.
         """
@@ -151,7 +179,8 @@ class BrokerChannel:
                 self._lent = True
             try:
                 connection.setblocking(False)
-                yield connection
+                security = self._security
+                yield PlainTransport(connection) if security is None else security.transport(connection)
                 connection.settimeout(self.request_timeout_s)
             finally:
                 with self._lock:
@@ -170,7 +199,16 @@ class BrokerChannel:
         try:
             self._connected()
         except OSError as error:
+            self.disconnect()
             raise self._error(error) from error
+        except ChannelError:
+            self.disconnect()
+            raise
+
+    @property
+    def is_login_due(self) -> bool:
+        """Whether the session is to be renewed, before the next request. Only its own thread does so."""
+        return self._login_due_s > 0 and time.monotonic() >= self._login_due_s
 
     def _error(self, error: OSError) -> ChannelError:
         kind = RefusedError if isinstance(error, ConnectionRefusedError) else ChannelError
@@ -194,11 +232,12 @@ class BrokerChannel:
         """
         with self._lock:
             if self._socket is not None:
-                with suppress(OSError):  # the peer closed first
-                    self._socket.shutdown(socket.SHUT_RDWR)
+                _hang_up(self._socket)
 
     def _connected(self) -> socket.socket:
         if self._socket is not None:
+            if self._login_due_s and self.is_login_due:
+                self._log_in(self._socket)
             return self._socket
         if self._closed:
             raise ChannelError(f"channel to {self._address} is closed")
@@ -207,12 +246,32 @@ class BrokerChannel:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._receive_buffer_bytes > 0:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+        if self._security is not None:
+            connection = self._security.secure(connection, self.host)
         connection.settimeout(self.request_timeout_s)
         with self._lock:
             self._socket = connection
         if self._closed:  # closed while it was connecting
             raise ChannelError(f"channel to {self._address} is closed")
+        if self._login is not None:
+            self._log_in(connection)
         return connection
+
+    def _log_in(self, connection: socket.socket) -> None:
+        def ask(api_key: int, version: int, fields: Fields) -> Any:
+            body = codec.encode(api_key, version, "request", fields)
+            request = self.frame_request(api_key, version, (body,))
+            return codec.decode(
+                api_key, version, "response", self._converse(connection, api_key, version, request)
+            )
+
+        assert self._login is not None
+        try:
+            lifetime_ms = log_in(self._login, ask)
+        except (LoginFailed, ProtocolError) as error:
+            raise ChannelError(f"broker at {self._address} refused the login: {error}") from error
+        share = random.uniform(*_RENEWED_AFTER)
+        self._login_due_s = time.monotonic() + lifetime_ms / 1000 * share if lifetime_ms else 0.0
 
     def disconnect(self) -> None:
         """Ends the connection; the next request reconnects. Only for the requesting thread,
@@ -220,9 +279,9 @@ class BrokerChannel:
         """
         with self._lock:
             connection, self._socket = self._socket, None
+            self._login_due_s = 0.0
         if connection is not None:
-            with suppress(OSError):  # the peer closed first
-                connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits in recv
+            _hang_up(connection)  # wakes a thread that waits in recv
             connection.close()
 
     def _receive_frame(self, connection: socket.socket) -> memoryview:
@@ -243,3 +302,9 @@ class BrokerChannel:
             if received == 0:
                 raise ChannelError(f"broker at {self._address} closed the connection")
             target = target[received:]
+
+
+def _hang_up(connection: socket.socket) -> None:
+    # Not SSLSocket's own shutdown: after that it would read and write without encryption.
+    with suppress(OSError):  # the peer closed first
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)

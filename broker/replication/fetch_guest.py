@@ -7,11 +7,11 @@ get it back; ADR 13 has the measurements.
 from __future__ import annotations
 
 import select
-import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from broker.network.transport import Transport
 from broker.replication.broker_channel import BrokerChannel, ChannelError, grown
 
 _FIRST_BUFFER = 64 * 1024
@@ -26,11 +26,13 @@ class FetchGuest:
 
     def __init__(
         self,
-        connection: socket.socket,
+        connection: Transport,
         channel: BrokerChannel,
         go_on: Callable[[memoryview], bytes | None],
     ) -> None:
         self._connection = connection
+        # What a transport that needs room for a whole record gets behind an answer.
+        self._extra = 4 * connection.room if connection.room > 1 else 0
         self._channel = channel
         self._go_on = go_on
         self._buffer = bytearray(_FIRST_BUFFER)
@@ -77,8 +79,7 @@ class FetchGuest:
 
     def hang_up(self) -> None:
         """Makes the guest leave. May be called from any thread."""
-        with suppress(OSError):  # the peer closed first
-            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.hang_up()
 
     def send(self, request: bytes) -> None:
         """Sends the first request from the fetcher's thread. Waits until the socket has accepted all of it;
@@ -88,10 +89,10 @@ class FetchGuest:
         timeout_s = self._channel.request_timeout_s
         while left:
             try:
-                left = left[self._connection.send(left) :]
+                left = left[self._connection.write(left) :]
             except BlockingIOError:
                 room = select.poll()
-                room.register(self._connection, select.POLLOUT)
+                room.register(self._connection.fileno(), select.POLLOUT)
                 if not room.poll(timeout_s * 1000):
                     raise ChannelError(
                         f"{self._channel} took nothing of a request for {timeout_s:g} s"
@@ -100,10 +101,10 @@ class FetchGuest:
     def _send_on(self) -> None:
         """Sends what fits the socket's buffer; a request for thousands of partitions is larger."""
         with suppress(BlockingIOError):
-            self._unsent = self._unsent[self._connection.send(self._unsent) :]
+            self._unsent = self._unsent[self._connection.write(self._unsent) :]
 
     def _receive(self) -> bool:
-        received = self._connection.recv_into(memoryview(self._buffer)[self._filled :])
+        received = self._connection.receive(memoryview(self._buffer)[self._filled :], 0)
         if received == 0:
             raise ChannelError(f"{self._channel} closed the connection")
         self._filled += received
@@ -111,8 +112,8 @@ class FetchGuest:
             return True
         end = _LENGTH_BYTES + self._channel.size_of(self._buffer)
         if self._filled < end:
-            if self._filled == len(self._buffer):
-                self._buffer = grown(self._buffer, self._filled, end)
+            if len(self._buffer) - self._filled < self._connection.room:
+                self._buffer = grown(self._buffer, self._filled, end + self._extra)
             return True
         self._filled = 0
         self._answers += 1

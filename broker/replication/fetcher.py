@@ -187,9 +187,10 @@ class ReplicaFetcher:
     # -- on a Processor's loop
 
     def _may_be_guest(self, ready: Sequence[Followed]) -> bool:
-        """False if an append waits for the disk, or if the leader's address changed."""
+        """False if an append waits for the disk, if the leader's address changed, or if a login is due."""
         return (
             self._machine.goes_well(len(ready))
+            and not (self._channel is not None and self._channel.is_login_due)
             and self._parts.address() == self._connected_to
             and all(item.partition.log.config.flush_messages == LONG_MAX for item in ready)
         )

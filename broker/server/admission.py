@@ -94,19 +94,32 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.SYNC_GROUP: Rule(),
     ApiKey.DESCRIBE_GROUPS: _ASKS_HANDLERS,  # one name can request megabytes of members
     ApiKey.LIST_GROUPS: _ASKS_HANDLERS,  # returns all groups
+    ApiKey.SASL_HANDSHAKE: Rule(asks_only=True),
     ApiKey.API_VERSIONS: Rule(here_bytes=_UNBOUNDED),
     ApiKey.CREATE_TOPICS: _ADMIN,
     ApiKey.DELETE_TOPICS: _ADMIN,
     ApiKey.INIT_PRODUCER_ID: Rule(),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Rule(here_elements=128, asks_only=True),
+    ApiKey.DESCRIBE_ACLS: _ASKS_HANDLERS,  # returns all ACLs
+    ApiKey.CREATE_ACLS: _ADMIN,
+    ApiKey.DELETE_ACLS: _ADMIN,
     ApiKey.DESCRIBE_CONFIGS: _ASKS_ADMIN,
     ApiKey.DESCRIBE_LOG_DIRS: _ASKS_HANDLERS,  # returns all partitions
+    ApiKey.SASL_AUTHENTICATE: Rule(asks_only=True),
     ApiKey.CREATE_PARTITIONS: _ADMIN,
+    ApiKey.CREATE_DELEGATION_TOKEN: _ADMIN,
+    ApiKey.RENEW_DELEGATION_TOKEN: _ADMIN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _ADMIN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: _ASKS_HANDLERS,  # returns all of a principal's
     ApiKey.DELETE_GROUPS: Rule(),
     ApiKey.ELECT_LEADERS: _COMPUTES,  # the controller's thread does the rest, including the waiting
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _ADMIN,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _COMPUTES,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _ASKS_HANDLERS,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _ASKS_ADMIN,
+    ApiKey.ALTER_CLIENT_QUOTAS: _ADMIN,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _ASKS_ADMIN,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _ADMIN,
     ApiKey.ALTER_PARTITION: _BROKERS,
     ApiKey.DESCRIBE_CLUSTER: _ASKS,
     ApiKey.ALLOCATE_PRODUCER_IDS: _OF_ONE_BROKER,

@@ -15,17 +15,25 @@ from broker.log.free_space import FreeSpaceFloor
 from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.metrics.registry import Metrics
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from broker.network.ip_rates import IpConnectionRates
 from broker.network.socket_server import SocketServer
-from broker.replication.broker_channel import BrokerChannel
+from broker.network.transport import Security
+from broker.quotas.rate import Windows
+from broker.replication.broker_channel import BrokerChannel, ChannelSecurity
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.fetcher_parts import FetcherSettings
 from broker.replication.replica_manager import ReplicaManager
+from broker.sasl.client import ClientLogin
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
+from broker.server.delegation_tokens import DelegationTokens
 from broker.server.fetch_sessions import LOOK_AT_ALL_MS, FetchSessionCache
+from broker.server.quotas import QuotaManagers
+from broker.server.zookeeper_access import access_of
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Store
+from broker.zookeeper.token_store import TokenStore
 
 ChannelMaker = Callable[[BrokerAddress, str], BrokerChannel]
 _CONNECT_TIMEOUT_MS: Final = 10_000
@@ -35,10 +43,12 @@ def make_store(config: BrokerConfig) -> Store:
     """The ZooKeeper store; kazoo is not imported earlier."""
     from broker.zookeeper.client import ZooKeeperStore
 
-    return ZooKeeperStore(config.str("zookeeper.connect"), config.int("zookeeper.session.timeout.ms"))
+    return ZooKeeperStore(
+        config.str("zookeeper.connect"), config.int("zookeeper.session.timeout.ms"), access_of(config)
+    )
 
 
-def make_socket_server(config: BrokerConfig) -> SocketServer:
+def make_socket_server(config: BrokerConfig, security: Security | None = None) -> SocketServer:
     limits = connection_limits(config)
     quotas = ConnectionQuotas(
         limits.max_connections,
@@ -46,6 +56,7 @@ def make_socket_server(config: BrokerConfig) -> SocketServer:
         limits.overrides,
         limits.creation_rate,
         protected_listener=config.inter_broker_listener_name if len(config.listeners) > 1 else None,
+        ip_rates=IpConnectionRates(_client_windows(config)),
     )
     return SocketServer(
         config.listeners,
@@ -58,7 +69,25 @@ def make_socket_server(config: BrokerConfig) -> SocketServer:
         quotas=quotas,
         max_request_memory=config.int("queued.max.request.bytes"),
         deleted_file_ms=config.int("landline.deleted.segment.read.max.ms"),
+        security=security,
     )
+
+
+def make_quotas(config: BrokerConfig, ip_rates: IpConnectionRates) -> QuotaManagers:
+    """The client quotas, as yet without any."""
+    return QuotaManagers(
+        _client_windows(config),
+        Windows(
+            config.int("controller.quota.window.num"),
+            config.int("controller.quota.window.size.seconds") * 1_000,
+        ),
+        Windows(config.int("metrics.num.samples"), config.int("metrics.sample.window.ms")),
+        ip_rates=ip_rates,
+    )
+
+
+def _client_windows(config: BrokerConfig) -> Windows:
+    return Windows(config.int("quota.window.num"), config.int("quota.window.size.seconds") * 1_000)
 
 
 def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> list[Endpoint]:
@@ -149,21 +178,54 @@ def make_broker_peers(config: BrokerConfig, store: ClusterStore) -> BrokerPeers:
     )
 
 
-def make_channel_maker(config: BrokerConfig) -> ChannelMaker:
+def make_delegation_tokens(
+    config: BrokerConfig, store: ClusterStore, clock: Clock
+) -> DelegationTokens | None:
+    """The delegation tokens; None without a secret to sign them with."""
+    secret = config.opt_str("delegation.token.secret.key") or config.opt_str("delegation.token.master.key")
+    if not secret:
+        return None
+    return DelegationTokens(
+        TokenStore(store.store),
+        secret,
+        clock,
+        renew_ms=config.int("delegation.token.expiry.time.ms"),
+        max_ms=config.int("delegation.token.max.lifetime.ms"),
+    )
+
+
+def make_channel_maker(config: BrokerConfig, security: ChannelSecurity | None = None) -> ChannelMaker:
     """Creates channels to other brokers' inter-broker listeners."""
-    return _channel_maker(_CONNECT_TIMEOUT_MS, config.int("controller.socket.timeout.ms"))
+    return _channel_maker(
+        config, _CONNECT_TIMEOUT_MS, config.int("controller.socket.timeout.ms"), security=security
+    )
 
 
-def make_fetch_channel_maker(config: BrokerConfig) -> ChannelMaker:
+def make_fetch_channel_maker(config: BrokerConfig, security: ChannelSecurity | None = None) -> ChannelMaker:
     """Creates channels for followers' fetches, with ``replica.socket.*``."""
     timeout_ms = config.int("replica.socket.timeout.ms")
     receive_buffer_bytes = config.int("replica.socket.receive.buffer.bytes")
-    return _channel_maker(min(timeout_ms, _CONNECT_TIMEOUT_MS), timeout_ms, receive_buffer_bytes)
+    return _channel_maker(
+        config, min(timeout_ms, _CONNECT_TIMEOUT_MS), timeout_ms, receive_buffer_bytes, security=security
+    )
+
+
+def make_client_login(config: BrokerConfig) -> ClientLogin | None:
+    """How this broker logs in to others; None if their listener has no SASL."""
+    login = config.sasl.between_brokers
+    return None if login is None else ClientLogin(login.mechanism, login.user, login.password)
 
 
 def _channel_maker(
-    connect_timeout_ms: int, request_timeout_ms: int, receive_buffer_bytes: int = -1
+    config: BrokerConfig,
+    connect_timeout_ms: int,
+    request_timeout_ms: int,
+    receive_buffer_bytes: int = -1,
+    *,
+    security: ChannelSecurity | None,
 ) -> ChannelMaker:
+    login = make_client_login(config)
+
     def make(address: BrokerAddress, client_id: str) -> BrokerChannel:
         return BrokerChannel(
             address.host,
@@ -172,6 +234,8 @@ def _channel_maker(
             connect_timeout_ms=connect_timeout_ms,
             request_timeout_ms=request_timeout_ms,
             receive_buffer_bytes=receive_buffer_bytes,
+            security=security,
+            login=login,
         )
 
     return make

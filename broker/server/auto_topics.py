@@ -14,7 +14,7 @@ import structlog
 
 from broker.config.broker_config import BrokerConfig
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.errors import Errors, KafkaError, ProtocolError
 from broker.protocol.fields import Fields
 from broker.protocol.responses import CreateTopicsResponse
 from broker.replication.broker_channel import BrokerChannel, ChannelError
@@ -25,6 +25,10 @@ from broker.utils.topic_partition import GROUP_METADATA_TOPIC
 _log = structlog.get_logger(__name__)
 _VERSION = 7
 _TIMEOUT_MS = 10_000
+
+
+def _costs_nothing(_partitions: int) -> None:
+    pass
 
 
 class AutoTopicCreation:
@@ -57,18 +61,22 @@ class AutoTopicCreation:
     def enabled(self) -> bool:
         return self._config.bool("auto.create.topics.enable")
 
-    def ensure(self, topics: Iterable[str]) -> None:
+    def ensure(self, topics: Iterable[str], spend: Callable[[int], None] = _costs_nothing) -> None:
         """Requests topics with the broker's defaults, as many as the rate allows. Clients retry for
         the others.
+
+        ``spend`` is called with the number of partitions of each topic that is requested. It raises KafkaError
+        if the client's quota is used up.
         """
-        self._ask({topic: self._user_topic(topic) for topic in self._within_rate(topics)})
+        self._ask({topic: self._user_topic(topic) for topic in self._within_rate(topics, spend)})
 
     def ensure_internal(self, topic: str = GROUP_METADATA_TOPIC) -> None:
         """Requests ``__consumer_offsets``, with at most as many replicas as there are live brokers."""
         self._ask({topic: self._offsets_topic()})
 
-    def _within_rate(self, topics: Iterable[str]) -> list[str]:
+    def _within_rate(self, topics: Iterable[str], spend: Callable[[int], None]) -> list[str]:
         within = []
+        partitions = self._config.int("num.partitions")
         with self._lock:
             now_s = self._clock_s()
             allowed = self._allowed + (now_s - self._allowed_at_s) * self._rate
@@ -77,6 +85,10 @@ class AutoTopicCreation:
                 if topic in self._under_way or topic in self._wanted:
                     continue
                 if self._allowed < 1:
+                    break
+                try:
+                    spend(partitions)
+                except KafkaError:
                     break
                 self._allowed -= 1
                 within.append(topic)

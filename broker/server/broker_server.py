@@ -41,21 +41,23 @@ from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import follow_brokers
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.handlers import start_handlers
-from broker.server.http.http_endpoint import HttpEndpoint
+from broker.server.http.http_endpoint import start_http
 from broker.server.http.status import NOT_RUNNING, running_status
 from broker.server.lifecycle.broker_state import BrokerState, StateKeeper
 from broker.server.lifecycle.lifecycle_file import Lifecycle, LifecycleFile
 from broker.server.lifecycle.lifecycle_publisher import LifecyclePublisher
 from broker.server.lifecycle.startup_steps import StartupCancelled, StartupError, StartupSteps
 from broker.server.metadata_cache import MetadataCache
-from broker.server.offsets_topic import leadership_listener, make_group_coordinator
+from broker.server.offsets_topic import leadership_listener, start_group_coordinator
 from broker.server.producer_ids import ProducerIdManager
 from broker.server.registration.deposition import await_deposition_after_crash
 from broker.server.registration.identity import settle_identity
 from broker.server.registration.membership import Membership, await_first_metadata
 from broker.server.registration.session_file import SessionFile
 from broker.server.replication_service import ReplicationService
+from broker.server.security_parts import SecurityParts, start_tokens
 from broker.server.stopping.handover import hand_over_leadership
+from broker.server.zookeeper_access import access_of
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.heap import HeapKeeper
 from broker.utils.scheduler import KafkaScheduler
@@ -170,6 +172,7 @@ class BrokerServer:
             self._start_controller(steps)
         with steps.step("GroupCoordinator"):
             self._start_groups(steps)
+        self._security.start_authorizer(self.config, self.store, steps)
         with steps.step("KafkaApis"):
             self._start_apis(steps)
         self.keeper.move_to(BrokerState.RunningAsBroker)
@@ -197,20 +200,18 @@ class BrokerServer:
         """Binds every port before anything is written to ZooKeeper. Clients are accepted when all parts are
         up. /livez and /status respond from here on, so that a long recovery can be monitored.
         """
-        self._sockets = assembly.make_socket_server(self.config)
+        self._security = SecurityParts(self.config)
+        self._sockets = self._security.sockets
         steps.undo_by("SocketServer", self._sockets.stop)
         self._sockets.bind()
-        self.http = HttpEndpoint(
-            self.config.str("landline.http.host"),
-            self.config.int("landline.http.port"),
+        self.http = start_http(
+            self.config,
             self.metrics,
+            steps,
             status=self.status,
             unready_reasons=self.unready_reasons,
             is_alive=self.is_alive,
-            is_default_port="landline.http.port" not in self.config.static_values,
         )
-        steps.undo_by("HttpEndpoint", self.http.shutdown)
-        self.http.startup()
 
     def _start_store(self, steps: StartupSteps, cancel: threading.Event) -> None:
         store = self._given_store or assembly.make_store(self.config)
@@ -227,7 +228,7 @@ class BrokerServer:
         steps.undo_by("LogManager", lambda: logs.shutdown(self._membership.broker_epoch()))
         # Stopped before the logs: retention must not work on a closed log.
         steps.undo_by("Scheduler", self.scheduler.shutdown)
-        self._membership.end_predecessors_session()
+        self._membership.end_predecessors_session(access_of(self.config).secure)
         self.broker_id, self.cluster_id = settle_identity(self.config, logs.dirs, self.store)
         self.dynamic_config = DynamicConfigManager(
             self.config,
@@ -235,7 +236,9 @@ class BrokerServer:
             self.store,
             on_topic_config=self._on_topic_config,
             on_broker_config=self._on_broker_config,
+            on_entity_config=self._security.quotas.apply,
             local_topics=lambda: {log.topic_partition.topic for log in logs.all_logs()},
+            on_broker_read=self._security.tls.update,
         )
         self.dynamic_config.load_topics()
         if not logs.clean:
@@ -256,7 +259,7 @@ class BrokerServer:
 
     def _start_replicas(self, steps: StartupSteps) -> None:
         self.metadata_cache = MetadataCache(self.config.inter_broker_listener_name)
-        self._make_channel = assembly.make_channel_maker(self.config)
+        self._make_channel = assembly.make_channel_maker(self.config, self._security.tls.between_brokers)
         replication = self.replication = ReplicationService(
             self.config,
             self.broker_id,
@@ -268,6 +271,7 @@ class BrokerServer:
             listener=leadership_listener(lambda: self.group_coordinator),
             store=self.store,
             invite=self._sockets.invite,
+            security=self._security.tls.between_brokers,
         )
         self.replica_manager = replication.replica_manager
         steps.undo_by("ReplicaManager", replication.shutdown)
@@ -288,35 +292,23 @@ class BrokerServer:
         self.topic_admin = TopicAdmin(self.config, self.store)
 
     def _start_groups(self, steps: StartupSteps) -> None:
-        # A separate scheduler, as in Kafka: loading groups after a failover must not delay ISR checks
-        # and checkpoints.
-        scheduler = KafkaScheduler(1, "group-metadata-manager")
-        scheduler.startup()
-        steps.undo_by("GroupScheduler", scheduler.shutdown)
-        self.group_coordinator = make_group_coordinator(
+        self.group_coordinator = start_group_coordinator(
             self.config,
             self.broker_id,
             self.replica_manager,
             self.metadata_cache,
+            steps,
             timer=self.timer,
-            scheduler=scheduler,
             clock=self._clock,
             metrics=self.metrics,
         )
-        self.group_coordinator.startup()
-        steps.undo_by("GroupCoordinator", self.group_coordinator.shutdown)
 
     def _start_apis(self, steps: StartupSteps) -> None:
         handlers = self._handlers = start_handlers(self.config, steps)
-        auto_topics = AutoTopicCreation(
-            self.config, self.metadata_cache, self._make_channel, handlers.askers.submit
-        )
+        cache, make_channel, submit = self.metadata_cache, self._make_channel, handlers.askers.submit
+        auto_topics = AutoTopicCreation(self.config, cache, make_channel, submit)
         producer_ids = ProducerIdManager(
-            self.broker_id,
-            self._membership.broker_epoch,
-            self.metadata_cache,
-            self._make_channel,
-            handlers.askers.submit,
+            self.broker_id, self._membership.broker_epoch, cache, make_channel, submit
         )
         peers = assembly.make_broker_peers(self.config, self.store)
         steps.undo_by("BrokerPeers", peers.close)
@@ -350,10 +342,18 @@ class BrokerServer:
             depth=Depth(self.config.str("landline.produce.validation")),
             peers=peers,
             submit_of_stranger=handlers.introducer.submit,
+            check_broker_config=self._security.tls.check,
+            access=self._security.access,
+            quotas=self._security.quotas,
+            tokens=start_tokens(
+                self.config, self.store, self.controller, steps, scheduler=self.scheduler, clock=self._clock
+            ),
         )
         self._apis = Apis(self._ctx)
         steps.undo_by("SocketServer", self._sockets.stop)
-        self._sockets.start(self._apis.dispatch, self.replica_manager.settle)
+        self._security.startup(self.scheduler)
+        sasl = self._security.make_sasl(self._ctx)
+        self._sockets.start(self._apis.dispatch, self.replica_manager.settle, sasl)
         failures = LogDirFailureHandler(
             self.log_manager,
             self.replication.leadership,
@@ -387,6 +387,7 @@ class BrokerServer:
     def _register_stats(self) -> None:
         """Kafka's registerStats, the last step: each package registers its metrics."""
         network_metrics.register_metrics(self.metrics, self._sockets)
+        self._security.register_metrics(self.metrics)
         self.replication.register_metrics(self.metrics)
         zookeeper_metrics.register_metrics(
             self.metrics, self.store.store, self.config.int("zookeeper.session.timeout.ms")

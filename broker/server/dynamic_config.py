@@ -3,8 +3,7 @@ use them.
 
 Kafka's ZkConfigManager. Watch callbacks only enqueue. One thread reads the notifications in
 `/config/changes`, each once, and deletes those older than 15 minutes. Configs that Landline cannot use (for
-example written by a broker of another version) are skipped with one log line. Client, user and ip configs are
-stored for future quotas. The API modules write configs.
+example written by a broker of another version) are skipped with one log line. The API modules write configs.
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ from broker.config.log_config import LogConfig
 from broker.config.problems import ConfigError, Problem
 from broker.config.topic_config import check_topic_configs
 from broker.config.types import Value
+from broker.server.config_secrets import decoded, is_secret
+from broker.zookeeper import quota_nodes
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import SessionEvent, StoreError, Watch
 from broker.zookeeper.znodes import BadZnodeError
@@ -38,9 +39,12 @@ class DynamicConfigManager:
     """The follower of `/config` in ZooKeeper; Kafka's ZkConfigManager. Owns ``config``, the broker's current
     configuration: only its thread replaces it.
 
-    ``on_topic_config`` receives a topic's new settings and ``on_broker_config`` the broker's, both on that
-    thread (during :meth:`startup` on the caller's). ``local_topics`` returns the topics with logs here, whose
-    settings depend on the broker's defaults; without it, all topics are reported.
+    ``on_topic_config`` receives a topic's new settings, ``on_broker_config`` the broker's, and
+    ``on_entity_config`` the path and the configs of a user, a client id, both, or an ip, empty if it has
+    none. All are called on that thread (during :meth:`startup` on the caller's). ``local_topics`` returns the
+    topics with logs here, whose settings depend on the broker's defaults; without it, all are reported.
+    ``on_broker_read`` is called whenever somebody set a config of the broker, even to the value that it had:
+    then a file may have changed.
     """
 
     def __init__(
@@ -51,16 +55,21 @@ class DynamicConfigManager:
         *,
         on_topic_config: Callable[[str, LogConfig], None],
         on_broker_config: Callable[[BrokerConfig], None],
+        on_entity_config: Callable[[str, Mapping[str, str]], None] = lambda _path, _config: None,
         local_topics: Callable[[], Iterable[str]] | None = None,
+        on_broker_read: Callable[[BrokerConfig], None] = lambda _config: None,
     ) -> None:
         self.config = config
         self._broker_id = broker_id
         self._store = store
         self._on_topic_config = on_topic_config
+        self._on_entity_config = on_entity_config
         self._local_topics = local_topics or store.topics
         self._topics: dict[str, dict[str, str]] = {}
         self._entities: dict[str, dict[str, str]] = {}
         self._listeners = [on_broker_config]
+        self._on_broker_read = on_broker_read
+        self._entity_listeners: list[Callable[[str, Mapping[str, str]], None]] = []
         self._last_change = ""
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._unread: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -70,6 +79,12 @@ class DynamicConfigManager:
     def add_listener(self, listener: Callable[[BrokerConfig], None]) -> None:
         """Registers a listener that is called with each new broker config, on the manager's thread."""
         self._listeners.append(listener)
+
+    def add_entity_listener(self, listener: Callable[[str, Mapping[str, str]], None]) -> None:
+        """Registers a listener that is called, on the manager's thread, with the path and the new configs of a
+        user, client or ip, such as ``users/alice``.
+        """
+        self._entity_listeners.append(listener)
 
     def load_topics(self) -> None:
         """Reads all topics' configs at once, before the LogManager loads its logs."""
@@ -94,11 +109,17 @@ class DynamicConfigManager:
         return self._usable_log_config(topic)
 
     def startup(self) -> None:
-        """Applies this broker's dynamic configs and starts following changes, including existing
-        notifications: one may have come between an earlier read and this watch. Raises StoreError.
+        """Applies this broker's dynamic configs and those of users, client ids and ips, and starts following
+        changes, including existing notifications: one may have come between an earlier read and this watch.
+        Raises StoreError.
         """
         self._watch = self._store.watch_config_changes(self._wake)
         self._read_broker()
+        self._on_broker_read(self.config)
+        paths = quota_nodes.entity_paths(self._store)
+        for path, config in quota_nodes.entity_configs(self._store, paths).items():
+            if config:
+                self._take_up_entity(path, config)
         self._store.add_session_listener(self._on_session_event)
         self._thread = threading.Thread(target=self._run, name="dynamic-config", daemon=True)
         self._thread.start()
@@ -176,14 +197,25 @@ class DynamicConfigManager:
             elif kind == "brokers":
                 if name in (DEFAULT_ENTITY, str(self._broker_id)):
                     self._read_broker()
+                    self._on_broker_read(self.config)
             else:
-                self._entities[entity_path] = self._store.entity_config_at(entity_path)
+                config = self._store.entity_config_at(entity_path)
+                self._take_up_entity(entity_path, config)
         except BadZnodeError as error:
             _log.warning("config_unreadable", entity=entity_path, error=str(error))
         except StoreError:
             raise
         except Exception:  # the thread must survive any content of /config
             _log.exception("config_change_failed", entity=entity_path)
+
+    def _take_up_entity(self, path: str, config: dict[str, str]) -> None:
+        if config:
+            self._entities[path] = config
+        else:
+            self._entities.pop(path, None)
+        self._on_entity_config(path, config)
+        for listener in self._entity_listeners:
+            listener(path, config)
 
     # --- topics
 
@@ -243,9 +275,9 @@ class DynamicConfigManager:
                 self._on_topic_config(topic, self._usable_log_config(topic))
 
     def _usable_broker_configs(self, name: str) -> dict[str, str]:
-        texts = self._store.entity_config("brokers", name)
+        texts, undecoded = decoded(self.config, self._store.entity_config("brokers", name))
         good, problems = check_dynamic(texts)
-        _log_unusable(f"brokers/{name}", problems)
+        _log_unusable(f"brokers/{name}", [*undecoded, *problems])
         return {key: texts[key] for key in good}
 
     def _tell_listeners(self, config: BrokerConfig) -> None:
@@ -267,4 +299,8 @@ def _log_unusable(entity: str, problems: Iterable[Problem]) -> None:
 
 
 def _told(configs: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={text}" for name, text in sorted(configs.items()))
+    return ",".join(f"{name}={_shown(name, text)}" for name, text in sorted(configs.items()))
+
+
+def _shown(name: str, text: str) -> str:
+    return "[hidden]" if is_secret(name) else text

@@ -70,6 +70,14 @@ class FetchContext:
     def finish(self, results: Fetched) -> Outcome:
         return Outcome(NO_SESSION, self.error, results)
 
+    def news_of(self, results: Fetched) -> Fetched:
+        """What ``finish`` would send of the results; nothing is noted."""
+        return results
+
+    def throttled(self) -> Outcome:
+        """The response instead of ``finish`` if the reader is throttled: no partitions, and nothing is noted."""
+        return Outcome(NO_SESSION, Errors.NONE, [])
+
 
 @dataclass(slots=True)
 class _Told:
@@ -82,23 +90,26 @@ class _Told:
 
     def tell(self, result: FetchedPartition) -> bool:
         """Records the result; returns whether it must be sent to the reader."""
-        news = (
+        news = self.is_news(result)
+        # After an error, the next success is always sent to the reader.
+        self.high_watermark = result.high_watermark if result.error is Errors.NONE else -1
+        self.log_start_offset = result.log_start_offset
+        return news
+
+    def is_news(self, result: FetchedPartition) -> bool:
+        return (
             result.error is not Errors.NONE
             or result.diverging is not None
             or (result.records is not None and result.records.size > 0)
             or result.high_watermark != self.high_watermark
             or result.log_start_offset != self.log_start_offset
         )
-        # After an error, the next success is always sent to the reader.
-        self.high_watermark = result.high_watermark if result.error is Errors.NONE else -1
-        self.log_start_offset = result.log_start_offset
-        return news
 
 
 @dataclass(slots=True)
 class _Session:
-    """One reader's session; Kafka's FetchSession. ``lock`` guards all fields except ``used_ms`` and
-    ``counted``, which belong to the cache.
+    """One reader's session; Kafka's FetchSession. Only its ``owner``, a principal, may go on with it. ``lock``
+    guards all fields except ``used_ms`` and ``counted``, which belong to the cache.
     """
 
     id: int
@@ -109,6 +120,7 @@ class _Session:
     used_ms: int
     told: dict[Key, _Told] = field(default_factory=dict)
     counted: int = 0  # its part of the cache's partition count
+    owner: str = ""
     lock: threading.Lock = field(init=False)
     # For followers: the partitions whose turn is next, and when the last ones had theirs.
     news: SessionNews | None = None
@@ -183,19 +195,19 @@ class FetchSessionCache:
             "Fetch sessions evicted to make room for others",
         )
 
-    def begin(self, asked: FetchRequest, wanted: Sequence[FetchEntry]) -> FetchContext:
-        """Determines what to read for the request, which names the partitions ``wanted``. If the ``error`` of
-        the result is set, it applies to the whole request and nothing is read.
+    def begin(self, asked: FetchRequest, wanted: Sequence[FetchEntry], owner: str = "") -> FetchContext:
+        """Determines what to read for the request of ``owner``, which names the partitions ``wanted``. If the
+        ``error`` of the result is set, it applies to the whole request and nothing is read.
         """
+        session = self._sessions.get(asked.session_id)
         if asked.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if asked.session_id != NO_SESSION:
+            if session is not None and session.owner == owner:
                 with self._lock:
-                    self._remove(asked.session_id)
+                    self._remove(session.id)
             if asked.session_epoch == FINAL_EPOCH:
                 return FetchContext(wanted)
-            return _FullFetch(self, asked, wanted)
-        session = self._sessions.get(asked.session_id)
-        if session is None:
+            return _FullFetch(self, asked, wanted, owner)
+        if session is None or session.owner != owner:
             return FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
         with session.lock:
             return self._go_on(session, asked, wanted)
@@ -283,7 +295,7 @@ class FetchSessionCache:
                 if is_there and session.news is not None and self._board is not None:
                     self._board.follow(session.news, wanted)
 
-    def open(self, results: Fetched, *, from_follower: bool, by_topic_id: bool) -> int:
+    def open(self, results: Fetched, *, from_follower: bool, by_topic_id: bool, owner: str = "") -> int:
         """Creates a session for the results of a full fetch; returns its id, or 0 if there is no room."""
         told: dict[Key, _Told] = {}
         for wanted, result in results:
@@ -303,6 +315,7 @@ class FetchSessionCache:
                 now_ms,
                 told,
                 len(told),
+                owner,
             )
             if from_follower and self._board is not None:
                 # Changes since these were read are found when the next request reads all partitions.
@@ -379,16 +392,19 @@ class FetchSessionCache:
 class _FullFetch(FetchContext):
     """Epoch 0: reads all named partitions and requests a session; Kafka's FullFetchContext."""
 
-    def __init__(self, cache: FetchSessionCache, asked: FetchRequest, wanted: Sequence[FetchEntry]) -> None:
+    def __init__(
+        self, cache: FetchSessionCache, asked: FetchRequest, wanted: Sequence[FetchEntry], owner: str
+    ) -> None:
         super().__init__(wanted)
         self._cache = cache
+        self._owner = owner
         # The request itself is not kept while it waits.
         self._from_follower = asked.from_follower
         self._by_topic_id = asked.by_topic_id
 
     def finish(self, results: Fetched) -> Outcome:
         session_id = self._cache.open(
-            results, from_follower=self._from_follower, by_topic_id=self._by_topic_id
+            results, from_follower=self._from_follower, by_topic_id=self._by_topic_id, owner=self._owner
         )
         return Outcome(session_id, Errors.NONE, results)
 
@@ -416,6 +432,22 @@ class _IncrementalFetch(FetchContext):
 
     def finish(self, results: Fetched) -> Outcome:
         return self._cache.tell(self._session.id, self._epoch, results)
+
+    def news_of(self, results: Fetched) -> Fetched:
+        with self._session.lock:
+            told = self._session.told
+            return [
+                (wanted, result)
+                for wanted, result in results
+                if (known := told.get(wanted.key)) is not None and known.is_news(result)
+            ]
+
+    def throttled(self) -> Outcome:
+        with self._session.lock:
+            is_current = self._session.epoch == self._epoch
+        return Outcome(
+            self._session.id, Errors.NONE if is_current else Errors.INVALID_FETCH_SESSION_EPOCH, []
+        )
 
 
 def forgotten_keys(asked: FetchRequest) -> Iterator[Key]:

@@ -11,12 +11,16 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker.config.log_dirs import log_dir_paths
+from broker.config.problems import ConfigError
 from broker.log.dirs.meta_properties import read_meta_properties
 from broker.log.errors import LogDirError
+from broker.server.zookeeper_access import access_from
+from broker.zookeeper.access import ZooKeeperAccess
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.connect_string import parse_connect_string
 from broker.zookeeper.store import StoreError
@@ -31,6 +35,13 @@ _SESSION_MS: Final = 20_000
 Complain = Callable[[str], None]
 
 
+class _Tree(NamedTuple):
+    """Where the metadata tree is, and how to get at it."""
+
+    connect: str
+    access: ZooKeeperAccess
+
+
 def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
     """Runs the command. ``options`` are its options, ``properties`` the broker's file, empty
     with ``--zookeeper``.
@@ -41,8 +52,9 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
         complain(f"{options.config} has no zookeeper.connect: there is no metadata tree")
         return EXIT_FAILED
     try:
-        print(work(options.file, connect, _cluster_id(properties)))
-    except (BackupError, BadZnodeError, StoreError, OSError) as error:
+        access = replace(access_from(properties), sets_acls=False)  # ACLs are restored as they were
+        print(work(options.file, _Tree(connect, access), _cluster_id(properties)))
+    except (BackupError, BadZnodeError, ConfigError, StoreError, OSError) as error:
         complain(f"{options.verb} of {options.file} with {connect}: {error}")
         return EXIT_FAILED
     return EXIT_DONE
@@ -62,8 +74,8 @@ def _cluster_id(properties: Mapping[str, str]) -> str | None:
     return None
 
 
-def _backup(file: str, connect: str, own_id: str | None) -> str:
-    store = _connected(connect)
+def _backup(file: str, tree: _Tree, own_id: str | None) -> str:
+    connect, store = tree.connect, _connected(tree)
     try:
         nodes = tuple(read_tree(store))
     finally:
@@ -76,7 +88,7 @@ def _backup(file: str, connect: str, own_id: str | None) -> str:
     return f"{file}: {len(nodes)} nodes of cluster {cluster_id}, {len(content)} bytes"
 
 
-def _verify(file: str, _connect: str, own_id: str | None) -> str:
+def _verify(file: str, _tree: _Tree, own_id: str | None) -> str:
     """Checks the file as a restore would, without ZooKeeper."""
     backup = _read(file, own_id)
     return f"{file}: whole, {len(backup.nodes)} nodes of cluster {backup.cluster_id}, as of {backup.made_at}"
@@ -88,14 +100,15 @@ def _read(file: str, own_id: str | None) -> Backup:
     return backup
 
 
-def _restore(file: str, connect: str, own_id: str | None) -> str:
+def _restore(file: str, tree: _Tree, own_id: str | None) -> str:
     backup = _read(file, own_id)
-    store = _connected(connect)
+    store = _connected(tree)
     try:
         write_tree(store, backup.nodes)
     finally:
         store.close()
-    return f"restored {len(backup.nodes)} nodes of cluster {backup.cluster_id}, as of {backup.made_at}, to {connect}"
+    count, made_at = len(backup.nodes), backup.made_at
+    return f"restored {count} nodes of cluster {backup.cluster_id}, as of {made_at}, to {tree.connect}"
 
 
 def _refuse_another(words: str, cluster_id: str, own_id: str | None) -> None:
@@ -106,8 +119,8 @@ def _refuse_another(words: str, cluster_id: str, own_id: str | None) -> None:
         )
 
 
-def _connected(connect: str) -> ZooKeeperStore:
-    store = ZooKeeperStore(connect, _SESSION_MS)
+def _connected(tree: _Tree) -> ZooKeeperStore:
+    store = ZooKeeperStore(tree.connect, _SESSION_MS, tree.access)
     store.connect(_SESSION_MS, threading.Event())
     return store
 

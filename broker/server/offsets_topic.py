@@ -12,6 +12,7 @@ from broker.log.log import Log
 from broker.metrics.registry import Metrics
 from broker.replication.leadership import LeadershipListener
 from broker.replication.replica_manager import ReplicaManager
+from broker.server.lifecycle.startup_steps import StartupSteps
 from broker.server.metadata_cache import MetadataCache
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
@@ -19,23 +20,28 @@ from broker.utils.timer import Timer
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 
 
-def make_group_coordinator(
+def start_group_coordinator(
     config: BrokerConfig,
     broker_id: int,
     replicas: ReplicaManager,
     cache: MetadataCache,
+    steps: StartupSteps,
     *,
     timer: Timer,
-    scheduler: KafkaScheduler,
     clock: Clock,
     metrics: Metrics,
 ) -> GroupCoordinator:
-    """A coordinator, not yet started, that stores its groups in this broker's replicas."""
+    """Starts a coordinator that stores its groups in this broker's replicas. ``steps`` stop it."""
+    # A separate scheduler, as in Kafka: loading groups after a failover must not delay ISR checks
+    # and checkpoints.
+    scheduler = KafkaScheduler(1, "group-metadata-manager")
+    scheduler.startup()
+    steps.undo_by("GroupScheduler", scheduler.shutdown)
 
     def log_of(partition: int) -> Log | None:
         return replicas.local_log(TopicPartition(GROUP_METADATA_TOPIC, partition))
 
-    return GroupCoordinator(
+    coordinator = GroupCoordinator(
         config,
         broker_id,
         replicas.append_records,
@@ -46,6 +52,9 @@ def make_group_coordinator(
         clock=clock,
         metrics=metrics,
     )
+    coordinator.startup()
+    steps.undo_by("GroupCoordinator", coordinator.shutdown)
+    return coordinator
 
 
 def leadership_listener(coordinator: Callable[[], GroupCoordinator]) -> LeadershipListener:

@@ -13,6 +13,7 @@ from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.errors import Errors
 from broker.replication import metrics as replication_metrics
 from broker.replication.alter_partition_manager import AlterPartitionManager
+from broker.replication.broker_channel import ChannelSecurity
 from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.fetcher_parts import FetcherParts, Invite
@@ -46,6 +47,7 @@ class ReplicationService:
         listener: LeadershipListener,
         store: ClusterStore,
         invite: Invite,
+        security: ChannelSecurity | None = None,
     ) -> None:
         self._invite = invite
         self._config = config
@@ -53,7 +55,7 @@ class ReplicationService:
         self._broker_epoch = broker_epoch
         self._cache = cache
         self._clock = clock
-        self._fetch_channel = assembly.make_fetch_channel_maker(config)
+        self._fetch_channel = assembly.make_fetch_channel_maker(config, security)
         self._fetcher_settings = assembly.make_fetcher_settings(config)
         self._leader_quota, self._follower_quota = (
             ReplicationQuota(
@@ -68,7 +70,7 @@ class ReplicationService:
             broker_id,
             cache,
             broker_epoch,
-            assembly.make_channel_maker(config),
+            assembly.make_channel_maker(config, security),
             on_accepted=self._on_isr_accepted,
             on_refused=self._on_isr_refused,
         )

@@ -23,8 +23,9 @@ from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.serialization import Create as CreateRequest
 from kazoo.protocol.states import KazooState, ZnodeStat
 from kazoo.retry import KazooRetry
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL
 
+from broker.zookeeper.access import NO_ACCESS, ZooKeeperAccess
 from broker.zookeeper.acl import Acl
 from broker.zookeeper.connect_string import parse_connect_string
 from broker.zookeeper.kazoo_connection import KazooConnection
@@ -85,7 +86,8 @@ class ZooKeeperStore:
     that timed out may still be carried out later, but never after later operations of the same session.
     """
 
-    def __init__(self, connect: str, session_timeout_ms: int) -> None:
+    def __init__(self, connect: str, session_timeout_ms: int, access: ZooKeeperAccess = NO_ACCESS) -> None:
+        self._access = access
         self._hosts, self._chroot = parse_connect_string(connect)
         self._session_timeout_ms = session_timeout_ms
         self._operation_timeout_s = session_timeout_ms / 1000
@@ -139,9 +141,10 @@ class ZooKeeperStore:
                 self.close()
                 raise Cancelled(f"gave up waiting for ZooKeeper at {self._hosts}: told to stop")
             if 0 < timeout_ms <= waited_s * 1000:
+                reason = self._last_warning.text  # kazoo warns again when it is closed
                 self.close()
                 raise ConnectTimeoutError(
-                    f"no ZooKeeper at {self._hosts} within {timeout_ms} ms ({self._last_warning.text}): "
+                    f"no ZooKeeper at {self._hosts} within {timeout_ms} ms ({reason}): "
                     "check zookeeper.connect and that the servers run"
                 )
             if waited_s >= next_report_s:
@@ -180,6 +183,7 @@ class ZooKeeperStore:
             lambda: self._client.create_async(
                 self._absolute(path),
                 data or None,
+                acl=self._acls_of(path),
                 ephemeral=ephemeral,
                 sequence=sequence,
                 include_data=True,
@@ -309,15 +313,16 @@ class ZooKeeperStore:
         logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - kept out of the logger hierarchy
         logger.addHandler(self._last_warning)
         session_s = self._session_timeout_ms / 1000
-        self._handler = Handler(session_s / (self._hosts.count(",") + 1))
+        self._handler = Handler(session_s / (self._hosts.count(",") + 1), self._access.secure)
         client = KazooClient(
             hosts=self._hosts,
             timeout=session_s,
             handler=self._handler,
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
             logger=logger,
+            auth_data={("digest", self._access.digest)} if self._access.digest else None,
         )
-        KazooConnection(client)
+        KazooConnection(client, self._access.sasl)
         client.add_listener(lambda state: self._events.put(partial(self._on_state, state)))
         return client
 
@@ -327,6 +332,9 @@ class ZooKeeperStore:
             self._client.close()
         except Exception as error:  # the rest of the connection ends with the process
             _log.debug("zookeeper_close_failed", error=repr(error))
+
+    def _acls_of(self, path: str) -> list[ACL]:
+        return [to_kazoo_acl(acl) for acl in self._access.acls_of(path)]
 
     def _absolute(self, path: str) -> str:
         return self._chroot if path == "/" and self._chroot else self._chroot + path
@@ -340,7 +348,9 @@ class ZooKeeperStore:
             return
         self._ensure_absolute(parent_of(path))
         try:
-            self._call(path, lambda: self._client.create_async(path, None))
+            self._call(
+                path, lambda: self._client.create_async(path, None, acl=self._acls_of(self._relative(path)))
+            )
         except NodeExistsError:
             return
 
@@ -398,7 +408,7 @@ class ZooKeeperStore:
                 case Create():
                     # kazoo's own method cannot create a node without data.
                     flags = EPHEMERAL_FLAG * op.ephemeral | SEQUENCE_FLAG * op.sequence
-                    request = CreateRequest(path, op.data or None, OPEN_ACL_UNSAFE, flags)
+                    request = CreateRequest(path, op.data or None, self._acls_of(op.path), flags)
                     transaction.operations.append(request)
                 case SetData():
                     transaction.set_data(path, op.data, op.version)

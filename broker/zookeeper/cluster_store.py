@@ -1,8 +1,9 @@
 """The cluster's state in typed operations on ZooKeeper or the embedded store.
 
-Kafka's KafkaZkClient does the same. ``controller_store`` has the writes that only the active controller may
-make. Errors are those of the store. When many nodes are read, an unreadable node is left out and logged. When
-it is read alone, it raises :class:`~broker.zookeeper.znodes.BadZnodeError`.
+Kafka's KafkaZkClient does the same. :mod:`.config_store` has the part for configs, and :mod:`.controller_store`
+the writes that only the active controller may make. Errors are those of the store. An unreadable node raises
+:class:`~broker.zookeeper.znodes.BadZnodeError` when it is read alone. When many are read, it is left out, and
+the log says so.
 """
 
 from __future__ import annotations
@@ -11,14 +12,11 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
-
-import structlog
 
 from broker.protocol.epochs import NO_CONTROLLER
-from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper import admin_requests, znodes
+from broker.zookeeper.config_store import ConfigStore, readable
 from broker.zookeeper.store import (
     ANY_VERSION,
     BadVersionError,
@@ -30,12 +28,10 @@ from broker.zookeeper.store import (
     SessionEvent,
     SetData,
     Stat,
-    Store,
     StoreError,
     Watch,
 )
 from broker.zookeeper.znodes import (
-    BadZnodeError,
     BrokerRegistration,
     ControllerClaim,
     LeaderAndIsr,
@@ -43,18 +39,9 @@ from broker.zookeeper.znodes import (
     TopicAssignment,
 )
 
-_log = structlog.get_logger(__name__)
-MIN_INSYNC_REPLICAS = "min.insync.replicas"
-K = TypeVar("K")
-V = TypeVar("V")
 
-
-class ClusterStore:
+class ClusterStore(ConfigStore):
     """The cluster's state in the store; Kafka's KafkaZkClient. Thread-safe, without state of its own."""
-
-    def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.store = store
-        self._clock = clock
 
     @property
     def session_id(self) -> int:
@@ -139,7 +126,7 @@ class ClusterStore:
         """The registered brokers by id."""
         ids = self.broker_ids()
         found = self.store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
-        return _readable(
+        return readable(
             (broker_id, partial(_live_broker, broker_id, *node))
             for broker_id, node in zip(ids, found, strict=True)
             if node is not None
@@ -183,7 +170,7 @@ class ClusterStore:
     def topic_assignments(self, topics: Sequence[str]) -> dict[str, TopicAssignment]:
         """The assignments of those topics that exist."""
         found = self.store.get_many([znodes.topic_path(topic) for topic in topics])
-        return _readable(
+        return readable(
             (topic, partial(znodes.decode_topic, topic, node[0], node[1].version))
             for topic, node in zip(topics, found, strict=True)
             if node is not None
@@ -233,7 +220,7 @@ class ClusterStore:
                 state = known[data, version] = znodes.decode_state(tp, data, version)
             return state
 
-        return _readable(
+        return readable(
             (tp, partial(decode, tp, node[0], node[1].version))
             for tp, node in zip(tps, found, strict=True)
             if node is not None
@@ -280,109 +267,6 @@ class ClusterStore:
     def watch_preferred_election_request(self, callback: Callable[[], None]) -> Watch:
         return self.store.watch_data(admin_requests.PREFERRED_ELECTION, callback)
 
-    # -- configs
-
-    def topic_configs(self, topic: str) -> dict[str, str]:
-        return self.entity_config("topics", topic)
-
-    def topics_configs(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-        """The configs of many topics, pipelined. A topic without configs has an empty mapping."""
-        paths = [znodes.entity_config_path(znodes.entity_path("topics", topic)) for topic in topics]
-        found = self.store.get_many(paths)
-        return {
-            topic: {} if node is None else znodes.decode_config(path, node[0])
-            for topic, path, node in zip(topics, paths, found, strict=True)
-        }
-
-    def min_insync_replicas(self, topics: Sequence[str], default: int) -> dict[str, tuple[int, str]]:
-        """Each topic's ``min.insync.replicas``, and the version of the configs it comes from. The version
-        changes with every change of them, even one that is undone. ``default`` applies if neither the topic
-        nor the cluster sets it; 0 means that it cannot be read.
-        """
-        default_path = znodes.entity_path("brokers", znodes.DEFAULT_ENTITY)
-        paths = [
-            znodes.entity_config_path(path)
-            for path in (default_path, *(znodes.entity_path("topics", topic) for topic in topics))
-        ]
-        found = self.store.get_many(paths)
-        readable = _readable(
-            (path, partial(znodes.decode_config, path, b"" if node is None else node[0]))
-            for path, node in zip(paths, found, strict=True)
-        )
-        configs = [readable.get(path, {MIN_INSYNC_REPLICAS: ""}) for path in paths]
-        versions = ["-" if node is None else f"{node[1].czxid}.{node[1].version}" for node in found]
-        cluster = configs[0].get(MIN_INSYNC_REPLICAS, str(default))
-        return {
-            topic: (_number(config.get(MIN_INSYNC_REPLICAS, cluster)), f"{versions[0]}/{version}")
-            for topic, config, version in zip(topics, configs[1:], versions[1:], strict=True)
-        }
-
-    def entity_config(self, kind: str, name: str) -> dict[str, str]:
-        """An entity's config. ``kind`` is topics, brokers, clients, users or ips; ``name`` is unsanitized,
-        or ``<default>``.
-        """
-        return self.entity_config_at(znodes.entity_path(kind, name))
-
-    def entity_config_at(self, entity_path: str) -> dict[str, str]:
-        """The config at the path below ``/config`` that a change notification names. Empty if there
-        is none.
-        """
-        path = znodes.entity_config_path(entity_path)
-        (found,) = self.store.get_many([path])
-        return {} if found is None else znodes.decode_config(path, found[0])
-
-    def entity_names(self, kind: str) -> list[str]:
-        return sorted(znodes.desanitize(name) for name in self._children(f"/config/{kind}"))
-
-    def set_entity_config(self, kind: str, name: str, config: Mapping[str, str]) -> None:
-        """Creates or replaces the config. :meth:`create_config_change` then notifies the brokers."""
-        path = znodes.entity_config_path(znodes.entity_path(kind, name))
-        data = znodes.encode_config(config)
-        try:
-            self.store.set(path, data)
-        except NoNodeError:
-            self.store.ensure_path(f"/config/{kind}")
-            try:
-                self.store.create(path, data)
-            except NodeExistsError:
-                self.store.set(path, data)
-
-    def create_config_change(self, entity_path: str) -> None:
-        """Announces a config change: ``topics/t1``, ``brokers/0``, ``brokers/<default>``."""
-        data = znodes.encode_config_change(entity_path)
-        self.store.create(znodes.CONFIG_CHANGE_PREFIX, data, sequence=True)
-
-    def config_changes(self, after: str = "") -> list[tuple[str, str]]:
-        """``(notification name, entity path)`` of the announcements after ``after``, oldest first."""
-        names = [name for name in sorted(self._children(znodes.CONFIG_CHANGES)) if name > after]
-        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names]
-        found = self.store.get_many(paths)
-        changes = _readable(
-            (name, partial(znodes.decode_config_change, path, node[0]))
-            for name, path, node in zip(names, paths, found, strict=True)
-            if node is not None
-        )
-        return list(changes.items())
-
-    def purge_config_changes(self, older_than_ms: int = 15 * 60 * 1000) -> int:
-        """Deletes announcements that every broker has seen by now; returns how many."""
-        names = self._children(znodes.CONFIG_CHANGES)
-        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names]
-        horizon_ms = self._clock.wall_ms() - older_than_ms
-        purged = 0
-        for path, node in zip(paths, self.store.get_many(paths), strict=True):
-            if node is None or node[1].ctime_ms >= horizon_ms:
-                continue
-            try:
-                self.store.delete(path)
-            except NoNodeError:
-                continue  # another broker is deleting them too
-            purged += 1
-        return purged
-
-    def watch_config_changes(self, callback: Callable[[], None]) -> Watch:
-        return self.store.watch_children(znodes.CONFIG_CHANGES, callback)
-
     # -- failed log directories
 
     def create_log_dir_event(self, broker_id: int) -> None:
@@ -395,7 +279,7 @@ class ClusterStore:
         """The path of each event, and its broker. Unreadable events are left out."""
         paths = [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in sorted(self._children(znodes.LOG_DIR_EVENTS))]
         found = self.store.get_many(paths)
-        return _readable(
+        return readable(
             (path, partial(znodes.decode_log_dir_event, path, node[0]))
             for path, node in zip(paths, found, strict=True)
             if node is not None
@@ -441,30 +325,9 @@ class ClusterStore:
                 continue  # another broker was faster; a block of our own lost first attempt is only skipped
             return first, znodes.PRODUCER_ID_BLOCK_SIZE
 
-    def _children(self, path: str) -> list[str]:
-        try:
-            return self.store.children(path)
-        except NoNodeError:
-            return []
-
-
-def _number(text: str) -> int:
-    return int(text) if text.strip().isdecimal() else 0
-
 
 def _live_broker(broker_id: int, data: bytes, stat: Stat) -> LiveBroker:
     return LiveBroker(znodes.decode_broker(broker_id, data), stat.czxid, stat.ephemeral_owner)
-
-
-def _readable(nodes: Iterable[tuple[K, Callable[[], V]]]) -> dict[K, V]:
-    """The nodes that can be decoded. A node that was damaged by hand must not stop the cluster."""
-    values = {}
-    for key, decode in nodes:
-        try:
-            values[key] = decode()
-        except BadZnodeError as error:
-            _log.error("znode_unreadable", reason=str(error), action="it is left out: mend it or delete it")
-    return values
 
 
 def _with_parents(paths: Iterable[str]) -> list[str]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
+
 DEFAULT_PORT = 2181
+
+#: Makes a connected socket one that speaks TLS with the server of that host name. Raises OSError.
+Secure = Callable[[socket.socket, str], socket.socket]
 
 
 def parse_connect_string(connect: str) -> tuple[str, str]:

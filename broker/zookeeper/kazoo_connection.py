@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS, ConnectionDropped
+from kazoo.exceptions import EXCEPTIONS, AuthFailedError, ConnectionDropped
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import ReplyHeader
 
@@ -18,12 +18,33 @@ _NONSENSE = (struct.error, ArithmeticError, LookupError, MemoryError, RuntimeErr
 
 class KazooConnection(ConnectionHandler):
     """The connection of a kazoo client. It installs itself in ``client``, which must not have
-    been started.
+    been started. ``sasl`` is the user and the password of SASL DIGEST-MD5.
     """
 
-    def __init__(self, client: KazooClient) -> None:
-        super().__init__(client, client._conn_retry.copy(), logger=client.logger)  # noqa: SLF001
+    def __init__(self, client: KazooClient, sasl: tuple[str, str] | None = None) -> None:
+        options = (
+            None if sasl is None else {"mechanism": "DIGEST-MD5", "username": sasl[0], "password": sasl[1]}
+        )
+        super().__init__(
+            client,
+            client._conn_retry.copy(),  # noqa: SLF001
+            logger=client.logger,
+            sasl_options=options,
+        )
         client._connection = self  # noqa: SLF001
+        self._logged_in = False
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        """Kazoo takes a server that is lost during the log-in for a wrong password, and gives up for ever. Once
+        the password was right, it is only a lost connection.
+        """
+        try:
+            super()._authenticate_with_sasl(host, timeout)
+        except (AuthFailedError, *_NONSENSE) as error:
+            if isinstance(error, AuthFailedError) and not self._logged_in:
+                raise
+            raise ConnectionDropped(f"no log-in by SASL: {error!r}") from error
+        self._logged_in = True
 
     def _read_socket(self, read_timeout: float) -> object:
         try:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+from broker.zookeeper.connect_string import Secure
 from broker.zookeeper.select_ready import select_ready
 
 
 class Handler(SequentialThreadingHandler):
     """The handler of a kazoo client. kazoo gives one dead server the whole session timeout to accept a
     connection. This handler allows a share of it, like ZooKeeper's own client. Only the connection's thread
-    waits here, so the handler also measures how long nothing was heard from ZooKeeper.
+    waits here, so the handler also measures how long nothing was heard from ZooKeeper. With ``secure``,
+    connections speak TLS; kazoo's own way has neither Kafka's keys nor text in the configuration.
     """
 
-    def __init__(self, connect_timeout_s: float) -> None:
+    def __init__(self, connect_timeout_s: float, secure: Secure | None = None) -> None:
         super().__init__()
         self._connect_timeout_s = connect_timeout_s
+        self._secure = secure
         self._heard_s: float | None = None
         self._longest_silence_s = 0.0
 
@@ -29,7 +33,9 @@ class Handler(SequentialThreadingHandler):
         return max(self._longest_silence_s, since_s)
 
     def select(self, *args: Any, **kwargs: Any) -> Any:
-        ready = select_ready(*args, **kwargs)
+        # OpenSSL may hold an answer that came in one record with the answer before.
+        held = [each for each in args[0] if getattr(each, "pending", int)() > 0]
+        ready = (held, [], []) if held else select_ready(*args, **kwargs)
         # The first socket that is watched for reading is the server's.
         if args[0] and args[0][0] in ready[0]:
             now_s = time.monotonic()
@@ -40,7 +46,15 @@ class Handler(SequentialThreadingHandler):
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["timeout"] = min(kwargs.get("timeout") or self._connect_timeout_s, self._connect_timeout_s)
-        return super().create_connection(*args, **kwargs)
+        if self._secure is None:
+            return super().create_connection(*args, **kwargs)
+        connection = socket.create_connection(kwargs["address"], kwargs["timeout"])
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            return self._secure(connection, kwargs["hostname"])
+        except BaseException:
+            connection.close()
+            raise
 
 
 class LastWarning(logging.Handler):

@@ -56,4 +56,12 @@ def to_store_error(error: Exception, path: str, op_index: int = 0) -> StoreError
     for theirs, ours in _ERRORS:
         if isinstance(error, theirs):
             return ours(f"{path}: {error.__class__.__name__} {error}".rstrip(), op_index)
+    if isinstance(error, zk_errors.AuthFailedError):
+        return StoreError(
+            f"{path}: ZooKeeper refused the credentials: check landline.zookeeper.sasl.jaas.config, or "
+            "landline.zookeeper.digest",
+            op_index,
+        )
+    if isinstance(error, zk_errors.NoAuthError):
+        return StoreError(f"{path}: NoAuth: its ACL does not let this session do that", op_index)
     return StoreError(f"{path}: {error!r}", op_index)

@@ -12,10 +12,11 @@ import os
 import socket
 import struct
 import time
+from contextlib import ExitStack
 from enum import Enum
 from typing import Final, NamedTuple
 
-from broker.zookeeper.connect_string import server_addresses
+from broker.zookeeper.connect_string import Secure, server_addresses
 
 _LENGTH: Final = struct.Struct(">i")
 _REQUEST_HEADER: Final = struct.Struct(">ii")  # xid, type
@@ -51,9 +52,9 @@ class SessionEnd(Enum):
     UNREACHABLE = "unreachable"
 
 
-def end_session(session: Session, timeout_s: float) -> SessionEnd:
+def end_session(session: Session, timeout_s: float, secure: Secure | None = None) -> SessionEnd:
     """Tries the servers in turn until one answers or the time is over. Resolving a host name may
-    take longer.
+    take longer. ``secure`` is for servers that speak TLS.
     """
     try:
         addresses = server_addresses(session.servers)
@@ -72,7 +73,7 @@ def end_session(session: Session, timeout_s: float) -> SessionEnd:
             if left_s <= 0:
                 return SessionEnd.UNREACHABLE
             try:
-                outcome = _ask(address, session, min(patience_s, left_s))
+                outcome = _ask(address, session, min(patience_s, left_s), secure)
             except _AskedError:
                 asked_before = True
             except (OSError, ValueError, struct.error):
@@ -88,14 +89,17 @@ class _AskedError(Exception):
     """The server received the request to close the session but did not answer it."""
 
 
-def _ask(address: tuple[str, int], session: Session, patience_s: float) -> SessionEnd:
+def _ask(address: tuple[str, int], session: Session, patience_s: float, secure: Secure | None) -> SessionEnd:
     """One server's answer. Raises OSError, ValueError or struct.error for a server that is down or
     answers nonsense.
     """
     # A standalone broker, or a deregistration with nothing to do, need not import kazoo.
     from kazoo.protocol.serialization import Close, Connect, ReplyHeader
 
-    with socket.create_connection(address, timeout=patience_s) as connection:
+    with ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection(address, timeout=patience_s))
+        if secure is not None:
+            connection = stack.enter_context(secure(connection, address[0]))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         request = Connect(0, 0, _TIMEOUT_MS, session.session_id, session.password, read_only=False)
         _send(connection, request.serialize())

@@ -287,6 +287,14 @@ def _offset_for_leader_epoch(response: Any, version: int, world: World) -> None:
         assert partition.leader_epoch == 0
 
 
+def _no_authorizer(response: Any, _version: int, _world: World) -> None:
+    for rows in ("results", "filter_results"):
+        if hasattr(response, rows):
+            (response,) = getattr(response, rows)
+    assert response.error_code == Errors.SECURITY_DISABLED
+    assert "No Authorizer" in response.error_message
+
+
 def _describe_configs(response: Any, _version: int, world: World) -> None:
     (result,) = response.results
     assert (result.error_code, result.resource_name) == (Errors.NONE, world.topic)
@@ -331,6 +339,16 @@ def _list_partition_reassignments(response: Any, _version: int, _world: World) -
     assert (response.error_code, response.topics) == (Errors.NONE, ())
 
 
+def _describe_client_quotas(response: Any, _version: int, _world: World) -> None:
+    assert (response.error_code, response.entries) == (Errors.NONE, ())
+
+
+def _alter_client_quotas(response: Any, _version: int, _world: World) -> None:
+    (entry,) = response.entries
+    assert (entry.error_code, entry.error_message) == (Errors.NONE, None)
+    assert [(each.entity_type, each.entity_name) for each in entry.entity] == [("client-id", "nobody")]
+
+
 def _alter_partition(response: Any, version: int, world: World) -> None:
     assert response.error_code == Errors.NONE
     (topic,) = response.topics
@@ -364,6 +382,24 @@ def _allocate_producer_ids(response: Any, _version: int, _world: World) -> None:
     assert response.producer_id_start >= 0
 
 
+def _sasl_is_not_expected(response: Any, _version: int, _world: World) -> None:
+    assert response.error_code == Errors.ILLEGAL_SASL_STATE
+
+
+def _no_tokens_here(response: Any, _version: int, _world: World) -> None:
+    """They are for listeners with SASL or TLS."""
+    assert response.error_code == Errors.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+def _describe_scram(response: Any, _version: int, _world: World) -> None:
+    assert [row.user for row in response.results] == ["alice"]
+
+
+def _alter_scram(response: Any, _version: int, _world: World) -> None:
+    codes = {row.user: row.error_code for row in response.results}
+    assert codes == {"alice": Errors.NONE, "nobody": Errors.RESOURCE_NOT_FOUND}
+
+
 CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -382,18 +418,31 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.SYNC_GROUP: _stranger,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.LIST_GROUPS: _list_groups,
+    ApiKey.SASL_HANDSHAKE: _sasl_is_not_expected,
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.DESCRIBE_ACLS: _no_authorizer,
+    ApiKey.CREATE_ACLS: _no_authorizer,
+    ApiKey.DELETE_ACLS: _no_authorizer,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.SASL_AUTHENTICATE: _sasl_is_not_expected,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.CREATE_DELEGATION_TOKEN: _no_tokens_here,
+    ApiKey.RENEW_DELEGATION_TOKEN: _no_tokens_here,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _no_tokens_here,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: _no_tokens_here,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_scram,
     ApiKey.ALTER_PARTITION: _alter_partition,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,

@@ -224,12 +224,12 @@ def test_keys_of_kafka_that_are_not_used_are_accepted_with_one_warning(tmp_path:
     path = tmp_path / "server.properties"
     path.write_text(
         "broker.id=1\nzookeeper.connect=localhost:2181\n"
-        "listeners=PLAINTEXT://:9092\nnum.recovery.threads.per.data.dir=1\nmetrics.num.samples=3\n"
+        "listeners=PLAINTEXT://:9092\nnum.recovery.threads.per.data.dir=1\nmetrics.recording.level=DEBUG\n"
     )
     done = run_to_end("check-config", path)
     assert done.returncode == 0, done.stderr
     warnings = [line for line in done.stdout.splitlines() if "warning" in line]
-    assert len([line for line in warnings if "metrics.num.samples" in line]) == 1
+    assert len([line for line in warnings if "metrics.recording.level" in line]) == 1
 
 
 def test_version_is_told_without_starting_anything() -> None:

@@ -38,6 +38,7 @@ from broker.server.apis import fetch, inter_broker, list_offsets
 from broker.server.broker_peers import BrokerPeers
 from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.metadata_cache import MetadataCache
+from broker.server.quotas import QuotaManagers
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.znodes import BrokerRegistration
 from tests.model.wires import NoTimer, Outgoing, Request, over_the_wire
@@ -240,6 +241,8 @@ class ModelBroker:
             config=SimpleNamespace(int=lambda _key: 1 << 20),
             submit_for=lambda _request, _work, **_: False,
             peers=BrokerPeers(),
+            access=None,
+            quotas=QuotaManagers(),
         )
 
     def _on_isr_accepted(

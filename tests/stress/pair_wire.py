@@ -33,6 +33,7 @@ class PairWire:
     """
 
     request_timeout_s = 30.0
+    is_login_due = False
 
     def __init__(
         self,

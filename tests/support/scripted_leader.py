@@ -11,6 +11,7 @@ from uuid import UUID
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_messages import FetchedPartition, encode_fetch_response
 from broker.protocol.fetch_requests import TopicKey
+from broker.tls.listener_tls import ListenerTls
 from broker.utils.file_region import FileRegion
 
 TIMEOUT_S = 30
@@ -21,7 +22,9 @@ SESSION = 7
 class ScriptedLeader:
     """One connection at a time, accepted by :meth:`accept`."""
 
-    def __init__(self) -> None:
+    def __init__(self, security: ListenerTls | None = None) -> None:
+        """With ``security`` it speaks TLS, and a channel to it has the same."""
+        self.security = security
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(TIMEOUT_S)
         self.port: int = self._listener.getsockname()[1]
@@ -30,10 +33,13 @@ class ScriptedLeader:
     def accept(self) -> None:
         self.socket = self._listener.accept()[0]
         self.socket.settimeout(TIMEOUT_S)
+        if self.security is not None:
+            secured = self.socket = self.security.wrap(self.socket)
+            secured.do_handshake()
 
     def await_request(self) -> None:
         """Returns when the next request begins to arrive, without reading it."""
-        self.socket.recv(1, socket.MSG_PEEK)
+        socket.socket.recv(self.socket, 1, socket.MSG_PEEK)
 
     def request(self) -> int:
         """The correlation id of the next request."""

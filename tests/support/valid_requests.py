@@ -243,6 +243,14 @@ def _list_groups(_version: int, _world: World) -> Fields:
     return {"states_filter": [], "types_filter": []}
 
 
+def _sasl_handshake(_version: int, _world: World) -> Fields:
+    return {"mechanism": "PLAIN"}
+
+
+def _sasl_authenticate(_version: int, _world: World) -> Fields:
+    return {"auth_bytes": b"\0alice\0secret"}
+
+
 def _api_versions(_version: int, _world: World) -> Fields:
     return {"client_software_name": "landline-tests", "client_software_version": "1.0"}
 
@@ -286,6 +294,24 @@ def _create_partitions(version: int, _world: World) -> Fields:
     return {"topics": [topic], "timeout": 30_000, "validate_only": False}
 
 
+def _create_token(version: int, _world: World) -> Fields:
+    renewer = {"principal_type": "User", "principal_name": "bob"}
+    owner = {"owner_principal_type": None, "owner_principal_name": None} if version >= 3 else {}
+    return {**owner, "renewers": [renewer], "max_lifetime": 60_000}
+
+
+def _renew_token(_version: int, _world: World) -> Fields:
+    return {"hmac": b"unknown", "renew_period": 60_000}
+
+
+def _expire_token(_version: int, _world: World) -> Fields:
+    return {"hmac": b"unknown", "expiry_time_period": 60_000}
+
+
+def _describe_tokens(_version: int, _world: World) -> Fields:
+    return {"owners": [{"principal_type": "User", "principal_name": "alice"}]}
+
+
 def _delete_groups(version: int, _world: World) -> Fields:
     return {"groups_names": [f"no-group-{version}"]}
 
@@ -309,6 +335,27 @@ def _alter_partition_reassignments(_version: int, world: World) -> Fields:
 
 def _list_partition_reassignments(_version: int, _world: World) -> Fields:
     return {"timeout": 10_000, "topics": None}
+
+
+def _describe_client_quotas(_version: int, _world: World) -> Fields:
+    component = {"entity_type": "client-id", "match_type": 0, "match": "nobody"}
+    return {"components": [component], "strict": True}
+
+
+def _alter_client_quotas(_version: int, _world: World) -> Fields:
+    """Only looks whether it could."""
+    entity = {"entity_type": "client-id", "entity_name": "nobody"}
+    op = {"key": "producer_byte_rate", "value": 1024.0, "remove": False}
+    return {"entries": [{"entity": [entity], "ops": [op]}], "validate_only": True}
+
+
+def _describe_scram(_version: int, _world: World) -> Fields:
+    return {"users": [{"name": "alice"}]}
+
+
+def _alter_scram(_version: int, _world: World) -> Fields:
+    made = {"mechanism": 1, "iterations": 4096, "salt": b"0123456789abcdef", "salted_password": bytes(32)}
+    return {"deletions": [{"name": "nobody", "mechanism": 2}], "upsertions": [{"name": "alice", **made}]}
 
 
 def _alter_partition(_version: int, world: World) -> Fields:
@@ -336,6 +383,36 @@ def _allocate_producer_ids(_version: int, world: World) -> Fields:
     return {"broker_id": world.broker_id, "broker_epoch": world.broker_epoch}
 
 
+def _describe_acls(_version: int, _world: World) -> Fields:
+    return {
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 1,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
+
+
+def _create_acls(_version: int, world: World) -> Fields:
+    row = {
+        "resource_type": 2,
+        "resource_name": world.topic,
+        "resource_pattern_type": 3,
+        "principal": "User:nobody",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    return {"creations": [row]}
+
+
+def _delete_acls(version: int, world: World) -> Fields:
+    """Those of nobody."""
+    return {"filters": [{**_describe_acls(version, world), "principal_filter": "User:nobody"}]}
+
+
 _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -354,18 +431,31 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.SYNC_GROUP: _sync_group,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.LIST_GROUPS: _list_groups,
+    ApiKey.SASL_HANDSHAKE: _sasl_handshake,
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.DESCRIBE_ACLS: _describe_acls,
+    ApiKey.CREATE_ACLS: _create_acls,
+    ApiKey.DELETE_ACLS: _delete_acls,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.SASL_AUTHENTICATE: _sasl_authenticate,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.CREATE_DELEGATION_TOKEN: _create_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: _renew_token,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _expire_token,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: _describe_tokens,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_scram,
     ApiKey.ALTER_PARTITION: _alter_partition,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,

@@ -25,8 +25,8 @@ from broker.config.validators import at_least, one_of
 KEYS: Final = (
     Key("listeners", STRING, "PLAINTEXT://:9092", HIGH, mode=PER_BROKER, use=USED,
         doc="The addresses on which this broker listens: `NAME://host:port`, separated by commas. An "
-            "empty host binds every interface, port 0 takes a free port. For now only PLAINTEXT listeners "
-            "are served."),
+            "empty host binds every interface, port 0 takes a free port. NAME is in "
+            "listener.security.protocol.map, which gives its protocol."),
     Key("advertised.listeners", STRING, None, HIGH, mode=PER_BROKER, use=USED,
         doc="The addresses given to clients and to other brokers; if unset, the listeners themselves. They "
             "must be reachable from the clients: 0.0.0.0 is refused."),
@@ -42,7 +42,7 @@ KEYS: Final = (
         doc="The protocol that brokers use among themselves; the listener with this name is used."),
     Key("control.plane.listener.name", STRING, None, HIGH, use=REFUSED,
         doc="A separate listener for the controller's requests. Refused when set: they use the "
-            "inter-broker listener."),
+            "inter-broker listener, and clients' requests do not delay them there."),
     Key("early.start.listeners", STRING, None, HIGH,
         doc="Listeners that open before the authorizer is ready."),
     Key("num.network.threads", INT, 1, HIGH, valid=at_least(1), mode=CLUSTER_WIDE, use=USED,
@@ -93,9 +93,9 @@ KEYS: Final = (
     Key("connections.max.idle.ms", LONG, 600_000, MEDIUM, use=USED,
         doc="A connection that is idle for this long is closed. The log has at most one line a second "
             "for them."),
-    Key("connections.max.reauth.ms", LONG, 0, MEDIUM,
+    Key("connections.max.reauth.ms", LONG, 0, MEDIUM, use=USED,
         doc="How long a SASL session lasts before the client must authenticate again; 0 means for ever."),
-    Key("connection.failed.authentication.delay.ms", INT, 100, LOW, valid=at_least(0),
+    Key("connection.failed.authentication.delay.ms", INT, 100, LOW, valid=at_least(0), use=USED,
         doc="How long the answer to a failed authentication is delayed."),
     Key("request.timeout.ms", INT, 30000, HIGH,
         doc="How long the broker's own client requests wait. Here controller.socket.timeout.ms and "

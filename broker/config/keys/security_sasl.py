@@ -1,4 +1,4 @@
-"""SASL. For now Landline serves only PLAINTEXT listeners, so these keys change nothing yet."""
+"""SASL. The keys of Kerberos and of logins by token are accepted and change nothing: there is neither."""
 
 from __future__ import annotations
 
@@ -17,25 +17,32 @@ from broker.config.key import (
     REFUSED,
     SHORT,
     STRING,
+    USED,
     Key,
 )
+from broker.config.validators import at_least
 
 # fmt: off
 KEYS: Final = (
-    Key("sasl.enabled.mechanisms", LIST, ("GSSAPI",), MEDIUM, mode=PER_BROKER,
-        doc="SASL mechanisms offered."),
-    Key("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", MEDIUM, mode=PER_BROKER,
-        doc="SASL mechanism between brokers."),
-    Key("sasl.jaas.config", PASSWORD, None, MEDIUM, mode=PER_BROKER, use=REFUSED,
-        doc="Login contexts in JAAS form. Refused when set: clients could connect without logging in."),
-    Key("sasl.client.callback.handler.class", CLASS, None, MEDIUM,
-        doc="Java class of client callbacks."),
-    Key("sasl.server.callback.handler.class", CLASS, None, MEDIUM, use=REFUSED,
-        doc="Java class of server callbacks. Refused when set: clients could connect without logging in."),
-    Key("sasl.login.callback.handler.class", CLASS, None, MEDIUM,
-        doc="Java class of login callbacks."),
-    Key("sasl.login.class", CLASS, None, MEDIUM,
-        doc="Java class of the login."),
+    Key("sasl.enabled.mechanisms", LIST, ("GSSAPI",), MEDIUM, mode=PER_BROKER, use=USED,
+        doc="SASL mechanisms that a listener offers: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. The default, "
+            "GSSAPI, is not supported: a SASL listener needs this key."),
+    Key("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", MEDIUM, mode=PER_BROKER, use=USED,
+        doc="SASL mechanism between brokers: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."),
+    Key("sasl.jaas.config", PASSWORD, None, MEDIUM, mode=PER_BROKER, use=USED,
+        doc="A login module with its options, in JAAS form. Of one mechanism of one listener if it is set as "
+            "`listener.name.<listener>.<mechanism>.sasl.jaas.config`; as `sasl.jaas.config`, which Kafka's brokers "
+            "ignore, of all mechanisms that the login module is for."),
+    Key("sasl.client.callback.handler.class", CLASS, None, MEDIUM, use=REFUSED,
+        doc="Java class of client callbacks. Refused when set: brokers log in by PLAIN or SCRAM, which need none."),
+    Key("sasl.server.callback.handler.class", CLASS, None, MEDIUM, use=USED,
+        doc="Java class of server callbacks. Refused without a listener and a mechanism. "
+            "`listener.name.<listener>.oauthbearer.sasl.server.callback.handler.class` may be Kafka's "
+            "OAuthBearerValidatorCallbackHandler or OAuthBearerUnsecuredValidatorCallbackHandler."),
+    Key("sasl.login.callback.handler.class", CLASS, None, MEDIUM, use=REFUSED,
+        doc="Java class of login callbacks. Refused when set: brokers log in by PLAIN or SCRAM, which need none."),
+    Key("sasl.login.class", CLASS, None, MEDIUM, use=REFUSED,
+        doc="Java class of the login. Refused when set."),
     Key("sasl.login.connect.timeout.ms", INT, None, LOW,
         doc="Connection timeout to the identity provider."),
     Key("sasl.login.read.timeout.ms", INT, None, LOW,
@@ -52,8 +59,8 @@ KEYS: Final = (
         doc="Longest wait between login attempts."),
     Key("sasl.login.retry.backoff.ms", LONG, 100, LOW,
         doc="First wait between login attempts."),
-    Key("sasl.server.max.receive.size", INT, 524_288, MEDIUM,
-        doc="Largest SASL message before authentication."),
+    Key("sasl.server.max.receive.size", INT, 524_288, MEDIUM, use=USED,
+        doc="The largest frame from a client that is not authenticated yet."),
     Key("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", MEDIUM, mode=PER_BROKER,
         doc="Path of kinit."),
     Key("sasl.kerberos.min.time.before.relogin", LONG, 60000, MEDIUM, mode=PER_BROKER,
@@ -66,25 +73,30 @@ KEYS: Final = (
         doc="Random share of the ticket renewal time."),
     Key("sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8, MEDIUM, mode=PER_BROKER,
         doc="Share of a ticket's lifetime after which it is renewed."),
-    Key("sasl.oauthbearer.clock.skew.seconds", INT, 30, LOW,
+    Key("sasl.oauthbearer.clock.skew.seconds", INT, 30, LOW, use=USED,
         doc="Tolerated clock difference for tokens."),
-    Key("sasl.oauthbearer.expected.audience", LIST, None, LOW,
+    Key("sasl.oauthbearer.expected.audience", LIST, None, LOW, use=USED,
         doc="Accepted token audiences."),
-    Key("sasl.oauthbearer.expected.issuer", STRING, None, LOW,
+    Key("sasl.oauthbearer.expected.issuer", STRING, None, LOW, use=USED,
         doc="Accepted token issuer."),
-    Key("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, LOW,
+    Key("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, LOW, use=USED,
         doc="How often signing keys are fetched."),
-    Key("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10000, LOW,
+    Key("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10000, LOW, use=USED,
         doc="Longest wait between attempts to fetch signing keys."),
-    Key("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, LOW,
+    Key("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, LOW, use=USED,
         doc="First wait between attempts to fetch signing keys."),
-    Key("sasl.oauthbearer.jwks.endpoint.url", STRING, None, MEDIUM,
-        doc="URL from which signing keys are fetched."),
-    Key("sasl.oauthbearer.scope.claim.name", STRING, "scope", LOW,
+    Key("sasl.oauthbearer.jwks.endpoint.url", STRING, None, MEDIUM, use=USED,
+        doc="URL of the keys that sign tokens, a JWKS: https, http or file."),
+    Key("sasl.oauthbearer.scope.claim.name", STRING, "scope", LOW, use=USED,
         doc="Name of the scope claim."),
-    Key("sasl.oauthbearer.sub.claim.name", STRING, "sub", LOW,
+    Key("sasl.oauthbearer.sub.claim.name", STRING, "sub", LOW, use=USED,
         doc="Name of the subject claim."),
     Key("sasl.oauthbearer.token.endpoint.url", STRING, None, MEDIUM,
         doc="URL from which tokens are fetched."),
+    Key("landline.sasl.unauthenticated.max.count", INT, 1000, LOW, valid=at_least(1), use=USED,
+        doc="Connections to each SASL listener that are not authenticated yet. Further ones are closed. One "
+            "address may have no more of them than there are free places."),
+    Key("landline.sasl.authentication.max.ms", INT, 10_000, LOW, valid=at_least(1), use=USED,
+        doc="How long an authentication may take. After that the connection is closed."),
 )
 # fmt: on

@@ -19,7 +19,6 @@ def handle(request: Request, message: AllocateProducerIdsRequest, ctx: ApiContex
 
 def error_response(_message: AllocateProducerIdsRequest, error: KafkaError) -> Fields:
     return {
-        "throttle_time": 0,
         "error_code": error.error_code,
         "producer_id_start": 0,
         "producer_id_len": 0,
@@ -27,4 +26,4 @@ def error_response(_message: AllocateProducerIdsRequest, error: KafkaError) -> F
 
 
 def _answer(ctx: ApiContext, request: Request, fields: Fields) -> None:
-    ctx.respond(request, {"throttle_time": 0, **fields})
+    ctx.respond(request, fields)

@@ -31,6 +31,8 @@ def handle(request: Request, _ctx: ApiContext) -> Verdict:
     else:
         error = Errors.NONE if version < 3 or _is_named(request.body) else Errors.INVALID_REQUEST
     body = encode(version, error)
+    if request.meter is not None and version == request.api_version:
+        body = request.metered(body)
     request.respond(
         (response_prefix(ApiKey.API_VERSIONS, version, request.correlation_id, len(body)) + body,)
     )

@@ -23,12 +23,15 @@ from broker.record.inspection import Depth
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership
 from broker.replication.replica_manager import ReplicaManager
+from broker.server.access import Access
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import BrokerPeers
+from broker.server.delegation_tokens import DelegationTokens
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.metadata_cache import MetadataCache
 from broker.server.producer_ids import ProducerIdManager
+from broker.server.quotas import QuotaManagers
 from broker.utils.clock import Clock
 from broker.utils.refusal_log import log_refusal
 from broker.utils.scheduler import KafkaScheduler
@@ -62,7 +65,9 @@ class ApiContext:
     passes requests of brokers and the controller to handlers reserved for them. ``submit_long`` passes work
     that waits for the store many times to its own handler. ``submit_of_stranger`` passes the look-up of an
     unknown peer that sends brokers' requests to the look-up thread. ``depth``: how thoroughly clients'
-    batches are validated.
+    batches are validated. ``check_broker_config`` raises ConfigError for what this broker could not take up.
+    ``access`` says who may do what; None: everybody may do everything. ``tokens`` are the delegation tokens;
+    None without ``delegation.token.secret.key``.
     """
 
     config: BrokerConfig
@@ -91,6 +96,10 @@ class ApiContext:
     depth: Depth = Depth.FIRST
     peers: BrokerPeers = field(default_factory=BrokerPeers)
     submit_of_stranger: Submit = no_room
+    check_broker_config: Callable[[BrokerConfig], None] = lambda _config: None
+    access: Access | None = None
+    quotas: QuotaManagers = field(default_factory=QuotaManagers)
+    tokens: DelegationTokens | None = None
 
     def queue_for(self, request: Request, work: Callable[[], None], *, dear: bool = False) -> Verdict:
         """Like :meth:`submit_for`, for a request that has no other work here. Returns its verdict."""
@@ -111,7 +120,7 @@ class ApiContext:
             if asks_only and request.connection.gone:
                 return
             try:
-                work()
+                request.timed(work)
             except ProtocolError as error:
                 log_refusal(
                     "request_refused",

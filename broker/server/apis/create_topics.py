@@ -17,18 +17,22 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.listed import Listed
 from broker.protocol.requests import CreatableTopic, CreateTopicsRequest
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import allowed, allowed_names, cluster_allowed
 from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_wait import await_led
 from broker.server.apis.told_configs import ToldConfigs
 
 _UNKNOWN: Final = -1  # partitions or replicas of a topic that was not created
 _A_LOOK: Final = 500  # topics, at 0.05 ms each
+_STRICT_FROM: Final = 6  # KIP-599: what is above controller_mutation_rate is refused
 
 Result = dict[str, object]
 _told = ToldConfigs("topics")
 
 
 def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> Fields | None:
+    quota = ctx.quotas.of_mutations(request, strict_from=_STRICT_FROM)
     if not ctx.controller.is_active:
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
@@ -38,6 +42,8 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
     validate_only = bool(codec.get(message, "validate_only", False))
     # For one topic there is nothing to save. For several, refused topics are not delayed and cause no
     # new reads.
+    creates_all = cluster_allowed(ctx, request, AclOperation.CREATE, told=False)
+    described = allowed_names(ctx, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names)
     looks = _Looks(ctx.topic_admin) if validate_only or len(message.topics) > 1 else None
     results: dict[str, bytes] = {}
     created: dict[str, int] = {}
@@ -47,12 +53,19 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
         try:
             if names[topic.name] > 1:
                 raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
+            if not creates_all and not allowed(
+                ctx, request, AclOperation.CREATE, ResourceType.TOPIC, topic.name
+            ):
+                raise KafkaError(Errors.TOPIC_AUTHORIZATION_FAILED)
             new = _new_topic(topic)
             if looks:
                 outcome = looks.validate(new, aged=len(created))
             if not validate_only:
-                outcome = ctx.topic_admin.create_topic(new)
-            results[topic.name] = _created(request, topic.name, outcome, ctx)
+                outcome = ctx.topic_admin.create_topic(new, spend=quota.record)
+            if topic.name in described:
+                results[topic.name] = _created(request, topic.name, outcome, ctx)
+            else:
+                results[topic.name] = _encoded(request, _undescribed(topic.name, outcome))
             created[topic.name] = outcome.partitions
         except KafkaError as error:
             results[topic.name] = _encoded(request, _refused(topic.name, error))
@@ -72,7 +85,7 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
 def error_response(message: CreateTopicsRequest, error: KafkaError) -> Fields:
     """The same error for every topic."""
     topics = {topic.name: _refused(topic.name, error) for topic in message.topics}
-    return {"throttle_time": 0, "topics": list(topics.values())}
+    return {"topics": list(topics.values())}
 
 
 class _Looks:
@@ -156,9 +169,18 @@ def _refused(name: str, error: KafkaError) -> Result:
     }
 
 
+def _undescribed(name: str, topic: CreatedTopic) -> Result:
+    """The row of a created topic whose configs the principal may not see."""
+    return {
+        **_refused(name, KafkaError(Errors.NONE)),
+        "topic_id": topic.topic_id or ZERO_UUID,
+        "topic_config_error_code": Errors.TOPIC_AUTHORIZATION_FAILED,
+    }
+
+
 def _encoded(request: Request, result: Result) -> bytes:
     return codec.encode_element(request.api_key, request.api_version, "topics", result)
 
 
 def _listed(results: Mapping[str, bytes]) -> Fields:
-    return Listed({"throttle_time": 0}, "topics", list(results.values()))
+    return Listed({}, "topics", list(results.values()))

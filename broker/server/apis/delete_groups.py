@@ -10,14 +10,22 @@ from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import DeleteGroupsRequest
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import allowed
 from broker.server.apis.context import ApiContext
 
 
 def handle(request: Request, message: DeleteGroupsRequest, ctx: ApiContext) -> Fields | None:
     """Responds when every group has its tombstones or its error."""
-    group_ids = list(dict.fromkeys(message.groups_names))
+    group_ids: list[str] = []
+    denied: dict[str, Errors] = {}
+    for group_id in dict.fromkeys(message.groups_names):
+        if allowed(ctx, request, AclOperation.DELETE, ResourceType.GROUP, group_id):
+            group_ids.append(group_id)
+        else:
+            denied[group_id] = Errors.GROUP_AUTHORIZATION_FAILED
     if not group_ids:
-        return _fields({})
+        return _fields(denied)
     results: dict[str, Errors] = {}
     lock = threading.Lock()  # lock order 72
 
@@ -26,7 +34,7 @@ def handle(request: Request, message: DeleteGroupsRequest, ctx: ApiContext) -> F
             results[group_id] = error
             complete = len(results) == len(group_ids)
         if complete:
-            ctx.respond(request, _fields(results))
+            ctx.respond(request, _fields(results | denied))
 
     for group_id in group_ids:
         ctx.group_coordinator.delete(group_id, partial(deleted, group_id))
@@ -39,6 +47,5 @@ def error_response(message: DeleteGroupsRequest, error: KafkaError) -> Fields:
 
 def _fields(results: Mapping[str, Errors]) -> Fields:
     return {
-        "throttle_time": 0,
         "results": [{"group_id": group_id, "error_code": error} for group_id, error in results.items()],
     }

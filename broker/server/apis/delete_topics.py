@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from functools import partial
 
 from broker.network.request_channel import Request
 from broker.protocol import codec
@@ -14,14 +15,18 @@ from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import DeleteTopicsRequest
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import allowed
 from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_wait import MetadataWait
 
 Result = dict[str, object]
 _FIRST_WITH_DELETION_DISABLED = 3
+_STRICT_FROM = 5  # KIP-599: what is above controller_mutation_rate is refused
 
 
 def handle(request: Request, message: DeleteTopicsRequest, ctx: ApiContext) -> Fields | None:
+    quota = ctx.quotas.of_mutations(request, strict_from=_STRICT_FROM)
     if not ctx.controller.is_active:
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
@@ -34,8 +39,11 @@ def handle(request: Request, message: DeleteTopicsRequest, ctx: ApiContext) -> F
         result = _result(topic, Errors.NONE, None)
         results.append(result)
         try:
-            _delete(topic, name, names, ctx)
+            _check(topic, name, names)
             assert name is not None
+            _check_allowed(request, name, result, ctx)
+            count = ctx.metadata_cache.partition_count(name) or 0
+            ctx.topic_admin.delete_topic(name, spend=partial(quota.record, count))
             marked[name] = result | {"name": name}
             results[-1] = marked[name]
         except KafkaError as error:
@@ -78,9 +86,7 @@ def _name(topic: tuple[str | None, uuid.UUID | None], ctx: ApiContext) -> str | 
     return name if topic_id is None else ctx.metadata_cache.topic_name(topic_id)
 
 
-def _delete(
-    topic: tuple[str | None, uuid.UUID | None], name: str | None, names: Counter[str | None], ctx: ApiContext
-) -> None:
+def _check(topic: tuple[str | None, uuid.UUID | None], name: str | None, names: Counter[str | None]) -> None:
     if topic[0] is not None and topic[1] is not None:
         raise KafkaError(Errors.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
     if name is None and topic[1] is not None:
@@ -89,7 +95,18 @@ def _delete(
         raise KafkaError(Errors.INVALID_REQUEST, "neither a name nor an id is given")
     if names[name] > 1:
         raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
-    ctx.topic_admin.delete_topic(name)
+
+
+def _check_allowed(request: Request, name: str, result: Result, ctx: ApiContext) -> None:
+    """Raises if the principal may not delete the topic. The name of one that it named by id is told only to
+    whom may describe it.
+    """
+    if result["name"] is None:
+        if not allowed(ctx, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            raise KafkaError(Errors.TOPIC_AUTHORIZATION_FAILED)
+        result["name"] = name
+    if not allowed(ctx, request, AclOperation.DELETE, ResourceType.TOPIC, name):
+        raise KafkaError(Errors.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _code(error: KafkaError, version: int) -> Errors:
@@ -105,4 +122,4 @@ def _result(topic: tuple[str | None, uuid.UUID | None], error: Errors, text: str
 
 
 def _response(results: list[Result]) -> Fields:
-    return {"throttle_time": 0, "responses": results}
+    return {"responses": results}

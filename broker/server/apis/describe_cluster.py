@@ -8,10 +8,10 @@ from broker.protocol.epochs import NO_CONTROLLER
 from broker.protocol.errors import Errors
 from broker.protocol.fields import Fields
 from broker.protocol.requests import DescribeClusterRequest
+from broker.server.access import NOT_ASKED, authorized_cluster_operations
 from broker.server.apis.context import ApiContext
 
 _BROKERS = 1
-_NO_OPERATIONS = -(1 << 31)
 
 
 def handle(request: Request, message: DescribeClusterRequest, ctx: ApiContext) -> Fields:
@@ -32,6 +32,9 @@ def handle(request: Request, message: DescribeClusterRequest, ctx: ApiContext) -
         if endpoint is not None:
             host, port = endpoint
             brokers.append({"broker_id": broker.broker_id, "host": host, "port": port, "rack": broker.rack})
+    operations = NOT_ASKED
+    if message.include_cluster_authorized_operations:
+        operations = authorized_cluster_operations(ctx, request)
     return {
         "error_code": Errors.NONE,
         "error_message": None,
@@ -39,5 +42,5 @@ def handle(request: Request, message: DescribeClusterRequest, ctx: ApiContext) -
         "cluster_id": ctx.cluster_id,
         "controller_id": ctx.metadata_cache.controller_id,
         "brokers": brokers,
-        "cluster_authorized_operations": _NO_OPERATIONS,
+        "cluster_authorized_operations": operations,
     }

@@ -15,6 +15,8 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.listed import Listed
 from broker.protocol.requests import DescribeConfigsRequest
+from broker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
+from broker.server.access import DENIED, allowed
 from broker.server.apis.answer_budget import SETTING, AnswerBudget
 from broker.server.apis.context import ApiContext
 from broker.server.apis.told_configs import Told, ToldConfigs
@@ -47,6 +49,7 @@ def handle(request: Request, message: DescribeConfigsRequest, ctx: ApiContext) -
     elements = []
     for resource, names in _asked(message).items():
         try:
+            check_allowed(request, AclOperation.DESCRIBE_CONFIGS, *resource, ctx)
             if budget.full:  # then further resources are not even read
                 told = Told(_encoded(request, _result(resource, Errors.NONE, None)), 0)
             else:
@@ -66,13 +69,13 @@ def handle(request: Request, message: DescribeConfigsRequest, ctx: ApiContext) -
             if refused is not Errors.NONE:
                 element = _encoded(request, _result(resource, refused, _TOO_LARGE))
         elements.append(element)
-    return Listed({"throttle_time": 0}, "results", elements)
+    return Listed({}, "results", elements)
 
 
 def error_response(message: DescribeConfigsRequest, error: KafkaError) -> Fields:
     """The same error for every resource."""
     results = [_result(resource, error.error_code, error.message) for resource in _asked(message)]
-    return {"throttle_time": 0, "results": results}
+    return {"results": results}
 
 
 def _asked(message: DescribeConfigsRequest) -> Mapping[Resource, Names]:
@@ -134,6 +137,20 @@ def _entries(
         Errors.INVALID_REQUEST,
         f"resource type {resource.kind} has no configs here: topics and brokers do",
     )
+
+
+def check_allowed(request: Request, operation: AclOperation, kind: int, name: str, ctx: ApiContext) -> None:
+    """Raises if the request's principal may not do this with the configs of the topic or the broker. A broker's
+    configs belong to the cluster.
+    """
+    if kind == TOPIC:
+        owner = ResourceType.TOPIC
+    elif kind in (BROKER, BROKER_LOGGER):
+        owner, name = ResourceType.CLUSTER, CLUSTER_NAME
+    else:
+        return  # refused by its type
+    if not allowed(ctx, request, operation, owner, name):
+        raise KafkaError(DENIED[owner])
 
 
 def check_topic(name: str, ctx: ApiContext) -> None:

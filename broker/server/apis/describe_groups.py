@@ -11,12 +11,12 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.listed import Listed
 from broker.protocol.requests import DescribeGroupsRequest
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import NOT_ASKED, allowed, authorized_operations
 from broker.server.apis.answer_budget import ROW_BYTES, SETTING, AnswerBudget, text_bytes
 from broker.server.apis.context import ApiContext
 
-_NOT_ASKED: Final = -(1 << 31)
-# Without an authorizer, all operations on a group are allowed: bits 3 READ, 6 DELETE, 8 DESCRIBE.
-_ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
+_DENIED: Final = GroupDescription(Errors.GROUP_AUTHORIZATION_FAILED)
 
 
 def handle(request: Request, message: DescribeGroupsRequest, ctx: ApiContext) -> Fields:
@@ -25,7 +25,12 @@ def handle(request: Request, message: DescribeGroupsRequest, ctx: ApiContext) ->
     budget = AnswerBudget(request, ctx.config.int(SETTING), later=Errors.COORDINATOR_LOAD_IN_PROGRESS)
     elements = []
     for group_id in dict.fromkeys(message.groups):
-        element = _group(group_id, _within(budget, group_id, ctx), asked)
+        description, operations = _DENIED, NOT_ASKED
+        if allowed(ctx, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+            description = _within(budget, group_id, ctx)
+            if asked and description.error is Errors.NONE:
+                operations = authorized_operations(ctx, request, ResourceType.GROUP, group_id)
+        element = _group(group_id, description, operations)
         elements.append(codec.encode_element(request.api_key, request.api_version, "groups", element))
     return Listed({"throttle_time": 0}, "groups", elements)
 
@@ -53,14 +58,14 @@ def error_response(message: DescribeGroupsRequest, error: KafkaError) -> Fields:
     refused = GroupDescription(error.error_code)
     return {
         "throttle_time": 0,
-        "groups": [_group(group_id, refused, False) for group_id in dict.fromkeys(message.groups)],
+        "groups": [_group(group_id, refused, NOT_ASKED) for group_id in dict.fromkeys(message.groups)],
     }
 
 
 def _group(
     group_id: str,
     description: GroupDescription,
-    asked: bool,
+    operations: int,
 ) -> Fields:
     return {
         "error_code": description.error,
@@ -69,9 +74,7 @@ def _group(
         "protocol_type": description.protocol_type,
         "protocol_data": description.protocol,
         "members": [_member(member) for member in description.members],
-        "authorized_operations": _ALL_OPERATIONS
-        if asked and description.error is Errors.NONE
-        else _NOT_ASKED,
+        "authorized_operations": operations,
     }
 
 

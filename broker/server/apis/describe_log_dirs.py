@@ -10,7 +10,7 @@ from broker.log.dirs.log_dir import LogDir
 from broker.log.free_space import space_at
 from broker.log.log import Log
 from broker.network.request_channel import Request
-from broker.protocol.errors import Errors
+from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import DescribeLogDirsRequest
 from broker.server.apis.context import ApiContext
@@ -34,7 +34,11 @@ def handle(_request: Request, message: DescribeLogDirsRequest, ctx: ApiContext) 
             results.append(_working(log_dir, here, wanted))
         else:
             results.append(_row(log_dir, Errors.KAFKA_STORAGE_ERROR))
-    return {"throttle_time": 0, "error_code": Errors.NONE, "results": results}
+    return {"error_code": Errors.NONE, "results": results}
+
+
+def error_response(_message: DescribeLogDirsRequest, error: KafkaError) -> Fields:
+    return {"error_code": error.error_code, "results": []}
 
 
 def _working(log_dir: LogDir, logs: Iterable[Log], wanted: Collection[TopicPartition] | None) -> Fields:

@@ -82,7 +82,6 @@ def _response(error: Errors, results: Elected) -> Fields:
         }
         topics.setdefault(partition.topic, []).append(row)
     return {
-        "throttle_time": 0,
         "error_code": error,
         "replica_election_results": [
             {"topic": topic, "partition_result": rows} for topic, rows in topics.items()

@@ -7,7 +7,7 @@ Once a reader has reached such data, all its fetches are handled there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from broker.log.log import Log
 from broker.network.request_channel import Request, Verdict
@@ -17,6 +17,8 @@ from broker.protocol.errors import Errors, KafkaError, TooManyElements
 from broker.protocol.fetch_messages import FetchedPartition, encode_fetch_response
 from broker.protocol.fetch_requests import NO_SESSION, FetchRequest, TopicKey, parse_fetch_request
 from broker.replication.delayed_fetch import Fetched, FetchEntry, FetchParams
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import cluster_allowed
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, refuse_too_many, why_absent
 from broker.server.apis.strangers import introduce
@@ -30,6 +32,10 @@ _ERROR_FROM = 7  # the first version with an error code for the whole response
 # Longer waits end after this time with an empty response: the reader retries, and the timer's memory
 # is limited.
 _LONGEST_WAIT_MS = 300_000
+# Of a response, a topic with its id, and a partition without records: for the quota, in newer versions.
+_RESPONSE_BYTES = 18
+_TOPIC_BYTES = 18
+_PARTITION_BYTES = 42
 
 
 def handle(request: Request, ctx: ApiContext) -> Verdict:
@@ -45,7 +51,7 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         return Verdict.SERVED
 
     def read() -> None:
-        _read(request, _params(asked, ctx), fetch, ctx)
+        _read(request, _params(request, asked, ctx), fetch, ctx)
 
     # A session may have more partitions than one request names. Finding where a batch begins also reads
     # the log.
@@ -77,7 +83,7 @@ def _handle_many(request: Request, ctx: ApiContext) -> None:
         return
     fetch = _begin(request, asked, ctx)
     if fetch is not None:
-        _read(request, _params(asked, ctx), fetch, ctx)
+        _read(request, _params(request, asked, ctx), fetch, ctx)
 
 
 def _introduce(request: Request, ctx: ApiContext) -> Verdict:
@@ -99,22 +105,31 @@ def _refuse_follower(request: Request) -> None:
 def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchContext | None:
     """Determines what to read; None if the request was answered with its session's error."""
     request.body = memoryview(b"")  # parsed, and the request may wait for long
-    fetch = ctx.fetch_sessions.begin(asked, _wanted(asked, ctx))
+    fetch = ctx.fetch_sessions.begin(asked, _wanted(asked, ctx), request.connection.principal)
     if fetch.error is Errors.NONE:
         return fetch
-    request.respond(_frame(request, Outcome(NO_SESSION, fetch.error, [])))
+    throttle_ms = ctx.quotas.of_fetch(request, _RESPONSE_BYTES) if ctx.quotas.active else 0
+    request.respond(_frame(request, Outcome(NO_SESSION, fetch.error, []), throttle_ms))
     return None
 
 
 def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiContext) -> None:
     readable: list[FetchEntry] = []
     refused: Fetched = []
+    news = fetch.news
+    access = ctx.access
+    acls = None if access is None else access.authorizer.version()
+    denied = None if access is None else _denied(request, params, ctx)
+    if denied is _all_denied:
+        news = None  # nor what changes later
     for wanted in fetch.wanted:
         if not wanted.topic_partition.topic:
             wanted = _resolved(wanted, ctx)  # noqa: PLW2901
             if wanted.topic_partition.topic:
                 fetch.resolve(wanted)
         error = _refusal(wanted.topic_partition, ctx)
+        if denied is not None and wanted.topic_partition.topic and denied(wanted.topic_partition.topic):
+            error = Errors.TOPIC_AUTHORIZATION_FAILED
         if error is Errors.NONE:
             readable.append(wanted)
         else:
@@ -128,9 +143,14 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
         waiting = connection.waiting  # read once: the thread that sees the connection end may clear it
         if waiting is not None and waiting.is_completed:
             connection.waiting = None
-        _answer(request, fetch.finish([*fetched, *refused]), ctx)
+        if access is not None and (acls is None or access.authorizer.version() is not acls):
+            fetched = _still_allowed(request, fetched, params, ctx)  # it may have waited for minutes
+        results = [*fetched, *refused]
+        if ctx.quotas.active and _is_throttled(request, results, fetch, params, ctx):
+            return
+        _answer(request, fetch.finish(results), ctx)
 
-    waiting = ctx.replica_manager.fetch(params, readable, answer, fetch.news)
+    waiting = ctx.replica_manager.fetch(params, readable, answer, news)
     if waiting is not None:
         request.on_abandon = waiting.abandon
         # Every waiting fetch is checked at each append, and no client needs two at once: the earlier one is
@@ -138,6 +158,46 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
         before, connection.waiting = connection.waiting, waiting
         if before is not None:
             before.force_complete()
+
+
+def _still_allowed(request: Request, fetched: Fetched, params: FetchParams, ctx: ApiContext) -> Fetched:
+    """The results, without what the principal may no longer read."""
+    denied = _denied(request, params, ctx)
+    if denied is None:
+        return fetched
+    error = Errors.TOPIC_AUTHORIZATION_FAILED
+    return [
+        (
+            wanted,
+            FetchedPartition(result.partition, error) if denied(wanted.topic_partition.topic) else result,
+        )
+        for wanted, result in fetched
+    ]
+
+
+def _all_denied(_topic: str) -> bool:
+    return True
+
+
+def _denied(request: Request, params: FetchParams, ctx: ApiContext) -> Callable[[str], bool] | None:
+    """Whether the request may not read a topic; None: it may read all. A follower needs CLUSTER_ACTION, a
+    consumer READ on each topic.
+    """
+    access = ctx.access
+    if access is None:
+        return None
+    if params.replica_id >= 0:
+        return None if cluster_allowed(ctx, request, AclOperation.CLUSTER_ACTION) else _all_denied
+    last_topic, is_last_denied = "", False
+
+    def denied(topic: str) -> bool:
+        nonlocal last_topic, is_last_denied
+        if topic != last_topic:  # most partitions follow another one of their topic
+            last_topic = topic
+            is_last_denied = not access.allows(request, AclOperation.READ, ResourceType.TOPIC, topic)
+        return is_last_denied
+
+    return denied
 
 
 def _wanted(asked: FetchRequest, ctx: ApiContext) -> list[FetchEntry]:
@@ -178,10 +238,46 @@ def _refusal(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
     return why_absent(topic_partition, ctx)
 
 
-def _params(asked: FetchRequest, ctx: ApiContext) -> FetchParams:
-    max_bytes = min(asked.max_bytes, ctx.config.int("fetch.max.bytes"))
+def _params(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchParams:
+    max_bytes, min_bytes = min(asked.max_bytes, ctx.config.int("fetch.max.bytes")), asked.min_bytes
     max_wait_ms = min(asked.max_wait_ms, _LONGEST_WAIT_MS)
-    return FetchParams(asked.replica_id, asked.replica_epoch, max_wait_ms, asked.min_bytes, max_bytes)
+    if ctx.quotas.active and asked.replica_id < 0:
+        most = ctx.quotas.most_fetched(request)
+        if most is not None:
+            max_bytes = min(max_bytes, most)
+            min_bytes = min(min_bytes, max_bytes)
+    return FetchParams(asked.replica_id, asked.replica_epoch, max_wait_ms, min_bytes, max_bytes)
+
+
+def _is_throttled(
+    request: Request, results: Fetched, fetch: FetchContext, params: FetchParams, ctx: ApiContext
+) -> bool:
+    """Records the fetch. If a quota is used up, sends an empty response: the reader gets the records when it
+    asks again.
+    """
+    if params.from_follower:
+        ctx.quotas.exempt(request)
+        return False
+    throttle_ms = ctx.quotas.of_fetch(request, response_bytes(fetch.news_of(results)))
+    if not throttle_ms:
+        return False
+    ctx.replica_manager.traffic.bytes_out -= sum(
+        result.records.size for _, result in results if result.records is not None
+    )
+    request.respond(_frame(request, fetch.throttled(), throttle_ms))
+    return True
+
+
+def response_bytes(results: Fetched) -> int:
+    """About as many bytes as Kafka counts for a response: its records, and what surrounds them."""
+    size = _RESPONSE_BYTES
+    topic: TopicKey | None = None
+    for wanted, result in results:
+        if wanted.topic != topic:
+            topic = wanted.topic
+            size += _TOPIC_BYTES
+        size += _PARTITION_BYTES + (0 if result.records is None else result.records.size)
+    return size
 
 
 def _answer(request: Request, outcome: Outcome, ctx: ApiContext) -> None:
@@ -194,12 +290,17 @@ def _answer(request: Request, outcome: Outcome, ctx: ApiContext) -> None:
         request.respond(payload)
 
 
-def _frame(request: Request, outcome: Outcome) -> list[bytes | FileRegion]:
+def _frame(request: Request, outcome: Outcome, throttle_ms: int = 0) -> list[bytes | FileRegion]:
     by_topic: dict[TopicKey, list[FetchedPartition]] = {}
     for wanted, result in outcome.results:
         by_topic.setdefault(wanted.topic, []).append(result)
     return encode_fetch_response(
-        request.api_version, request.correlation_id, by_topic, outcome.error, outcome.session_id
+        request.api_version,
+        request.correlation_id,
+        by_topic,
+        outcome.error,
+        outcome.session_id,
+        throttle_ms=throttle_ms,
     )
 
 

@@ -16,6 +16,8 @@ from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import FindCoordinatorRequest
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import DENIED, allowed
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 
@@ -23,6 +25,10 @@ _NO_NODE: Final[Fields] = {"node_id": -1, "host": "", "port": -1}
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _SHARE: Final = 2
+_DESCRIBED: Final[Mapping[int, ResourceType]] = {
+    _GROUP: ResourceType.GROUP,
+    _TRANSACTION: ResourceType.TRANSACTIONAL_ID,
+}
 _REFUSED: Final[Mapping[int, tuple[Errors, str]]] = {
     _TRANSACTION: (
         Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -35,11 +41,10 @@ _REFUSED: Final[Mapping[int, tuple[Errors, str]]] = {
 def handle(request: Request, message: FindCoordinatorRequest, ctx: ApiContext) -> Fields:
     """One coordinator, or from version 4 on one per key, even if a key is named several times."""
     key_type = codec.get(message, "key_type", _GROUP)
-    listener = request.connection.listener_name
     keys = codec.get(message, "coordinator_keys")
     if keys is None:
-        return {"throttle_time": 0, **_coordinator(message.key, key_type, listener, ctx)}
-    coordinators = [{"key": key, **_coordinator(key, key_type, listener, ctx)} for key in dict.fromkeys(keys)]
+        return {"throttle_time": 0, **_coordinator(request, message.key, key_type, ctx)}
+    coordinators = [{"key": key, **_coordinator(request, key, key_type, ctx)} for key in dict.fromkeys(keys)]
     return {"throttle_time": 0, "coordinators": coordinators}
 
 
@@ -54,7 +59,10 @@ def error_response(message: FindCoordinatorRequest, error: KafkaError) -> Fields
     }
 
 
-def _coordinator(key: str, key_type: int, listener: str, ctx: ApiContext) -> Fields:
+def _coordinator(request: Request, key: str, key_type: int, ctx: ApiContext) -> Fields:
+    kind = _DESCRIBED.get(key_type)
+    if kind is not None and not allowed(ctx, request, AclOperation.DESCRIBE, kind, key):
+        return _refusal(DENIED[kind], None)
     if key_type != _GROUP:
         return _refusal(*_REFUSED.get(key_type, (Errors.INVALID_REQUEST, f"unknown key type {key_type}")))
     if not ctx.metadata_cache.alive_broker_ids():
@@ -64,6 +72,7 @@ def _coordinator(key: str, key_type: int, listener: str, ctx: ApiContext) -> Fie
         return _refusal(Errors.COORDINATOR_NOT_AVAILABLE, f"{GROUP_METADATA_TOPIC} is being created")
     partition = TopicPartition(GROUP_METADATA_TOPIC, ctx.group_coordinator.partition_for(key))
     info = ctx.metadata_cache.partition_info(partition)
+    listener = request.connection.listener_name
     endpoint = None if info is None else ctx.metadata_cache.endpoint(info.leader, listener)
     if info is None or endpoint is None:
         return _refusal(Errors.COORDINATOR_NOT_AVAILABLE, f"{partition} has no live leader")
@@ -77,5 +86,5 @@ def _coordinator(key: str, key_type: int, listener: str, ctx: ApiContext) -> Fie
     }
 
 
-def _refusal(error: Errors, reason: str) -> Fields:
+def _refusal(error: Errors, reason: str | None) -> Fields:
     return {"error_code": error, "error_message": reason, **_NO_NODE}

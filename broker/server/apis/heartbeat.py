@@ -14,8 +14,8 @@ from broker.server.apis.context import ApiContext
 def handle(_request: Request, message: HeartbeatRequest, ctx: ApiContext) -> Fields:
     identity = MemberIdentity(message.member_id, codec.get(message, "group_instance_id"))
     error = ctx.group_coordinator.heartbeat(message.group_id, identity, message.generation_id)
-    return {"throttle_time": 0, "error_code": error}
+    return {"error_code": error}
 
 
 def error_response(_message: HeartbeatRequest, error: KafkaError) -> Fields:
-    return {"throttle_time": 0, "error_code": error.error_code}
+    return {"error_code": error.error_code}

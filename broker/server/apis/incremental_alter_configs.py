@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import structlog
 
 from broker.config.alter import AlterError, Change, Operation, alter_broker, alter_topic
+from broker.config.broker_config import check_dynamic
+from broker.config.listener_keys import LISTENER_PREFIX
+from broker.config.problems import ConfigError
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import AlterConfigsResource, IncrementalAlterConfigsRequest
+from broker.security.acls import AclOperation
+from broker.security.password_encoder import PasswordError
 from broker.server.apis.context import ApiContext
-from broker.server.apis.describe_configs import BROKER, TOPIC, check_broker_name, check_topic
+from broker.server.apis.describe_configs import (
+    BROKER,
+    TOPIC,
+    check_allowed,
+    check_broker_name,
+    check_topic,
+)
+from broker.server.config_secrets import decoded, encoded
 
 DEFAULT_ENTITY: Final = "<default>"
 _log = structlog.get_logger(__name__)
@@ -35,17 +48,20 @@ def handle(request: Request, message: IncrementalAlterConfigsRequest, ctx: ApiCo
         try:
             if asked[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(Errors.INVALID_REQUEST, "each resource may be named only once in a request")
+            check_allowed(
+                request, AclOperation.ALTER_CONFIGS, resource.resource_type, resource.resource_name, ctx
+            )
             _alter(resource, ctx, validate_only=message.validate_only)
         except KafkaError as refusal:
             error, text = refusal.error_code, refusal.message
         responses.append(_response(resource, error, text))
-    return {"throttle_time": 0, "responses": responses}
+    return {"responses": responses}
 
 
 def error_response(message: IncrementalAlterConfigsRequest, error: KafkaError) -> Fields:
     """The same error for every resource."""
     responses = [_response(resource, error.error_code, error.message) for resource in message.resources]
-    return {"throttle_time": 0, "responses": responses}
+    return {"responses": responses}
 
 
 def _alter(resource: AlterConfigsResource, ctx: ApiContext, *, validate_only: bool) -> None:
@@ -82,12 +98,31 @@ def _alter_entity(
         after = alter_topic(config, before, changes)
     else:
         after = alter_broker(config, before, changes, cluster_wide=name == DEFAULT_ENTITY)
+        touched = {change.name for change in changes}
+        _check_taken_up(ctx, name, after, touched)
+        try:
+            after = encoded(config, after, touched)
+        except PasswordError as error:
+            raise AlterError(str(error)) from error
     if validate_only:
         return
     ctx.store.set_entity_config(kind, name, after)
     ctx.store.create_config_change(f"{kind}/{name}")
     told = [f"{Operation(change.operation).name.lower()} {change.name}" for change in changes]
     _log.info("configs_altered", entity=f"{kind}/{name}", changes=", ".join(told))
+
+
+def _check_taken_up(ctx: ApiContext, name: str, after: Mapping[str, str], touched: Collection[str]) -> None:
+    """Raises AlterError if this broker could not use a listener's new configs, such as a key store."""
+    if name == DEFAULT_ENTITY or not any(key.startswith(LISTENER_PREFIX) for key in touched):
+        return
+    config = ctx.dynamic_config.config
+    plain, _ = decoded(config, after, touched)
+    good, _ = check_dynamic(plain)
+    try:
+        ctx.check_broker_config(config.with_own({key: plain[key] for key in good}))
+    except ConfigError as error:
+        raise AlterError("; ".join(f"{each.key}: {each.message}" for each in error.problems)) from error
 
 
 def _response(resource: AlterConfigsResource, error: Errors, text: str | None) -> Fields:

@@ -9,6 +9,8 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import InitProducerIdRequest
 from broker.record.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import allowed, cluster_allowed
 from broker.server.apis.context import ApiContext
 
 
@@ -16,8 +18,13 @@ def handle(request: Request, message: InitProducerIdRequest, ctx: ApiContext) ->
     """A new producer id with epoch 0. Responds later if a block must first be requested
     from the controller.
     """
-    if message.transactional_id is not None:
-        return _fields(Errors.UNSUPPORTED_VERSION)
+    transactional_id = message.transactional_id
+    if transactional_id is not None:
+        may_write = allowed(ctx, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        error = Errors.UNSUPPORTED_VERSION if may_write else Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return _fields(error)
+    if not _may_be_idempotent(request, ctx):
+        return _fields(Errors.CLUSTER_AUTHORIZATION_FAILED)
 
     def answer(taken: int | KafkaError) -> None:
         if isinstance(taken, KafkaError):
@@ -29,11 +36,20 @@ def handle(request: Request, message: InitProducerIdRequest, ctx: ApiContext) ->
     return None
 
 
+def _may_be_idempotent(request: Request, ctx: ApiContext) -> bool:
+    """Whoever may write any topic may write it idempotently (KIP-679)."""
+    access = ctx.access
+    return (
+        access is None
+        or cluster_allowed(ctx, request, AclOperation.IDEMPOTENT_WRITE, told=False)
+        or access.allows_any(request, AclOperation.WRITE, ResourceType.TOPIC)
+    )
+
+
 def _fields(
     error: Errors, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = NO_PRODUCER_EPOCH
 ) -> Fields:
     return {
-        "throttle_time": 0,
         "error_code": error,
         "producer_id": producer_id,
         "producer_epoch": producer_epoch,

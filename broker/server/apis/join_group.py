@@ -67,7 +67,6 @@ def _fields(result: JoinResult, version: int) -> Fields:
     if protocol_name is None and version < _NULLABLE_PROTOCOL_FROM:
         protocol_name = ""
     return {
-        "throttle_time": 0,
         "error_code": result.error,
         "generation_id": result.generation_id,
         "protocol_type": result.protocol_type,

@@ -37,7 +37,6 @@ def error_response(_message: LeaveGroupRequest, error: KafkaError) -> Fields:
 
 def _fields(error: Errors, members: Sequence[MemberIdentity], errors: Sequence[Errors]) -> Fields:
     return {
-        "throttle_time": 0,
         "error_code": error,
         "members": [
             {"member_id": m.member_id, "group_instance_id": m.group_instance_id, "error_code": member_error}

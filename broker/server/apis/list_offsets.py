@@ -20,6 +20,8 @@ from broker.protocol.offsets import (
 )
 from broker.protocol.requests import ListOffsetsPartition, ListOffsetsRequest
 from broker.record.header import NO_TIMESTAMP
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import allowed
 from broker.server.apis.context import ApiContext, require_leader
 from broker.server.apis.strangers import introduce
 from broker.utils.topic_partition import TopicPartition
@@ -62,21 +64,19 @@ def _answers(
 ) -> Fields:
     mentions = Counter((topic.name, p.partition_index) for topic in message.topics for p in topic.partitions)
     twice = {mention for mention, count in mentions.items() if count > 1}
-    return {
-        "throttle_time": 0,
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    _row(p, Errors.INVALID_REQUEST)
-                    if (topic.name, p.partition_index) in twice
-                    else _answer(topic.name, p, message, request, ctx, refused=refused)
-                    for p in topic.partitions
-                ],
-            }
-            for topic in message.topics
-        ],
-    }
+    topics = []
+    for topic in message.topics:
+        if allowed(ctx, request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            rows = [
+                _row(p, Errors.INVALID_REQUEST)
+                if (topic.name, p.partition_index) in twice
+                else _answer(topic.name, p, message, request, ctx, refused=refused)
+                for p in topic.partitions
+            ]
+        else:
+            rows = [_row(p, Errors.TOPIC_AUTHORIZATION_FAILED) for p in topic.partitions]
+        topics.append({"name": topic.name, "partitions": rows})
+    return {"throttle_time": 0, "topics": topics}
 
 
 def _answer(

@@ -16,8 +16,11 @@ from broker.protocol.epochs import NO_LEADER
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import MetadataRequest
+from broker.security.acls import ResourceType
+from broker.server.access import NOT_ASKED, authorized_cluster_operations, authorized_operations
 from broker.server.apis.context import ApiContext
-from broker.server.apis.metadata_bodies import MetadataBodies, MetadataTopics, Wanted
+from broker.server.apis.metadata_access import may_create, visible_topics
+from broker.server.apis.metadata_bodies import MetadataBodies, MetadataTopics, TopicKey, Wanted
 from broker.server.apis.metadata_wait import MetadataWait
 from broker.server.metadata_cache import Snapshot
 from broker.utils.refusal_log import log_refusal
@@ -25,7 +28,7 @@ from broker.utils.topic_partition import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 
 _FIRST_UPDATE_MS = 5_000
 _BY_ID_FROM = 12  # the fields exist from version 10 on, but earlier responses cannot name unknown topics
-_NO_OPERATIONS = -(1 << 31)
+_CLUSTER_OPERATIONS = range(8, 11)  # the versions that can ask for them
 
 
 _bodies = MetadataBodies()
@@ -67,16 +70,28 @@ def _answer(request: Request, message: MetadataRequest, ctx: ApiContext) -> None
     snapshot = ctx.metadata_cache.snapshot
     listener = request.connection.listener_name
     wanted = _wanted(message, request.api_version)
-    key = (request.api_version, listener, wanted)
-    body = _bodies.get(snapshot, key)
+    refused: list[Fields] = []
+    if ctx.access is not None:
+        wanted, refused = visible_topics.shown(request, wanted, snapshot, ctx.access)
+    asks_operations = bool(codec.get(message, "include_topic_authorized_operations", False))
+    operations = _cluster_operations(request, message, ctx)
+    key = (request.api_version, listener, wanted, operations)
+    # Operations of topics depend on the principal.
+    is_shared = not (refused or asks_operations)
+    body = _bodies.get(snapshot, key) if is_shared else None
     if body is None:
         topics, complete = _topics(message, wanted, snapshot, request, ctx)
-        body = codec.encode_around(
-            request.api_key, request.api_version, _fields(snapshot, listener, ctx), "topics", topics
-        )
-        if complete:
+        topics += [_encode(request.api_version, row) for row in refused]
+        fields = _fields(snapshot, listener, operations, ctx)
+        body = codec.encode_around(request.api_key, request.api_version, fields, "topics", topics)
+        if complete and is_shared:
             _bodies.put(snapshot, key, body)
     request.respond_body(body)
+
+
+def _cluster_operations(request: Request, message: MetadataRequest, ctx: ApiContext) -> int:
+    asked = request.api_version in _CLUSTER_OPERATIONS and message.include_cluster_authorized_operations
+    return authorized_cluster_operations(ctx, request) if asked else NOT_ASKED
 
 
 def _wanted(message: MetadataRequest, version: int) -> Wanted | None:
@@ -94,7 +109,7 @@ def _wanted(message: MetadataRequest, version: int) -> Wanted | None:
     return tuple(wanted)
 
 
-def _fields(snapshot: Snapshot, listener: str, ctx: ApiContext) -> Fields:
+def _fields(snapshot: Snapshot, listener: str, operations: int, ctx: ApiContext) -> Fields:
     brokers = []
     for broker in snapshot.brokers.values():
         endpoint = broker.endpoints.get(listener)
@@ -102,12 +117,11 @@ def _fields(snapshot: Snapshot, listener: str, ctx: ApiContext) -> Fields:
             host, port = endpoint
             brokers.append({"node_id": broker.broker_id, "host": host, "port": port, "rack": broker.rack})
     return {
-        "throttle_time": 0,
         "brokers": brokers,
         "cluster_id": ctx.cluster_id,
         "controller_id": ctx.metadata_cache.controller_id,
         "topics": (),
-        "cluster_authorized_operations": _NO_OPERATIONS,
+        "cluster_authorized_operations": operations,
     }
 
 
@@ -119,35 +133,54 @@ def _topics(
     ctx: ApiContext,
 ) -> tuple[list[bytes], bool]:
     """The encoded topics, and whether every topic was found: only then may the body be cached."""
-    listener, version = request.connection.listener_name, request.api_version
+    asked = bool(codec.get(message, "include_topic_authorized_operations", False))
+    version = request.api_version
+
+    def known_topic(name: str) -> bytes:
+        operations = authorized_operations(ctx, request, ResourceType.TOPIC, name) if asked else NOT_ASKED
+        return _known_topic(name, snapshot, (version, request.connection.listener_name, name, operations))
+
     if wanted is None:
-        return [_known_topic(topic, snapshot, listener, version) for topic in snapshot.topics], True
+        return [known_topic(topic) for topic in snapshot.topics], True
     topics = []
     missing: list[str] = []
     complete = True
     for item in wanted:
         name = item if isinstance(item, str) else snapshot.topic_names.get(item)
         if name is not None and name in snapshot.topics:
-            topics.append(_known_topic(name, snapshot, listener, version))
+            topics.append(known_topic(name))
             continue
         complete = False
         if name is None:
             unknown = {"error_code": Errors.UNKNOWN_TOPIC_ID, "name": None, "topic_id": item}
             topics.append(_encode(version, {**unknown, "is_internal": False, "partitions": []}))
             continue
-        topics.append(_encode(version, _missing_topic(name, missing, message, ctx)))
+        row = _missing_topic(name, missing, message, request, ctx)
+        if asked and row["error_code"] is not Errors.TOPIC_AUTHORIZATION_FAILED:
+            row = {
+                **row,
+                "topic_authorized_operations": authorized_operations(ctx, request, ResourceType.TOPIC, name),
+            }
+        topics.append(_encode(version, row))
     if missing:
         if GROUP_METADATA_TOPIC in missing:
             ctx.auto_topics.ensure_internal()
-        ctx.auto_topics.ensure(topic for topic in missing if topic not in INTERNAL_TOPICS)
+        # The controller gets the broker's request, so the client's quota is asked here.
+        quota = ctx.quotas.of_mutations(request, strict_from=0)
+        ctx.auto_topics.ensure((topic for topic in missing if topic not in INTERNAL_TOPICS), quota.record)
     return topics, complete
 
 
-def _missing_topic(name: str, missing: list[str], message: MetadataRequest, ctx: ApiContext) -> Fields:
+def _missing_topic(
+    name: str, missing: list[str], message: MetadataRequest, request: Request, ctx: ApiContext
+) -> Fields:
     error = Errors.UNKNOWN_TOPIC_OR_PARTITION
-    if topic_name_problem(name) is not None:
+    creates = codec.get(message, "allow_auto_topic_creation", True) and ctx.auto_topics.enabled
+    if creates and not may_create(request, name, ctx.access):
+        error = Errors.TOPIC_AUTHORIZATION_FAILED
+    elif topic_name_problem(name) is not None:
         error = Errors.INVALID_TOPIC_EXCEPTION
-    elif codec.get(message, "allow_auto_topic_creation", True) and ctx.auto_topics.enabled:
+    elif creates:
         missing.append(name)
         error = Errors.LEADER_NOT_AVAILABLE
     return {
@@ -156,13 +189,13 @@ def _missing_topic(name: str, missing: list[str], message: MetadataRequest, ctx:
         "topic_id": ZERO_UUID,
         "is_internal": name in INTERNAL_TOPICS,
         "partitions": [],
-        "topic_authorized_operations": _NO_OPERATIONS,
     }
 
 
-def _known_topic(name: str, snapshot: Snapshot, listener: str, version: int) -> bytes:
+def _known_topic(name: str, snapshot: Snapshot, key: TopicKey) -> bytes:
+    version, listener, _, operations = key
     return _topic_bytes.get(
-        snapshot, (version, listener, name), lambda: _encode(version, _topic(name, snapshot, listener))
+        snapshot, key, lambda: _encode(version, _topic(name, snapshot, listener, operations))
     )
 
 
@@ -170,7 +203,7 @@ def _encode(version: int, topic: Fields) -> bytes:
     return codec.encode_element(ApiKey.METADATA, version, "topics", topic)
 
 
-def _topic(name: str, snapshot: Snapshot, listener: str) -> Fields:
+def _topic(name: str, snapshot: Snapshot, listener: str, operations: int) -> Fields:
     partitions = sorted(snapshot.topics[name].values(), key=lambda info: info.partition_index)
     return {
         "error_code": Errors.NONE,
@@ -178,7 +211,7 @@ def _topic(name: str, snapshot: Snapshot, listener: str) -> Fields:
         "topic_id": snapshot.topic_ids.get(name, ZERO_UUID),
         "is_internal": name in INTERNAL_TOPICS,
         "partitions": [_partition(info, snapshot, listener) for info in partitions],
-        "topic_authorized_operations": _NO_OPERATIONS,
+        "topic_authorized_operations": operations,
     }
 
 

@@ -18,13 +18,15 @@ _MAX_BODIES: Final = 64
 _MAX_TOPIC_BYTES: Final = 32 << 20
 # Names or ids of topics.
 Wanted = tuple[str | uuid.UUID, ...]
-BodyKey = tuple[int, str, Wanted | None]
-TopicKey = tuple[int, str, str]
+# Version, listener, topics (None: all), and what the principal may do with the cluster.
+BodyKey = tuple[int, str, Wanted | None, int]
+# Version, listener, name, and what the principal may do with the topic.
+TopicKey = tuple[int, str, str, int]
 
 
 class MetadataBodies:
-    """The encoded bodies of one snapshot, by version, listener and topics. Several threads may use it: a lost
-    entry is only encoded again.
+    """The encoded bodies of one snapshot. The key has all that a body depends on, so principals that see the same
+    topics share one, and others never do. Several threads may use it: a lost entry is only encoded again.
     """
 
     def __init__(self) -> None:
@@ -52,8 +54,8 @@ class _KeptTopic(NamedTuple):
 
 
 class MetadataTopics:
-    """Encoded topics by version, listener and name, while the set of brokers does not change. An
-    unchanged topic is also found with the next snapshot, which shares its partitions. Threads as
+    """Encoded topics, while the set of brokers does not change. An unchanged
+    topic is also found with the next snapshot, which shares its partitions. Threads as
     in :class:`MetadataBodies`.
     """
 

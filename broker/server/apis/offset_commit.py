@@ -14,6 +14,8 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import OffsetCommitRequest, OffsetCommitRequestPartition
 from broker.record.header import NO_TIMESTAMP
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import allowed
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import TopicPartition
 
@@ -27,9 +29,12 @@ def handle(request: Request, message: OffsetCommitRequest, ctx: ApiContext) -> F
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     answer: CommitErrors = {}
     for topic in message.topics:
+        may_read = allowed(ctx, request, AclOperation.READ, ResourceType.TOPIC, topic.name)
         for committed in topic.partitions:
             partition = TopicPartition(topic.name, committed.partition_index)
-            if ctx.metadata_cache.contains_partition(partition):
+            if not may_read:
+                answer[partition] = Errors.TOPIC_AUTHORIZATION_FAILED
+            elif ctx.metadata_cache.contains_partition(partition):
                 offsets[partition] = _offset(committed, now_ms, expire_ms)
             else:
                 answer[partition] = Errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -75,6 +80,5 @@ def _fields(errors: CommitErrors) -> Fields:
     for (topic, partition), error in errors.items():
         topics.setdefault(topic, []).append({"partition_index": partition, "error_code": error})
     return {
-        "throttle_time": 0,
         "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
     }

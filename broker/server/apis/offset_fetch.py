@@ -12,6 +12,8 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.listed import Listed
 from broker.protocol.requests import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchRequestTopics
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import allowed, allowed_names
 from broker.server.apis.answer_budget import ROW_BYTES, SETTING, AnswerBudget, text_bytes
 from broker.server.apis.context import ApiContext
 from broker.utils.topic_partition import TopicPartition
@@ -33,14 +35,17 @@ def handle(request: Request, message: OffsetFetchRequest, ctx: ApiContext) -> Fi
     if request.api_version >= _GROUPS_FROM:
         elements = []
         for group_id, partitions in _groups(message).items():
-            fields = {"group_id": group_id, **_group(group_id, partitions, require_stable, budget, ctx)}
+            fields = {
+                "group_id": group_id,
+                **_group(request, group_id, partitions, budget, ctx, require_stable=require_stable),
+            }
             elements.append(codec.encode_element(request.api_key, request.api_version, "groups", fields))
-        return Listed({"throttle_time": 0}, "groups", elements)
+        return Listed({}, "groups", elements)
     partitions = None if message.topics is None else _partitions(message.topics)
-    fields = _group(message.group_id, partitions, require_stable, budget, ctx)
+    fields = _group(request, message.group_id, partitions, budget, ctx, require_stable=require_stable)
     if request.api_version < _GROUP_ERROR_FROM and fields["error_code"] is not Errors.NONE:
         return _per_partition(message, fields["error_code"])
-    return {"throttle_time": 0, **fields}
+    return fields
 
 
 def error_response(message: OffsetFetchRequest, error: KafkaError) -> Fields:
@@ -50,7 +55,7 @@ def error_response(message: OffsetFetchRequest, error: KafkaError) -> Fields:
             {"group_id": group_id, "error_code": error.error_code, "topics": []}
             for group_id in dict.fromkeys(g.group_id for g in message.groups)
         ]
-        return {"throttle_time": 0, "groups": refused}
+        return {"groups": refused}
     return {**_per_partition(message, error.error_code), "error_code": error.error_code}
 
 
@@ -67,23 +72,49 @@ def _groups(message: OffsetFetchRequest) -> Mapping[str, Collection[TopicPartiti
 
 
 def _group(
+    request: Request,
     group_id: str,
     partitions: Collection[TopicPartition] | None,
-    require_stable: bool,
     budget: AnswerBudget,
     ctx: ApiContext,
+    *,
+    require_stable: bool,
 ) -> dict[str, Any]:
     """The group's error and offsets; no offsets if the response has no room for them."""
+    if not allowed(ctx, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+        return {"error_code": Errors.GROUP_AUTHORIZATION_FAILED, "topics": []}
+    hidden: dict[TopicPartition, FetchedOffset] = {}
+    if partitions is not None and ctx.access is not None:
+        hidden = _hidden(request, partitions, ctx)
+        partitions = [partition for partition in partitions if partition not in hidden]
     error = Errors.NONE
     offsets: Mapping[TopicPartition, FetchedOffset] = {}
     if not budget.full:  # otherwise they are not even read
         error, offsets = ctx.group_coordinator.fetch_offsets(
             group_id, partitions, require_stable=require_stable
         )
+    if partitions is None and ctx.access is not None:
+        names = {partition.topic for partition in offsets}
+        seen = allowed_names(ctx, request, AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+        offsets = {partition: fetched for partition, fetched in offsets.items() if partition.topic in seen}
     refusal = budget.refusal(_size(offsets), f"the offsets of group {group_id}")
     if refusal is not Errors.NONE:
         return {"error_code": refusal, "topics": []}
+    if error is Errors.NONE:
+        offsets = {**offsets, **hidden} if hidden else offsets
     return {"error_code": error, "topics": _topics(offsets)}
+
+
+def _hidden(
+    request: Request, partitions: Collection[TopicPartition], ctx: ApiContext
+) -> dict[TopicPartition, FetchedOffset]:
+    """The rows of those partitions whose topics the principal may not describe."""
+    denied = FetchedOffset(error=Errors.TOPIC_AUTHORIZATION_FAILED)
+    names = {partition.topic for partition in partitions}
+    refused = {
+        name for name in names if not allowed(ctx, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    }
+    return {partition: denied for partition in partitions if partition.topic in refused}
 
 
 def _size(offsets: Mapping[TopicPartition, FetchedOffset]) -> int:
@@ -101,7 +132,7 @@ def _partitions(topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTop
 
 def _per_partition(message: OffsetFetchRequest, error: Errors) -> Fields:
     refused = FetchedOffset(error=error)
-    return {"throttle_time": 0, "topics": _topics(dict.fromkeys(_partitions(message.topics or ()), refused))}
+    return {"topics": _topics(dict.fromkeys(_partitions(message.topics or ()), refused))}
 
 
 def _topics(offsets: Mapping[TopicPartition, FetchedOffset]) -> list[Fields]:

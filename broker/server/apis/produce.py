@@ -11,14 +11,18 @@ from broker.protocol.errors import Errors, KafkaError, TooManyElements
 from broker.protocol.produce_messages import (
     ACKS_ALL,
     PartitionResponse,
+    ProducedTopic,
     ProduceRequest,
     encode_produce_response,
     parse_produce_request,
 )
 from broker.record.header import CODEC_MASK, HEADER_BYTES, batch_size_at, read_header
 from broker.record.inspection import INLINE_PACKED_BYTES, inspect
+from broker.security.acls import AclOperation, ResourceType
+from broker.server.access import Access, allowed
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, why_absent
+from broker.server.quotas import request_bytes
 from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.PRODUCE]
@@ -44,6 +48,8 @@ _ZSTD_FROM: Final = 7
 # Records that must all be checked, at 1.2 µs each: up to this many cost no more than their compression,
 # during which other threads can run.
 _FEW_RECORDS: Final = 1_000
+_DENIED = PartitionResponse(Errors.TOPIC_AUTHORIZATION_FAILED)
+_TRANSACTION_DENIED = PartitionResponse(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 _BAD_ACKS = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
 Responses = Mapping[TopicPartition, PartitionResponse]
 
@@ -56,7 +62,7 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         message = parse_produce_request(request.body, request.api_version, _RULE.here_elements)
     except TooManyElements:
         return ctx.queue_for(request, lambda: _handle_many(request, ctx), dear=True)
-    if _is_refused(request, message):
+    if _is_refused(request, message, ctx):
         return Verdict.SERVED
     if _append(request, message, ctx, inline=True):
         return Verdict.SERVED
@@ -70,14 +76,22 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
 def _handle_many(request: Request, ctx: ApiContext) -> None:
     """Handles a request with many partitions on a handler's thread. Raises :class:`ProtocolError`."""
     message = parse_produce_request(request.body, request.api_version, _RULE.most_elements)
-    if not _is_refused(request, message):
+    if not _is_refused(request, message, ctx):
         _append(request, message, ctx, inline=False)
 
 
-def _is_refused(request: Request, message: ProduceRequest) -> bool:
-    if message.transactional_id is not None or message.acks not in _ACKS:
+def _is_refused(request: Request, message: ProduceRequest, ctx: ApiContext) -> bool:
+    transactional_id = message.transactional_id
+    if transactional_id is not None and not allowed(
+        ctx, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        throttle_ms = _throttle_ms(request, request_bytes(request), message, ctx)
+        _answer(request, message, dict.fromkeys(_partitions(message), _TRANSACTION_DENIED), throttle_ms)
+        return True
+    if transactional_id is not None or message.acks not in _ACKS:
         refusal = _BAD_ACKS if message.acks not in _ACKS else _NO_TRANSACTIONS
-        _answer(request, message, dict.fromkeys(_partitions(message), refusal))
+        throttle_ms = _throttle_ms(request, request_bytes(request), message, ctx)
+        _answer(request, message, dict.fromkeys(_partitions(message), refusal), throttle_ms)
         return True
     return False
 
@@ -94,7 +108,8 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
     refused: dict[TopicPartition, PartitionResponse] = {}
     wrong: dict[TopicPartition, KafkaError] = {}  # counted once it is certain that nothing is checked again
     packed = 0
-    for topic, partitions in message.topics:
+    topics = message.topics if ctx.access is None else _writable(request, message, ctx.access, refused)
+    for topic, partitions in topics:
         for index, records in partitions:
             topic_partition = TopicPartition(topic, index)
             if topic_partition in entries or topic_partition in refused:
@@ -121,10 +136,12 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
                     entries[topic_partition] = records
     for topic_partition, problem in wrong.items():
         refused[topic_partition] = ctx.replica_manager.append_refused(topic_partition, problem)
+    size = request_bytes(request) if ctx.quotas.active else 0
     request.body = memoryview(b"")
 
     def answer(responses: Responses) -> None:
-        _answer(request, message, {**responses, **refused} if refused else responses)
+        throttle_ms = _throttle_ms(request, size, message, ctx)
+        _answer(request, message, {**responses, **refused} if refused else responses, throttle_ms)
 
     ctx.replica_manager.append_records(
         timeout_ms=min(message.timeout_ms, _LONGEST_WAIT_MS),
@@ -133,6 +150,29 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
         callback=answer,
     )
     return True
+
+
+def _writable(
+    request: Request,
+    message: ProduceRequest,
+    access: Access,
+    refused: dict[TopicPartition, PartitionResponse],
+) -> list[ProducedTopic]:
+    """The topics that the principal may write; the partitions of the others are ``refused``."""
+    denied = {
+        topic
+        for topic, _ in message.topics
+        if not access.allows(request, AclOperation.WRITE, ResourceType.TOPIC, topic)
+    }
+    if not denied:
+        return message.topics
+    writable = []
+    for topic, partitions in message.topics:
+        if topic not in denied:
+            writable.append((topic, partitions))
+        else:
+            refused |= {TopicPartition(topic, index): _DENIED for index, _ in partitions}
+    return writable
 
 
 def _refusal(records: memoryview | None, version: int) -> PartitionResponse | None:
@@ -165,7 +205,13 @@ def _partitions(message: ProduceRequest) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for topic, partitions in message.topics for index, _ in partitions]
 
 
-def _answer(request: Request, message: ProduceRequest, responses: Responses) -> None:
+def _throttle_ms(request: Request, size: int, message: ProduceRequest, ctx: ApiContext) -> int:
+    if not ctx.quotas.active:
+        return 0
+    return ctx.quotas.of_produce(request, size, is_acknowledged=message.acks != 0)
+
+
+def _answer(request: Request, message: ProduceRequest, responses: Responses, throttle_ms: int) -> None:
     if message.acks == 0:
         # No response is expected. Closing the connection is the only way to report an error, as in Kafka.
         failed = any(response.error is not Errors.NONE for response in responses.values())
@@ -181,4 +227,4 @@ def _answer(request: Request, message: ProduceRequest, responses: Responses) -> 
             (topic, [(index, responses[TopicPartition(topic, index)]) for index, _ in partitions])
             for topic, partitions in message.topics
         ]
-    request.respond_body(encode_produce_response(request.api_version, topics))
+    request.respond_body(encode_produce_response(request.api_version, topics, throttle_ms))

@@ -40,7 +40,6 @@ def error_response(_message: SyncGroupRequest, error: KafkaError) -> Fields:
 
 def _fields(result: SyncResult) -> Fields:
     return {
-        "throttle_time": 0,
         "error_code": result.error,
         "protocol_type": result.protocol_type,
         "protocol_name": result.protocol_name,

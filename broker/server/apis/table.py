@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -24,6 +24,8 @@ from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
 from broker.protocol.fields import Fields
+from broker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
+from broker.server.access import DENIED, allowed
 from broker.server.admission import RULES, Place, Rule
 from broker.server.apis.context import ApiContext, Submit, refuse, refuse_too_many
 from broker.server.apis.strangers import introduce
@@ -35,17 +37,38 @@ Handler = Callable[[Request, Any, ApiContext], Fields | None]
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """What a request's principal must be allowed, or the whole request is refused: an operation on the
+    cluster, or on the group that the request is about. Topics, and groups of which there are several, are the
+    handler's matter: each has its own error.
+    """
+
+    operation: AclOperation
+    resource_type: ResourceType = ResourceType.CLUSTER
+
+    def name_in(self, message: Any) -> str:
+        """The name of the needed resource."""
+        return CLUSTER_NAME if self.resource_type is ResourceType.CLUSTER else str(message.group_id)
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """Who handles an API: a module in this package, and a function in it. ``raw`` handlers parse the bytes
     themselves. The module of a ``dear`` one provides ``is_dear``, which tells which of its small messages are
-    expensive anyway.
+    expensive anyway. ``need`` is checked before the handler is called, if there is an authorizer.
     """
 
     module: str
     raw: bool = False
     dear: bool = False
     function: str = "handle"
+    need: Need | None = None
 
+
+_OF_BROKERS: Final = Need(AclOperation.CLUSTER_ACTION)
+_DESCRIBE: Final = Need(AclOperation.DESCRIBE)
+_ALTER: Final = Need(AclOperation.ALTER)
+_OF_MEMBERS: Final = Need(AclOperation.READ, ResourceType.GROUP)
 
 # An API is a row of APIS with its versions; by default, ``handle`` of the module with its name serves
 # it. Exceptions:
@@ -53,13 +76,37 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.PRODUCE: Route("produce", raw=True),
     ApiKey.FETCH: Route("fetch", raw=True),
     ApiKey.LIST_OFFSETS: Route("list_offsets", dear=True),
-    ApiKey.LEADER_AND_ISR: Route("inter_broker", function="leader_and_isr"),
-    ApiKey.STOP_REPLICA: Route("inter_broker", function="stop_replica"),
-    ApiKey.UPDATE_METADATA: Route("inter_broker", function="update_metadata"),
+    ApiKey.LEADER_AND_ISR: Route("inter_broker", function="leader_and_isr", need=_OF_BROKERS),
+    ApiKey.STOP_REPLICA: Route("inter_broker", function="stop_replica", need=_OF_BROKERS),
+    ApiKey.UPDATE_METADATA: Route("inter_broker", function="update_metadata", need=_OF_BROKERS),
+    ApiKey.CONTROLLED_SHUTDOWN: Route("controlled_shutdown", need=_OF_BROKERS),
+    ApiKey.ALTER_PARTITION: Route("alter_partition", need=_OF_BROKERS),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Route("allocate_producer_ids", need=_OF_BROKERS),
+    ApiKey.OFFSET_COMMIT: Route("offset_commit", need=_OF_MEMBERS),
     ApiKey.OFFSET_FETCH: Route("offset_fetch", dear=True),
+    ApiKey.JOIN_GROUP: Route("join_group", need=_OF_MEMBERS),
+    ApiKey.HEARTBEAT: Route("heartbeat", need=_OF_MEMBERS),
+    ApiKey.LEAVE_GROUP: Route("leave_group", need=_OF_MEMBERS),
+    ApiKey.SYNC_GROUP: Route("sync_group", need=_OF_MEMBERS),
     ApiKey.API_VERSIONS: Route("api_versions", raw=True),
+    ApiKey.DESCRIBE_ACLS: Route("acls", function="describe", need=_DESCRIBE),
+    ApiKey.CREATE_ACLS: Route("acls", function="create", need=_ALTER),
+    ApiKey.DELETE_ACLS: Route("acls", function="delete", need=_ALTER),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Route("describe_client_quotas", need=Need(AclOperation.DESCRIBE_CONFIGS)),
+    ApiKey.ALTER_CLIENT_QUOTAS: Route("alter_client_quotas", need=Need(AclOperation.ALTER_CONFIGS)),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Route("describe_user_scram_credentials", need=_DESCRIBE),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Route("alter_user_scram_credentials", need=_ALTER),
+    ApiKey.DESCRIBE_LOG_DIRS: Route("describe_log_dirs", need=_DESCRIBE),
+    ApiKey.ELECT_LEADERS: Route("elect_leaders", need=_ALTER),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route("alter_partition_reassignments", need=_ALTER),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Route("list_partition_reassignments", need=_DESCRIBE),
+    ApiKey.CREATE_DELEGATION_TOKEN: Route("delegation_tokens", function="create"),
+    ApiKey.RENEW_DELEGATION_TOKEN: Route("delegation_tokens", function="renew"),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Route("delegation_tokens", function="expire"),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Route("delegation_tokens", function="describe"),
 }
 ROUTES: Mapping[ApiKey, Route] = {api.key: _OTHERWISE.get(api.key, Route(api.name)) for api in APIS.values()}
+_NEEDS: Mapping[int, Need] = {key: route.need for key, route in ROUTES.items() if route.need is not None}
 
 
 @dataclass(slots=True)
@@ -78,6 +125,7 @@ class Apis:
 
     def __init__(self, ctx: ApiContext) -> None:
         self._ctx = ctx
+        self._quotas = ctx.quotas
         self._raw: dict[int, RawHandler] = {}
         self.stats = {key: ApiStats() for key in ROUTES}
 
@@ -92,9 +140,15 @@ class Apis:
             if not known and request.api_key != ApiKey.API_VERSIONS:
                 raise ProtocolError(f"{api.name} version {request.api_version} is not supported")
             started = time.monotonic_ns()
+            meter = self._quotas.meter
+            if meter is not None:
+                request.measure(meter, started)
             verdict = handler(request, self._ctx)
+            ended = time.monotonic_ns()
+            if meter is not None and not request.done:
+                request.pause(started, ended)
             stats = self.stats[request.api_key]  # type: ignore[index]
-            stats.local_ns += time.monotonic_ns() - started
+            stats.local_ns += ended - started
             stats.requests += 1
             return verdict
         except ProtocolError as error:
@@ -167,7 +221,7 @@ class Apis:
         if rule.asks_only and request.connection.gone:
             return  # nobody reads the response; requests that change something still run, as in Kafka
         try:
-            work()
+            request.timed(work)
         except ProtocolError as error:
             self._refuse(request, str(error))
         except Exception:
@@ -179,6 +233,9 @@ class Apis:
         """A request from an unknown peer is neither queued for brokers' handlers nor copied before the peer
         is known as a broker.
         """
+        if self._ctx.access is not None and not self._is_met(request, None):
+            refuse(request, Errors.CLUSTER_AUTHORIZATION_FAILED)
+            return Verdict.SERVED
         submit = self._ctx.submit_of_broker
         is_dear = len(request.body) > rule.alone_bytes
 
@@ -208,6 +265,8 @@ class Apis:
 
     def _serve(self, request: Request, message: Any, module: ModuleType, function: Handler) -> None:
         try:
+            if self._ctx.access is not None and not self._is_met(request, message):
+                raise KafkaError(DENIED[_NEEDS[request.api_key].resource_type])
             fields = function(request, message, self._ctx)
         except Exception as error:
             error_response = getattr(module, "error_response", None)
@@ -217,12 +276,18 @@ class Apis:
         if fields is not None:
             request.respond_fields(fields)
 
+    def _is_met(self, request: Request, message: Any) -> bool:
+        need = _NEEDS.get(request.api_key)
+        return need is None or allowed(
+            self._ctx, request, need.operation, need.resource_type, need.name_in(message)
+        )
+
     def _known(self, request: Request, error: Exception) -> KafkaError:
         if isinstance(error, KafkaError):
             return error
         self.stats[ApiKey(request.api_key)].errors += 1
         _log.error("request_failed", api=APIS[request.api_key].name, exc_info=error)
-        return KafkaError(Errors.UNKNOWN_SERVER_ERROR, f"the broker failed: {error!r}; see its log")
+        return KafkaError(Errors.UNKNOWN_SERVER_ERROR, "the broker failed; its log has the reason")
 
     def _refuse(self, request: Request, reason: str) -> None:
         log_refusal(

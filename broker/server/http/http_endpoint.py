@@ -20,11 +20,13 @@ from typing import Any, Final
 
 import structlog
 
+from broker.config.broker_config import BrokerConfig
 from broker.config.endpoint import host_port
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
 from broker.server.http.http_connections import HttpConnection, HttpConnections
 from broker.server.http.shared_page import SharedPage
+from broker.server.lifecycle.startup_steps import StartupSteps
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.lean_import import import_lean
 
@@ -39,6 +41,30 @@ _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
 
 Answer = tuple[int, str, bytes]
+
+
+def start_http(
+    config: BrokerConfig,
+    metrics: Metrics,
+    steps: StartupSteps,
+    *,
+    status: Callable[[], Mapping[str, Any]],
+    unready_reasons: Callable[[], list[str]],
+    is_alive: Callable[[], bool],
+) -> HttpEndpoint:
+    """Starts the HTTP port that is configured. ``steps`` stop it. Raises BindError."""
+    endpoint = HttpEndpoint(
+        config.str("landline.http.host"),
+        config.int("landline.http.port"),
+        metrics,
+        status=status,
+        unready_reasons=unready_reasons,
+        is_alive=is_alive,
+        is_default_port="landline.http.port" not in config.static_values,
+    )
+    steps.undo_by("HttpEndpoint", endpoint.shutdown)
+    endpoint.startup()
+    return endpoint
 
 
 class HttpEndpoint:

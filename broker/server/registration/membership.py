@@ -20,6 +20,7 @@ from broker.server.metadata_cache import MetadataCache
 from broker.server.registration.healthcheck import Healthcheck
 from broker.server.registration.session_file import SessionFile
 from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.connect_string import Secure
 from broker.zookeeper.session_end import end_session
 from broker.zookeeper.store import Store
 
@@ -98,7 +99,7 @@ class Membership:
             return ["the controller does not count this broker among the living"]
         return []
 
-    def end_predecessors_session(self) -> None:
+    def end_predecessors_session(self, secure: Secure | None) -> None:
         """Ends the session that a dead predecessor left in the session file, so that its partitions need not
         wait for our recovery. The caller holds the locks of the log directories, so the noted session belongs
         to a dead process. Needed when `landline deregister` could not run, for example after a power loss.
@@ -106,7 +107,7 @@ class Membership:
         note = None if self._session_file is None else self._session_file.read()
         if note is None:
             return
-        outcome = end_session(note.session, _END_SESSION_S)
+        outcome = end_session(note.session, _END_SESSION_S, secure)
         _log.info("predecessors_session_ended", session=str(note.session), outcome=outcome.value)
 
     def close(self, store: Store) -> None:

@@ -20,7 +20,7 @@ from broker.log.dirs.meta_properties import MetaProperties, read_meta_properties
 from broker.log.errors import LogDirError
 from broker.server.registration.session_file import SessionFile
 from broker.server.stopping.stop_judge import OwnBroker
-from broker.zookeeper.cluster_store import MIN_INSYNC_REPLICAS
+from broker.zookeeper.config_store import MIN_INSYNC_REPLICAS
 
 _HTTP_S: Final = 2.0
 # One restart may be an accident; five are a loop.
@@ -82,9 +82,11 @@ class Asker:
             int(minimum) if minimum.isdecimal() else 1,
             _http_url(properties),
             directory,
-            properties.get("inter.broker.listener.name")
-            or properties.get("security.inter.broker.protocol")
-            or _DEFAULT_LISTENER,
+            (
+                properties.get("inter.broker.listener.name")
+                or properties.get("security.inter.broker.protocol")
+                or _DEFAULT_LISTENER
+            ).upper(),
         )
 
 

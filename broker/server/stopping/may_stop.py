@@ -28,7 +28,7 @@ from broker.server.stopping.stop_judge import (
     why_not_stop,
 )
 from broker.server.stopping.stop_permit import Lease, StopPermit, by_topic
-from broker.server.stopping.stop_view import read_view
+from broker.zookeeper.access import NO_ACCESS, ZooKeeperAccess
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Store, StoreError
@@ -46,11 +46,13 @@ Tell = Callable[[str], None]
 
 
 @contextmanager
-def zookeeper(connect: str, within_ms: int = ZOOKEEPER_MS) -> Iterator[Store]:
+def zookeeper(
+    connect: str, within_ms: int = ZOOKEEPER_MS, access: ZooKeeperAccess = NO_ACCESS
+) -> Iterator[Store]:
     """A ZooKeeper session of this command. Raises :class:`StoreError` if there is no quorum
     within ``within_ms``.
     """
-    store = ZooKeeperStore(connect, ZOOKEEPER_MS)
+    store = ZooKeeperStore(connect, ZOOKEEPER_MS, access)
     store.connect(within_ms, threading.Event())
     try:
         yield store
@@ -60,7 +62,7 @@ def zookeeper(connect: str, within_ms: int = ZOOKEEPER_MS) -> Iterator[Store]:
 
 class Turn:
     """One broker's turn to restart, in one ZooKeeper session. ``tell`` receives what is waited for, whenever
-    that changes.
+    that changes; ``read`` is `read_view`, with how other brokers are asked.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Turn:
         *,
         now: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
-        read: Callable[..., ClusterSnapshot] = read_view,
+        read: Callable[..., ClusterSnapshot],
     ) -> None:
         self._asker = asker
         self._permit = StopPermit(store)

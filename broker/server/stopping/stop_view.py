@@ -14,24 +14,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Final
 
 from broker.config.endpoint import Endpoint, host_port
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.errors import ProtocolError
-from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.server.stopping.stop_judge import ClusterSnapshot, PartitionView, RegisteredBroker
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.znodes import LiveBroker
 
-_METADATA_VERSION: Final = 4
-_PROBE_MS: Final = 2000
 _PROBES_AT_ONCE: Final = 32
 _MOST_OTHERS: Final = 200
 
-Probe = Callable[[RegisteredBroker, Endpoint], RegisteredBroker]
+Ask = Callable[[RegisteredBroker, Endpoint], RegisteredBroker]
 
 
 def read_view(
@@ -40,10 +34,11 @@ def read_view(
     default_min_isr: int,
     *,
     others: bool = True,
-    probe: Probe | None = None,
+    listener: str = "PLAINTEXT",
+    ask: Ask | None = None,
 ) -> ClusterSnapshot:
-    """The cluster state that matters for this broker's stop; without ``others``, only ZooKeeper's part.
-    Raises the store's errors.
+    """The cluster state that matters for this broker's stop; without ``others`` or ``ask``, only ZooKeeper's
+    part. ``listener`` is the inter-broker listener, by which brokers are asked. Raises the store's errors.
 
     Reads in one ZooKeeper session never return state older than its own writes. So a holder that took the
     permit in this session sees at least the state that the previous holder waited for.
@@ -52,10 +47,11 @@ def read_view(
     live = cluster.brokers()
     controller_id = cluster.controller_id()
     counted_on = {controller_id, *(replica for one in partitions for replica in one.isr)} - {broker_id}
-    members = {key: _member(broker) for key, broker in live.items()}
-    if others:
+    members = {key: _member(broker, listener) for key, broker in live.items()}
+    if others and ask is not None:
         asked = (counted_on & set(live)) | _some(set(live) - counted_on - {broker_id})
-        members |= _probed(members, {key: live[key] for key in asked}, probe or ask)
+        found = {key: _endpoint(live[key], listener) for key in asked}
+        members |= _probed([(members[key], at) for key, at in found.items() if at is not None], ask)
     return ClusterSnapshot(cluster.cluster_id(), controller_id, members, partitions)
 
 
@@ -84,45 +80,23 @@ def _partitions(cluster: ClusterStore, broker_id: int, default_min_isr: int) -> 
     ]
 
 
-def _member(broker: LiveBroker) -> RegisteredBroker:
-    endpoint = _endpoint(broker)
+def _member(broker: LiveBroker, listener: str) -> RegisteredBroker:
+    endpoints = broker.registration.endpoints
+    endpoint = _endpoint(broker, listener) or next(iter(endpoints), None)
     address = "nowhere" if endpoint is None else host_port(endpoint.host, endpoint.port)
-    names = frozenset(endpoint.listener_name for endpoint in broker.registration.endpoints)
+    names = frozenset(endpoint.listener_name for endpoint in endpoints)
     return RegisteredBroker(broker.broker_id, broker.epoch, broker.session_id, address, listeners=names)
 
 
-def _endpoint(broker: LiveBroker) -> Endpoint | None:
-    endpoints = broker.registration.endpoints
-    plain = [endpoint for endpoint in endpoints if endpoint.security_protocol == "PLAINTEXT"]
-    return plain[0] if plain else None
+def _endpoint(broker: LiveBroker, listener: str) -> Endpoint | None:
+    """Where the broker is asked. None if the broker lacks the listener; `why_cut_off` reports that."""
+    return next((each for each in broker.registration.endpoints if each.listener_name == listener), None)
 
 
-def _probed(
-    members: dict[int, RegisteredBroker], asked: dict[int, LiveBroker], probe: Probe
-) -> dict[int, RegisteredBroker]:
-    """Asks brokers in parallel; one without a plaintext listener keeps its state from ZooKeeper."""
-    targets = [(members[key], endpoint) for key, broker in asked.items() if (endpoint := _endpoint(broker))]
+def _probed(targets: list[tuple[RegisteredBroker, Endpoint]], ask: Ask) -> dict[int, RegisteredBroker]:
+    """Asks brokers in parallel."""
     if not targets:
         return {}
     with ThreadPoolExecutor(_PROBES_AT_ONCE) as pool:
-        answers = pool.map(lambda target: probe(*target), targets)
+        answers = pool.map(lambda target: ask(*target), targets)
         return {member.broker_id: member for member in answers}
-
-
-def ask(member: RegisteredBroker, endpoint: Endpoint) -> RegisteredBroker:
-    """The member with its response, or with the reason why there was none."""
-    channel = BrokerChannel(
-        endpoint.host,
-        endpoint.port,
-        client_id="landline-may-stop",
-        connect_timeout_ms=_PROBE_MS,
-        request_timeout_ms=_PROBE_MS,
-    )
-    try:
-        fields = {"topics": [], "allow_auto_topic_creation": False}
-        response = channel.request(ApiKey.METADATA, _METADATA_VERSION, fields)
-    except (ChannelError, ProtocolError) as error:
-        return replace(member, silence=f"does not answer: {error}")
-    finally:
-        channel.close()
-    return replace(member, cluster_id=response.cluster_id or None, controller_id=int(response.controller_id))

@@ -7,11 +7,16 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
+from broker.config.problems import ConfigError
 from broker.server.stopping.asker import Asker, CannotAskError, recovery_progress, unit_given_up
 from broker.server.stopping.may_stop import ZOOKEEPER_MS, Turn, zookeeper
+from broker.server.stopping.probe import Probe
 from broker.server.stopping.stop_judge import in_words
+from broker.server.stopping.stop_view import read_view
+from broker.server.zookeeper_access import access_from
 from broker.utils.options import Options
 from broker.zookeeper.store import Store, StoreError
 
@@ -28,7 +33,7 @@ def may_stop(options: Options, properties: Mapping[str, str], complain: Complain
     """Takes the permit, or prints why not. ``options`` are the command's options."""
 
     def ask(store: Store, asker: Asker) -> int:
-        turn = _turn(options, store, asker)
+        turn = _turn(options, store, asker, _probe(properties))
         reasons = turn.why_not_now() if options.dry_run else turn.ask(options.within)
         if not reasons:
             print(f"broker {asker.own.broker_id} may stop{'' if options.dry_run else _until(options)}")
@@ -82,9 +87,9 @@ def _in_session(
 ) -> int:
     try:
         asker = Asker.of(properties, options.file)
-        with zookeeper(asker.connect, within_ms) as store:
+        with zookeeper(asker.connect, within_ms, access_from(properties)) as store:
             return work(store, asker)
-    except CannotAskError as error:
+    except (CannotAskError, ConfigError) as error:
         complain(str(error))
         return EXIT_CONFIG
     except StoreError as error:
@@ -92,13 +97,23 @@ def _in_session(
         return EXIT_NO_ZOOKEEPER
 
 
-def _turn(options: Options, store: Store, asker: Asker) -> Turn:
+def _probe(properties: Mapping[str, str]) -> Probe:
+    try:
+        return Probe.of(properties)
+    except ConfigError as error:
+        raise CannotAskError(
+            f"the other brokers cannot be asked by the inter-broker listener, nor could the broker start: {error}"
+        ) from error
+
+
+def _turn(options: Options, store: Store, asker: Asker, probe: Probe | None = None) -> Turn:
     holder = options.holder or f"{getpass.getuser()}@{socket.gethostname()}"
 
     def tell(words: str) -> None:
         print(words, file=sys.stderr, flush=True)
 
-    return Turn(store, asker, holder, int(options.lease_s * 1000), tell)
+    read = partial(read_view, listener=asker.listener, ask=probe)
+    return Turn(store, asker, holder, int(options.lease_s * 1000), tell, read=read)
 
 
 def _until(options: Options) -> str:

@@ -83,9 +83,14 @@ def test_every_api_and_version_is_asked_unless_it_takes_no_array() -> None:
         "allocate_producer_ids",
         "api_versions",
         "controlled_shutdown",
+        "describe_acls",
         "describe_cluster",
+        "expire_delegation_token",
         "heartbeat",
         "init_producer_id",
+        "renew_delegation_token",
+        "sasl_authenticate",
+        "sasl_handshake",
     }
     assert {count for _, count in pairs()} == {FEW, SOME, MANY, TOO_MANY}
     assert {count for _, count in pairs(share=True)} == {FEW, SOME}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from broker.network.connection import Connection
 from broker.network.request_channel import ConnectionInfo
+from broker.network.transport import PlainTransport
 from broker.utils.file_region import FileRegion
 
 MIB = 1024 * 1024
@@ -20,20 +21,24 @@ def test_an_answer_of_many_megabytes_takes_several_turns_however_fast_its_reader
     path = tmp_path / "segment"
     path.write_bytes(content)
     ours, theirs = socket.socketpair()  # ours blocks, as if the reader had always taken what was sent
-    connection = Connection(ours, ConnectionInfo("1", "127.0.0.1", "PLAINTEXT", "PLAINTEXT"), MIB, 0)
+    connection = Connection(
+        PlainTransport(ours), ConnectionInfo("1", "127.0.0.1", "PLAINTEXT", "PLAINTEXT"), MIB, 0
+    )
     with ours, theirs, path.open("rb", buffering=0) as file, ThreadPoolExecutor(1) as reader:
         connection.out.extend((b"head", FileRegion(file, 0, len(content)), b"tail"))
         received = reader.submit(theirs.makefile("rb").read, len(content) + 8)
         turns = []
         while connection.out:
-            turns.append(connection.send())
+            turns.append(connection.transport.send(connection.out))
         assert received.result(60) == b"head" + content + b"tail"
     assert turns == [2 * MIB, 2 * MIB, 2 * MIB, MIB + 8]
 
 
 def test_the_buffer_of_a_large_request_goes_with_it_and_the_usual_ones_stays(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
-    connection = Connection(ours, ConnectionInfo("1", "127.0.0.1", "PLAINTEXT", "PLAINTEXT"), 16 * MIB, 0)
+    connection = Connection(
+        PlainTransport(ours), ConnectionInfo("1", "127.0.0.1", "PLAINTEXT", "PLAINTEXT"), 16 * MIB, 0
+    )
     shared = bytearray(256 * 1024)
 
     def request_of(size: int) -> bytes:

@@ -15,6 +15,7 @@ import pytest
 
 from broker.network.connection import Connection
 from broker.network.request_channel import ConnectionInfo, Request
+from broker.network.transport import PlainTransport
 from broker.replication.delayed_fetch import DelayedFetch, FetchParams
 
 
@@ -34,7 +35,9 @@ def connection() -> Iterator[list[Watched]]:
     """In a list, so that a test can let go of it."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        made = Watched(ours, ConnectionInfo("1", "127.0.0.1", "PLAINTEXT", "PLAINTEXT"), 1 << 20, 0)
+        made = Watched(
+            PlainTransport(ours), ConnectionInfo("1", "127.0.0.1", "PLAINTEXT", "PLAINTEXT"), 1 << 20, 0
+        )
         made.on_answer = partial(lambda _connection, _request: None, made)
         held = [made]
         del made

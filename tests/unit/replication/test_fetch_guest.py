@@ -6,6 +6,8 @@ import struct
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,7 @@ from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.fetch_guest import FetchGuest
 from tests.support.loops import bound_server
 from tests.support.scripted_leader import ScriptedLeader
+from tests.support.tls_pairs import listener_between_brokers
 
 WAIT_S = 30
 REQUEST_TIMEOUT_MS = 300
@@ -30,9 +33,10 @@ def loop() -> Iterator[SocketServer]:
     server.stop()
 
 
-@pytest.fixture
-def leader() -> Iterator[ScriptedLeader]:
-    leader = ScriptedLeader()
+@pytest.fixture(params=["plain", "tls"])
+def leader(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ScriptedLeader]:
+    """Each test is of both: a guest must not notice."""
+    leader = ScriptedLeader(listener_between_brokers(tmp_path) if request.param == "tls" else None)
     yield leader
     leader.close()
 
@@ -43,12 +47,14 @@ class Follower:
     def __init__(
         self,
         loop: SocketServer,
-        port: int,
+        leader: ScriptedLeader,
         answers: int,
         asks: bytes = b"ask",
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        self.channel = BrokerChannel("127.0.0.1", port, client_id="f", request_timeout_ms=timeout_ms)
+        self.channel = BrokerChannel(
+            "127.0.0.1", leader.port, client_id="f", request_timeout_ms=timeout_ms, security=leader.security
+        )
         self._asks = asks
         self.bodies: list[bytes] = []
         self.error: Exception | None = None
@@ -83,7 +89,7 @@ def follow(loop: SocketServer, leader: ScriptedLeader) -> Iterator[Callable[[int
     followers: list[Follower] = []
 
     def begin(answers: int) -> Follower:
-        followers.append(Follower(loop, leader.port, answers))
+        followers.append(Follower(loop, leader, answers))
         leader.accept()
         return followers[-1]
 
@@ -135,7 +141,7 @@ def test_requests_that_the_socket_takes_in_pieces_arrive_whole(
 ) -> None:
     """As of a follower with thousands of partitions to ask for."""
     asks = bytes(range(256)) * 64 * 1024  # more than the buffers of both ends together
-    follower = Follower(loop, leader.port, 3, asks, timeout_ms=WAIT_S * 1000)
+    follower = Follower(loop, leader, 3, asks, timeout_ms=WAIT_S * 1000)
     leader.accept()
     for body in (b"one", b"two", b"three"):
         correlation_id, asked = leader.request_and_body()
@@ -150,7 +156,7 @@ def test_requests_that_the_socket_takes_in_pieces_arrive_whole(
 def test_a_leader_that_takes_no_request_to_its_end_is_given_up(
     loop: SocketServer, leader: ScriptedLeader
 ) -> None:
-    follower = Follower(loop, leader.port, 1, bytes(16 << 20))
+    follower = Follower(loop, leader, 1, bytes(16 << 20))
     leader.accept()
     follower.join()
     assert isinstance(follower.error, ChannelError)
@@ -221,7 +227,7 @@ def test_announced_bytes_take_no_memory_before_they_come(
 
 
 def test_announced_bytes_take_no_memory_of_a_thread_that_asks(leader: ScriptedLeader) -> None:
-    channel = BrokerChannel("127.0.0.1", leader.port, client_id="f")
+    channel = BrokerChannel("127.0.0.1", leader.port, client_id="f", security=leader.security)
     errors: list[ChannelError] = []
 
     def ask() -> None:
@@ -247,7 +253,7 @@ def test_announced_bytes_take_no_memory_of_a_thread_that_asks(leader: ScriptedLe
 
 
 def test_a_large_answer_is_whole_for_a_thread_that_asks(leader: ScriptedLeader) -> None:
-    channel = BrokerChannel("127.0.0.1", leader.port, client_id="f")
+    channel = BrokerChannel("127.0.0.1", leader.port, client_id="f", security=leader.security)
     bodies: list[bytes] = []
 
     def ask() -> None:
@@ -272,3 +278,40 @@ def test_another_thread_ends_it(leader: ScriptedLeader, follow: Callable[[int], 
     follower.join()
     assert isinstance(follower.error, ChannelError)
     assert leader.socket.recv(1) == b""
+
+
+def test_a_leader_whose_certificate_is_for_another_host_is_not_spoken_to(tmp_path: Path) -> None:
+    leader = ScriptedLeader(listener_between_brokers(tmp_path))
+    accepting = threading.Thread(target=lambda: suppressed(leader.accept))
+    accepting.start()
+    channel = BrokerChannel("localhost", leader.port, client_id="f", security=leader.security)
+    try:
+        with pytest.raises(ChannelError, match=r"localhost.*certificate"):
+            channel.connect()
+    finally:
+        accepting.join(WAIT_S)
+        leader.close()
+
+
+def test_a_leader_that_speaks_no_tls_is_not_spoken_to(tmp_path: Path) -> None:
+    leader = ScriptedLeader()
+    channel = BrokerChannel(
+        "127.0.0.1",
+        leader.port,
+        client_id="f",
+        connect_timeout_ms=WAIT_S * 1000,
+        security=listener_between_brokers(tmp_path),
+    )
+    answering = threading.Thread(target=lambda: (leader.accept(), leader.socket.sendall(b"plain text" * 9)))
+    answering.start()
+    try:
+        with pytest.raises(ChannelError, match="SSL"):
+            channel.connect()
+    finally:
+        answering.join(WAIT_S)
+        leader.close()
+
+
+def suppressed(action: Callable[[], None]) -> None:
+    with suppress(OSError):
+        action()

@@ -21,6 +21,7 @@ from broker.server.admission import RULES, Place, Rule
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import ROUTES, Apis
 from broker.server.broker_peers import BrokerPeers
+from broker.server.quotas import QuotaManagers
 from tests.support.valid_requests import ALL_VERSIONS, World, body
 
 KIB = 1024
@@ -34,13 +35,24 @@ HANDLED = [
     "list_groups",
     "create_topics",
     "delete_topics",
+    "describe_acls",
+    "create_acls",
+    "delete_acls",
     "describe_configs",
     "describe_log_dirs",
     "create_partitions",
+    "create_delegation_token",
+    "renew_delegation_token",
+    "expire_delegation_token",
+    "describe_delegation_token",
     "elect_leaders",
     "incremental_alter_configs",
     "alter_partition_reassignments",
     "list_partition_reassignments",
+    "describe_client_quotas",
+    "alter_client_quotas",
+    "describe_user_scram_credentials",
+    "alter_user_scram_credentials",
     "alter_partition",
     "allocate_producer_ids",
 ]
@@ -56,6 +68,8 @@ class Handlers:
     long: list[Callable[[], None]] = field(default_factory=list)
     dear: list[bool] = field(default_factory=list)
     peers: BrokerPeers = field(default_factory=BrokerPeers)
+    access: None = None
+    quotas: QuotaManagers = field(default_factory=QuotaManagers)
 
     def submit(
         self, work: Callable[[], None], _request: Request | None = None, *, dear: bool = False
@@ -385,3 +399,22 @@ def test_array_that_announces_more_than_any_request_has_is_refused_at_its_length
 def test_bounds_are_in_order() -> None:
     for rule in (*RULES.values(), Rule()):
         assert rule.here_elements < rule.most_elements
+
+
+def test_a_client_is_not_told_why_the_broker_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("/data/secret")
+
+    monkeypatch.setattr("broker.server.apis.create_partitions.handle", fail)
+    handlers = Handlers()
+    content = body(ApiKey.CREATE_PARTITIONS, 3, World())
+    request = request_of(ApiKey.CREATE_PARTITIONS, 3, content)
+    with structlog.testing.capture_logs() as lines:
+        apis(handlers).dispatch(request)
+        for work in handlers.work:
+            work()
+    assert request.payload is not None
+    answer = b"".join(bytes(piece) for piece in request.payload if isinstance(piece, bytes))
+    assert b"its log has the reason" in answer
+    assert b"secret" not in answer
+    assert [line["event"] for line in lines] == ["request_failed"]

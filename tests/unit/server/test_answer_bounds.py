@@ -195,6 +195,7 @@ class NoPartitions:
     def __init__(self) -> None:
         self.metadata_cache = self
         self.looked_for: list[TopicPartition] = []
+        self.access = None
 
     def contains_partition(self, partition: TopicPartition) -> bool:
         self.looked_for.append(partition)

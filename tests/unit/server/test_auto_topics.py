@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.config.broker_config import BrokerConfig
+from broker.protocol.errors import Errors, KafkaError
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.metadata_cache import MetadataCache
 from tests.support.clocks import ManualTime
@@ -43,3 +44,22 @@ def test_who_asks_again_for_the_same_topic_uses_up_nothing() -> None:
         made.ensure(["a"])
     made.ensure(["b"])
     assert set(made._wanted) == {"a", "b"}
+
+
+def test_topics_above_the_clients_quota_are_not_requested_until_it_allows_them() -> None:
+    made = auto_topics(ManualTime(10.0), 10)
+    left, spent = [2], []
+
+    def spend(partitions: int) -> None:
+        if not left[0]:
+            raise KafkaError(Errors.THROTTLING_QUOTA_EXCEEDED)
+        left[0] -= 1
+        spent.append(partitions)
+
+    made.ensure(["a", "b", "c"], spend)
+    made.ensure(["a", "b"], spend)
+    assert set(made._wanted) == {"a", "b"}
+    assert spent == [1, 1]
+    left[0] = 1
+    made.ensure(["a", "b", "c"], spend)
+    assert set(made._wanted) == {"a", "b", "c"}

@@ -1,6 +1,7 @@
 """DescribeConfigs and IncrementalAlterConfigs over the wire's messages and a real store."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -36,6 +37,8 @@ class Context:
     dynamic_config: DynamicConfigManager
     metadata_cache: KnownTopics
     broker_id: int = 1
+    check_broker_config: Callable[[BrokerConfig], None] = lambda _config: None
+    access: None = None
 
     @property
     def config(self):

@@ -39,10 +39,19 @@ class Site:
         )
 
     def ask(
-        self, session_id=0, epoch=0, wanted=(), forgotten=(), *, follower=False, by_id=False, results=None
+        self,
+        session_id=0,
+        epoch=0,
+        wanted=(),
+        forgotten=(),
+        *,
+        follower=False,
+        by_id=False,
+        results=None,
+        owner="",
     ) -> Outcome:
         asked = session_request(session_id, epoch, forgotten, from_follower=follower, by_topic_id=by_id)
-        fetch = self.cache.begin(asked, wanted)
+        fetch = self.cache.begin(asked, wanted, owner)
         if fetch.error is not Errors.NONE:
             return Outcome(0, fetch.error, [])
         given = results or {}
@@ -210,3 +219,14 @@ def test_a_topic_of_no_id_is_forgotten_as_it_was_asked_for() -> None:
     entry = FetchEntry(TopicPartition("", 3), NO_ID, 0, 1)
     asked = session_request(7, 1, [(NO_ID, 3), ("t", 4)])
     assert list(forgotten_keys(asked)) == [entry.key, ("t", 4)]
+
+
+def test_a_session_is_its_owners_alone_and_nobody_else_can_end_it() -> None:
+    site = Site()
+    session_id = site.full(2)
+    assert site.ask(session_id, 1, owner="User:bob").error is Errors.FETCH_SESSION_ID_NOT_FOUND
+    site.ask(session_id, FINAL_EPOCH, owner="User:bob")
+    assert site.ask(session_id, 0, wanted=[want(0)], owner="User:bob").session_id not in (0, session_id)
+    assert site.ask(session_id, 1).error is Errors.NONE
+    site.ask(session_id, FINAL_EPOCH)
+    assert site.ask(session_id, 2).error is Errors.FETCH_SESSION_ID_NOT_FOUND

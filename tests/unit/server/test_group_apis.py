@@ -57,6 +57,7 @@ class Context:
         self.group_coordinator = self.harness.coordinator
         self.clock = self.harness.clock
         self.metadata_cache = MetadataCache("PLAINTEXT")
+        self.access = None
         self.asked: list[str] = []
         self.auto_topics = SimpleNamespace(ensure_internal=self.asked.append)
         self.answers: list[Any] = []

@@ -55,7 +55,7 @@ def test_a_broker_that_is_not_reached_is_named_with_its_address_in_brackets():
 
 def test_a_broker_that_a_stop_waits_for_is_named_with_its_address_in_brackets():
     registration = BrokerRegistration(2, (Endpoint(ADDRESS, 9092, "PLAINTEXT"),))
-    assert _member(LiveBroker(registration, 1, 1)).address == "[2001:db8::1]:9092"
+    assert _member(LiveBroker(registration, 1, 1), "PLAINTEXT").address == "[2001:db8::1]:9092"
 
 
 def test_a_broker_is_asked_over_http_at_its_address_in_brackets():

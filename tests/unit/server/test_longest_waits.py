@@ -14,6 +14,7 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.replication.delayed_fetch import FetchParams
 from broker.server.apis import fetch, produce
 from broker.server.fetch_sessions import FetchContext
+from broker.server.quotas import QuotaManagers
 
 INT32_MAX = (1 << 31) - 1
 # The timer keeps some 300 bytes for every 10 ms in which a cancelled entry was to end: 9 MB at most.
@@ -25,10 +26,12 @@ class Broker:
 
     def __init__(self) -> None:
         self.waits: list[int] = []
+        self.access = None
         self.replica_manager = self
+        self.quotas = QuotaManagers()
         self.config = SimpleNamespace(int=lambda _key: 1 << 20)
         self.metadata_cache = SimpleNamespace(contains_partition=lambda _partition: False)
-        self.fetch_sessions = SimpleNamespace(begin=lambda _asked, wanted: FetchContext(wanted))
+        self.fetch_sessions = SimpleNamespace(begin=lambda _asked, wanted, _owner: FetchContext(wanted))
 
     def partition(self, _topic_partition: object) -> None:
         return None

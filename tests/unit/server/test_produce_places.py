@@ -35,6 +35,7 @@ class Broker:
     """The part of the context that sends a Produce to a handler."""
 
     dear: list[bool] = field(default_factory=list)
+    access: None = None
 
     @property
     def replica_manager(self) -> Broker:

@@ -43,7 +43,7 @@ def view(cluster, broker_id=3):
         asked.append((member.broker_id, f"{endpoint.host}:{endpoint.port}"))
         return replace(member, controller_id=1)
 
-    return read_view(cluster, broker_id, 1, probe=probe), sorted(asked)
+    return read_view(cluster, broker_id, 1, ask=probe), sorted(asked)
 
 
 def test_only_its_own_partitions_are_read_and_everybody_else_is_asked(cluster):
@@ -84,3 +84,18 @@ def test_a_topic_that_is_being_deleted_does_not_count(cluster):
     assert len(view(cluster)[0].partitions) == 1
     cluster.mark_topic_for_deletion("going")
     assert view(cluster)[0].partitions == []
+
+
+def test_brokers_are_asked_by_the_inter_broker_listener_and_those_without_it_are_not(cluster):
+    plain, secure = Endpoint("c4", 9092, "CLIENT", "PLAINTEXT"), Endpoint("b4", 9093, "BROKER", "SSL")
+    cluster.register_broker(BrokerRegistration(4, (plain, secure)))
+    asked = []
+
+    def ask(member, endpoint):
+        asked.append((endpoint.host, endpoint.port))
+        return replace(member, controller_id=1)
+
+    found = read_view(cluster, 3, 1, listener="BROKER", ask=ask)
+    assert asked == [("b4", 9093)]
+    assert found.members[4].address == "b4:9093"
+    assert found.members[1].address == "h1:9092"

@@ -17,6 +17,7 @@ from broker.protocol.errors import Errors
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
+from broker.server.quotas import QuotaManagers
 from tests.support.clocks import ManualClock
 from tests.support.valid_requests import World, body
 
@@ -51,6 +52,7 @@ class Cluster:
         self.submit_of_stranger = self.strangers.submit
         self.submit_long = self.clients.submit
         self.hosts = {BROKER}
+        self.access = None
         self.reads = 0
         self.fails = False
         self.peers = BrokerPeers(
@@ -61,6 +63,7 @@ class Cluster:
             resolve=lambda host: [host],
             pause=lambda _s: None,
         )
+        self.quotas = QuotaManagers()
         self.apis = Apis(self)  # type: ignore[arg-type]
 
     submit_for = ApiContext.submit_for

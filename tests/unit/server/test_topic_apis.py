@@ -20,6 +20,7 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.server.apis import create_partitions, create_topics, delete_topics
 from broker.server.apis.told_configs import ToldConfigs
 from broker.server.metadata_cache import MetadataCache
+from broker.server.quotas import QuotaManagers
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.zookeeper import znodes
@@ -63,6 +64,8 @@ class Cluster:
             topic_admin=TopicAdmin(config, self.store),
             dynamic_config=SimpleNamespace(config=config),
             respond=self._respond,
+            access=None,
+            quotas=QuotaManagers(),
         )
 
     def _respond(self, request, fields):
@@ -383,8 +386,8 @@ def test_a_topic_that_goes_while_others_are_created_is_not_said_to_exist(cluster
     cluster.ctx.topic_admin.create_topic(NewTopic("kept", 1, 1))
     create_topic = cluster.ctx.topic_admin.create_topic
 
-    def create_and_delete(new):
-        created = create_topic(new)
+    def create_and_delete(new, **more):
+        created = create_topic(new, **more)
         if new.name == "first":
             for path in (
                 znodes.topic_path("old"),

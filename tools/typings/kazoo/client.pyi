@@ -19,6 +19,7 @@ class KazooClient:
         handler: SequentialThreadingHandler | None = ...,
         connection_retry: KazooRetry | None = ...,
         logger: logging.Logger | None = ...,
+        auth_data: set[tuple[str, str]] | None = ...,
     ) -> None: ...
     @property
     def client_id(self) -> tuple[int | None, bytes] | None: ...

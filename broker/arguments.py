@@ -1,0 +1,216 @@
+"""The arguments of the command `landline`: its commands, their options, and what its help says.
+
+Imported when arguments are parsed. argparse is used because click takes three times as long to load. What the
+commands do is in `__main__`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any, Final
+
+from broker import __version__
+
+DESCRIPTION: Final = """\
+A Kafka-compatible broker: Kafka's protocol, files, ZooKeeper nodes and configuration, in Python.
+
+commands:
+  start FILE         run a broker of a cluster, configured by Kafka's server.properties
+  standalone         run one broker by itself, without ZooKeeper; data is kept across restarts
+  deregister FILE    after a crash: end the dead broker's ZooKeeper session, so that its partitions fail over at once
+  may-stop FILE      before a restart or reboot: take the cluster's stop permit, once it bears that this broker stops
+  await-return FILE  after it: wait until the broker is back in every ISR that it was in, and give the permit back
+  metadata VERB …    backup, verify, restore: ZooKeeper's metadata tree to a file, and back to an empty ensemble
+  credentials VERB … set, delete, list: users' SCRAM credentials in ZooKeeper, also before the first start
+  check-config FILE  say whether `start FILE` would accept the file, and what is wrong with it
+
+`landline COMMAND --help` has the options of a command. Metrics and state are served over HTTP on
+landline.http.port: /metrics /livez /readyz /status."""
+EPILOG: Final = """\
+environment:
+  LANDLINE_LOG_LEVEL    debug, info, warning or error
+  LANDLINE_LOG_FORMAT   logfmt, or json for one JSON object per line
+
+exit codes: 0 done, or stopped as asked, 1 failed, 2 wrong arguments, 69 no ZooKeeper, 75 not now (may-stop,
+await-return), 78 wrong configuration, 130 forced by a second ^C."""
+
+
+def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
+    """The parser of the whole command line. Its options have the command's name as ``command``."""
+    parser = argparse.ArgumentParser(
+        prog="landline",
+        usage="landline [--version] COMMAND …",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"landline {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, prog=f"landline {name}", description=text, allow_abbrev=False)
+        command.set_defaults(command=name)
+        command.add_argument(
+            "--override",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            type=_key_value,
+            help="set a config over the file's; may be given many times",
+        )
+        return command
+
+    start = add("start", "Runs a broker of a cluster until SIGTERM or ^C.")
+    start.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
+    gone = add(
+        "deregister",
+        "Ends the ZooKeeper session that a broker left which crashed, so that its failover does not wait for "
+        "zookeeper.session.timeout.ms. Does nothing to a broker that runs, or that stopped as asked. The systemd "
+        "unit runs it as ExecStopPost=.",
+    )
+    gone.add_argument("file", metavar="FILE", help="the broker's server.properties")
+    may_stop = add(
+        "may-stop",
+        "Asks whether the cluster bears that this host's broker stops, and takes the one permit for it: nobody else "
+        "gets it until `landline await-return` has given it back, or until it expires. Exit code 0 means: stop it now.",
+    )
+    back = add(
+        "await-return",
+        "Waits until the broker, restarted, is back in every ISR that it was in when `landline may-stop` granted its "
+        "stop, renews the permit meanwhile and gives it back at the end.",
+    )
+    for command in (may_stop, back):
+        command.add_argument("file", metavar="FILE", help="the broker's server.properties")
+        command.add_argument(
+            "--holder", help="who asks; USER@HOST by default, and the same for both commands"
+        )
+        command.add_argument(
+            "--for",
+            dest="lease_s",
+            metavar="SECONDS",
+            type=_seconds,
+            default=180.0,
+            help="the permit expires after; 180",
+        )
+    may_stop.add_argument(
+        "--within",
+        metavar="SECONDS",
+        type=_seconds,
+        default=0.0,
+        help="how long to wait for it; not at all by default",
+    )
+    may_stop.add_argument("--dry-run", action="store_true", help="only say whether it may; take nothing")
+    back.add_argument(
+        "--within",
+        metavar="SECONDS",
+        type=_seconds,
+        default=600.0,
+        help="give up after so long without progress; 600",
+    )
+    back.add_argument("--unit", help="its systemd unit; the wait ends when systemd has given up on it")
+    _add_metadata(commands)
+    _add_credentials(commands)
+    check = add("check-config", "Checks a configuration as `landline start` would.")
+    check.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
+    alone = add("standalone", "Runs one broker without ZooKeeper until SIGTERM or ^C.")
+    alone.add_argument("--port", type=_port, help="9092 by default; 0 takes a free one and prints it")
+    alone.add_argument("--data-dir", metavar="DIR", type=Path, help=f"by default {default_data_dir}")
+    alone.add_argument("--config", metavar="FILE", help="a server.properties for everything else")
+    return parser
+
+
+def _add_metadata(commands: Any) -> None:
+    text = "The cluster's metadata tree in ZooKeeper: taken into a file, brought back to an ensemble that lost it."
+    metadata = commands.add_parser("metadata", prog="landline metadata", description=text, allow_abbrev=False)
+    verbs = metadata.add_subparsers(
+        dest="verb", metavar="VERB", required=True, help="backup, verify or restore"
+    )
+    for verb, what in (
+        ("backup", "Writes all persistent nodes with their ACLs to FILE; the cluster may run meanwhile."),
+        ("verify", "Says whether FILE is whole and of the broker's cluster; asks no ZooKeeper."),
+        (
+            "restore",
+            "Makes the tree of FILE in an ensemble that has none; no broker may run. Then start all brokers.",
+        ),
+    ):
+        command = verbs.add_parser(
+            verb, prog=f"landline metadata {verb}", description=what, allow_abbrev=False
+        )
+        command.set_defaults(command="metadata", override=[])
+        command.add_argument("file", metavar="FILE", help="the backup")
+        where = command.add_mutually_exclusive_group(required=True)
+        where.add_argument("config", nargs="?", metavar="CONFIG", help="a broker's server.properties")
+        where.add_argument("--zookeeper", metavar="CONNECT", help="host:port,…/chroot, as zookeeper.connect")
+
+
+def _add_credentials(commands: Any) -> None:
+    text = (
+        "Users' SCRAM credentials, as kafka-configs.sh writes them; no broker needs to run. "
+        "Passwords are never kept."
+    )
+    credentials = commands.add_parser(
+        "credentials", prog="landline credentials", description=text, allow_abbrev=False
+    )
+    verbs = credentials.add_subparsers(dest="verb", metavar="VERB", required=True, help="set, delete or list")
+    for verb, what in (
+        ("set", "Sets a user's credentials for a password, which is read from the standard input or a file."),
+        ("delete", "Deletes a user's credentials."),
+        ("list", "Lists the users that have credentials, and for which mechanisms."),
+    ):
+        command = verbs.add_parser(
+            verb, prog=f"landline credentials {verb}", description=what, allow_abbrev=False
+        )
+        command.set_defaults(command="credentials", override=[])
+        where = command.add_mutually_exclusive_group(required=True)
+        where.add_argument("config", nargs="?", metavar="CONFIG", help="a broker's server.properties")
+        where.add_argument("--zookeeper", metavar="CONNECT", help="host:port,…/chroot, as zookeeper.connect")
+        where.add_argument(
+            "--data-dir", metavar="DIR", type=Path, help="of a standalone broker that does not run"
+        )
+        if verb == "list":
+            continue
+        command.add_argument("--user", required=True, help="the user's name")
+        command.add_argument(
+            "--mechanism",
+            choices=("SCRAM-SHA-256", "SCRAM-SHA-512"),
+            action="append",
+            help="may be given twice; both by default",
+        )
+        if verb == "set":
+            command.add_argument(
+                "--iterations", type=_iterations, default=4096, metavar="N", help="4096 to 16384; 4096"
+            )
+            command.add_argument("--password-file", metavar="FILE", help="its first line is the password")
+
+
+def _iterations(text: str) -> int:
+    if not text.isdecimal() or not 4096 <= int(text) <= 16384:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 4096 to 16384")
+    return int(text)
+
+
+def _key_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535 are")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    """Parses ``120``, ``1.5``, or systemd's form ``120s``."""
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds

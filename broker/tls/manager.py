@@ -1,0 +1,202 @@
+"""All TLS listeners of a broker: made before the ports are bound, and reloaded while it runs.
+
+Keys change by dynamic configs, files by whoever rotates certificates. Both are looked at together, so that
+new keys in a file and a new password for it fit. `listener_tls` has one listener's state.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.listener_keys import ListenerConfig
+from broker.config.problems import ConfigError, Problem
+from broker.metrics.registry import Metrics
+from broker.network.handshakes import Handshakes
+from broker.security.distinguished_name import java_name
+from broker.tls.certificates import Moment
+from broker.tls.listener_tls import ListenerTls, TlsState, now_utc
+from broker.tls.settings import TlsError, TlsSettings
+
+_log = structlog.get_logger(__name__)
+_WARN_DAYS: Final = 14
+_AGAIN: Final = dt.timedelta(days=1)
+_NO_ALERT: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
+
+
+def settings_of(config: BrokerConfig) -> dict[str, tuple[TlsSettings, ListenerConfig]]:
+    """The settings of each TLS listener, and its configs."""
+    found = {}
+    for endpoint in config.listeners:
+        if not endpoint.security_protocol.endswith("SSL"):
+            continue
+        values = config.for_listener(endpoint.listener_name)
+        settings = TlsSettings.of(endpoint.listener_name, values)
+        # Clients of a SASL listener have a principal already: certificates are asked for only by a key of the
+        # listener's own (KIP-684).
+        if (
+            endpoint.security_protocol == "SASL_SSL"
+            and values.name_of("ssl.client.auth") == "ssl.client.auth"
+        ):
+            settings = replace(settings, client_auth="none")
+        found[endpoint.listener_name] = settings, values
+    return found
+
+
+class TlsManager:
+    """The TLS listeners of a broker. Raises :class:`ConfigError` with the problems of all of them. Only its
+    reloads change it, one at a time.
+    """
+
+    def __init__(self, config: BrokerConfig, now: Callable[[], Moment] = now_utc) -> None:
+        self._now = now
+        self._config = config
+        self._reloading = threading.Lock()  # lock order 15
+        self._alerted = _NO_ALERT
+        problems: list[Problem] = []
+        self._listeners: dict[str, ListenerTls] = {}
+        for name, (settings, values) in settings_of(config).items():
+            try:
+                self._listeners[name] = ListenerTls(
+                    settings, between_brokers=name == config.inter_broker_listener_name, now=now
+                )
+            except TlsError as error:
+                problems.append(Problem(values.name_of(error.key), None, str(error)))
+        if problems:
+            raise ConfigError(list(dict.fromkeys(problems)))
+        self.between_brokers = self._listeners.get(config.inter_broker_listener_name)
+        self.handshakes = Handshakes(self._listeners) if self._listeners else None
+
+    @property
+    def listeners(self) -> Mapping[str, ListenerTls]:
+        return self._listeners
+
+    def tell(self) -> None:
+        """Logs what the listeners have, once, at start."""
+        for name, listener in self._listeners.items():
+            state = listener.state
+            _log.info(
+                "tls_listener",
+                listener=name,
+                subject=java_name(state.chain[0].subject),
+                days_left=int(listener.days_left()),
+                protocols=",".join(state.settings.protocols),
+                client_auth=state.settings.client_auth,
+                kernel=_kernel(state),
+                openssl=ssl.OPENSSL_VERSION,
+            )
+
+    def check(self, config: BrokerConfig) -> None:
+        """Raises ConfigError if the listeners could not be reloaded with these configs."""
+        problems = []
+        for name, (settings, values) in settings_of(config).items():
+            listener = self._listeners[name]
+            if listener.differs(settings):
+                try:
+                    listener.prepare(settings)
+                except TlsError as error:
+                    problems.append(Problem(values.name_of(error.key), None, str(error)))
+        if problems:
+            raise ConfigError(problems)
+
+    def update(self, config: BrokerConfig) -> None:
+        """Takes up changed keys and changed files. From any thread."""
+        with self._reloading:
+            self._config = config
+            self._look()
+
+    def look_at_files(self) -> None:
+        """Takes up changed files, and warns of certificates that expire soon."""
+        with self._reloading:
+            self._look()
+            if self._now() - self._alerted >= _AGAIN:
+                self._warn_of_expiry()
+
+    def _look(self) -> None:
+        for name, (settings, values) in settings_of(self._config).items():
+            listener = self._listeners[name]
+            if not listener.is_due(settings):
+                continue
+            try:
+                listener.reload(settings)
+            except TlsError as error:
+                _log.error(
+                    "tls_reload_failed",
+                    listener=name,
+                    key=values.name_of(error.key),
+                    reason=str(error),
+                    action="new connections get the certificate from before",
+                )
+            else:
+                _log.info(
+                    "tls_reloaded",
+                    listener=name,
+                    subject=java_name(listener.state.chain[0].subject),
+                    days_left=int(listener.days_left()),
+                )
+
+    def _warn_of_expiry(self) -> None:
+        for name, listener in self._listeners.items():
+            days = listener.days_left()
+            if days < _WARN_DAYS:
+                self._alerted = self._now()
+                _log.warning(
+                    "certificate_expires",
+                    listener=name,
+                    days_left=round(days, 1),
+                    file=listener.state.settings.key_store.location or "in the configuration",
+                    action="put a new one there; no restart is needed",
+                )
+
+    def register_metrics(self, metrics: Metrics) -> None:
+        handshakes = self.handshakes
+        if handshakes is None:
+            return
+        metrics.gauge(
+            "landline_ssl_certificate_days_left",
+            "Days until the first certificate of a listener's chain expires",
+            lambda: {(name,): listener.days_left() for name, listener in self._listeners.items()},
+            labels=("listener",),
+        )
+        metrics.gauge(
+            "landline_ssl_handshakes_total",
+            "TLS handshakes that succeeded",
+            lambda: {(name,): float(handshakes.succeeded[name]) for name in self._listeners},
+            labels=("listener",),
+        )
+        metrics.gauge(
+            "landline_ssl_handshakes_failed_total",
+            "TLS handshakes that failed",
+            lambda: {(name,): float(handshakes.failed[name]) for name in self._listeners},
+            labels=("listener",),
+        )
+        metrics.gauge(
+            "landline_ssl_handshakes_in_progress",
+            "TLS handshakes in progress",
+            lambda: float(handshakes.count),
+        )
+
+
+def _kernel(state: TlsState) -> str:
+    """Whether the kernel encrypts what this listener sends, and why not."""
+    if not state.settings.in_kernel:
+        return "off (landline.ssl.kernel.enable)"
+    if kernel_has_tls():
+        return "on"
+    return "not in this kernel: load its module tls"
+
+
+def kernel_has_tls() -> bool:
+    """Whether the kernel has TLS sockets now."""
+    try:
+        with open("/proc/sys/net/ipv4/tcp_available_ulp", encoding="ascii") as file:  # noqa: PTH123
+            return "tls" in file.read().split()
+    except OSError:
+        return False

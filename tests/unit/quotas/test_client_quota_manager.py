@@ -1,0 +1,153 @@
+"""What clients use of their quotas, by a clock that stands still."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.quotas import client_quota_manager
+from broker.quotas.client_quota_manager import ClientQuotaManager, ControllerMutationQuotaManager
+from broker.quotas.entities import DEFAULT, QuotaEntity
+from broker.quotas.rate import UNLIMITED, Windows
+
+ALICE = "User:alice"
+ELEVEN = Windows(11, 1_000)
+ANY_CLIENT = QuotaEntity(None, DEFAULT)
+
+
+def manager_of(bound: float, entity: QuotaEntity = ANY_CLIENT, **more: int) -> ClientQuotaManager:
+    manager = ClientQuotaManager(ELEVEN, **more)
+    manager.update(entity, bound)
+    return manager
+
+
+def test_a_client_within_its_quota_is_not_throttled() -> None:
+    manager = manager_of(100)
+    assert [manager.record(ALICE, "app", 500, 0) for _ in range(2)] == [0, 0]
+    assert manager.record(ALICE, "app", 1, 0) == 10
+
+
+def test_another_client_has_a_quota_of_its_own() -> None:
+    manager = manager_of(100)
+    assert manager.record(ALICE, "app", 2_000, 0) == 10_000
+    assert manager.record(ALICE, "other", 1_000, 0) == 0
+
+
+def test_the_throttle_time_may_have_a_bound() -> None:
+    assert manager_of(100, most_ms=1_000).record(ALICE, "app", 2_000, 0) == 1_000
+
+
+def test_a_changed_quota_applies_to_what_was_used_before() -> None:
+    manager = manager_of(1_000)
+    assert manager.record(ALICE, "app", 2_000, 0) == 0
+    manager.update(QuotaEntity("alice", "app"), 100)
+    assert manager.bound(ALICE, "app", 0) == 100
+    manager.update(QuotaEntity("alice", "app"), None)
+    assert manager.bound(ALICE, "app", 0) == 1_000
+
+
+def test_a_client_without_a_quota_is_measured_and_never_throttled() -> None:
+    manager = manager_of(100, QuotaEntity(None, "app"))
+    assert manager.record(ALICE, "other", 1e15, 0) == 0
+    assert manager.bound(ALICE, "other", 0) == UNLIMITED
+    assert manager.rates(0) == {("", "other"): 1e14}
+
+
+def test_what_was_taken_back_does_not_count() -> None:
+    manager = manager_of(100)
+    assert manager.record(ALICE, "app", 2_000, 0) > 0
+    manager.take_back(ALICE, "app", 2_000, 0)
+    assert manager.record(ALICE, "app", 1_000, 0) == 0
+
+
+def test_a_user_name_is_found_by_its_encoded_form() -> None:
+    manager = manager_of(100, QuotaEntity("CN%3Da%20b", None))
+    assert manager.record("User:CN=a b", None, 2_000, 0) == 10_000
+
+
+def test_a_client_that_used_nothing_may_use_ten_seconds_at_once() -> None:
+    assert manager_of(100).most_at_once(ALICE, "app", 0) == 1_000
+
+
+def test_throttles_are_counted_until_they_end() -> None:
+    manager = manager_of(100)
+    manager.throttled(ALICE, "app", 500, 0)
+    manager.throttled(ALICE, "app", 1_500, 0)
+    assert manager.queue_size(499) == 2
+    assert manager.queue_size(500) == 1
+    assert manager.throttle_times(500) == {("", "app"): 1_000}
+    assert manager.queue_size(1_500) == 0
+
+
+def test_clients_not_seen_for_an_hour_are_forgotten() -> None:
+    manager = manager_of(100)
+    manager.record(ALICE, "app", 1, 0)
+    manager.record(ALICE, "other", 1, 3_000_000)
+    manager.forget_idle(3_600_000)
+    assert list(manager.rates(3_600_000)) == [("", "other")]
+
+
+def test_client_ids_without_end_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_quota_manager, "_MOST_BYTES", 300_000)
+    manager = manager_of(100)
+    manager.record(ALICE, "first", 2_000, 0)
+    for number in range(5_000):
+        manager.record(ALICE, f"c{number}", 1, number // 10)
+        if not number % 10:
+            manager.record(ALICE, "busy", 1_000, number // 10)
+    assert len(manager._sensors) < 300_000 / 2_500
+    assert manager.record(ALICE, "busy", 1, 500) > 0, "who uses its quota is not forgotten"
+
+
+def test_no_more_than_a_thousand_clients_are_exported() -> None:
+    manager = manager_of(100)
+    for number in range(1_100):
+        manager.record(ALICE, f"c{number}", 1, number)
+    exported = manager.rates(1_100)
+    assert len(exported) == 1_000
+    assert ("", "c1099") in exported
+    assert ("", "c99") not in exported
+
+
+def test_a_long_client_id_does_not_make_the_metrics_long() -> None:
+    manager = manager_of(100)
+    manager.record(ALICE, "x" * 30_000, 1, 0)
+    assert list(manager.rates(0)) == [("", "x" * 256)]
+
+
+def mutations(rate: float) -> ControllerMutationQuotaManager:
+    manager = ControllerMutationQuotaManager(ELEVEN)
+    manager.update(QuotaEntity("alice", None), rate)
+    return manager
+
+
+def test_a_strict_quota_lets_a_burst_through_and_then_refuses() -> None:
+    manager = mutations(2)
+    assert manager.take(ALICE, "app", 30, 0, strict=True) == (True, 0)
+    assert manager.take(ALICE, "app", 1, 0, strict=True) == (False, 4_000)
+    assert manager.take(ALICE, "app", 1, 3_999, strict=True) == (False, 1)
+    assert manager.take(ALICE, "app", 1, 4_000, strict=True) == (True, 0)
+    assert manager.tokens(4_000) == {("alice", ""): pytest.approx(-1)}
+
+
+def test_a_permissive_quota_lets_all_through_and_throttles() -> None:
+    manager = mutations(2)
+    assert manager.take(ALICE, "app", 30, 0, strict=False) == (True, 4_000)
+    assert manager.take(ALICE, "app", 2, 0, strict=False) == (True, 5_000)
+    assert manager.rates(0) == {("alice", ""): 3.2}
+
+
+def test_without_a_quota_of_mutations_nothing_is_refused() -> None:
+    manager = mutations(2)
+    assert manager.take("User:bob", "app", 1e6, 0, strict=True) == (True, 0)
+    assert manager.take("User:bob", "app", 1e6, 0, strict=True) == (True, 0)
+
+
+def test_throttles_of_clients_that_reconnect_are_remembered_up_to_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("broker.quotas.client_quota_manager._MOST_THROTTLES", 3)
+    manager = manager_of(1.0)
+    for _ in range(5):
+        manager.throttled("User:alice", "app", 86_400_000, 0)
+    assert manager.queue_size(0) == 3
+    assert manager.queue_size(86_400_000) == 0
