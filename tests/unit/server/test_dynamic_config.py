@@ -176,12 +176,12 @@ def test_shutdown_can_be_repeated_and_ends_the_thread(manager):
 
 @pytest.mark.parametrize("length", [1, 4])
 def test_no_change_is_lost_whichever_of_the_stores_answers_fails(store, monkeypatch, length):
-    monkeypatch.setattr("broker.server.dynamic_config.RETRY_S", 0.01)
+    monkeypatch.setattr("broker.zookeeper.change_follower.RETRY_S", 0.01)
     for nth in range(1, 12):
         heard, session = Recorder(), FaultySession(store.store, {}, Faults())
         manager = make_manager(ClusterStore(session), heard)
         manager.startup()
-        wait_until(lambda m=manager: m._wakes.empty())
+        wait_until(lambda m=manager: not m._follower.is_awake)
         session._faults = Faults(nth, length=length)
         manager.topic_log_config("t2")
         alter(store, "topics", "t1", {"retention.ms": str(1000 + nth)})
@@ -193,7 +193,7 @@ def test_no_change_is_lost_whichever_of_the_stores_answers_fails(store, monkeypa
 
 
 def test_configs_of_a_new_log_that_could_not_be_read_reach_it_later(store, heard, monkeypatch):
-    monkeypatch.setattr("broker.server.dynamic_config.RETRY_S", 0.01)
+    monkeypatch.setattr("broker.zookeeper.change_follower.RETRY_S", 0.01)
     session = FaultySession(store.store, {}, Faults())
     manager = make_manager(ClusterStore(session), heard)
     manager.startup()
