@@ -8,19 +8,8 @@ from structlog.testing import capture_logs
 from broker.config.broker_config import BrokerConfig
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.embedded import EmbeddedStore
 from rig.wait import wait_until
 from tests.support.faulty_store import Faults, FaultySession
-
-
-@pytest.fixture
-def store():
-    embedded = EmbeddedStore()
-    embedded.connect(1000, threading.Event())
-    cluster = ClusterStore(embedded)
-    cluster.create_top_level_paths()
-    yield cluster
-    embedded.close()
 
 
 class Recorder:

@@ -16,26 +16,14 @@ from broker.config.listener_keys import ListenerConfig
 from broker.network.handshakes import PrincipalError
 from broker.tls.listener_tls import ListenerTls, load, now_utc
 from broker.tls.settings import TlsError, TlsSettings
-from tests.support.certificates import DAY, Authority, Issued, subject
+from tests.support.certificates import DAY, Authority, Issued, Stores, subject
 from tests.support.tls_pairs import tls_pair
 
 PASSWORD = "open sesame"
 
 
-class Site:
-    """A directory of stores, and settings that name them."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.ca = Authority()
-        self.pem = self.ca.issue().write_pem(directory / "broker.pem")
-        self.trust = self.ca.write_pem(directory / "ca.pem")
-        self.configs: dict[str, str] = {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(self.pem),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.trust),
-        }
+class Site(Stores):
+    """Stores, and settings that name them."""
 
     def settings(self, **changes: str | None) -> TlsSettings:
         """``ssl_client_auth`` is ssl.client.auth; None takes a key away."""
