@@ -202,6 +202,7 @@ class ConnectionLogin:
         assert identity is not None
         self._info.principal = f"User:{identity.name}"
         self._info.token_authenticated = identity.by_token
+        self._info.session_ends_ns = self._login.expires_ns
         self._uncount()
         _log.debug(
             "authenticated",

@@ -49,7 +49,9 @@ class Decoys:
         """The credential of a name that nobody has. Its keys fit no password."""
         asked = f"{mechanism}\0{'token' if by_token else 'user'}\0{name}"
         # A form that is added or disappears changes only the names that it wins or had won.
-        form = max(self._forms(mechanism), key=lambda each: self._hash(f"{each}\0{asked}"), default=KAFKAS_FORM)
+        form = max(
+            self._forms(mechanism), key=lambda each: self._hash(f"{each}\0{asked}"), default=KAFKAS_FORM
+        )
         key = secrets.token_bytes(64)
         return ScramCredential(self._salt(form, asked), key, key, form.iterations)
 

@@ -7,6 +7,7 @@ Once a reader has reached such data, all its fetches are handled there.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 from broker.log.log import Log
@@ -241,6 +242,8 @@ def _refusal(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
 def _params(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchParams:
     max_bytes, min_bytes = min(asked.max_bytes, ctx.config.int("fetch.max.bytes")), asked.min_bytes
     max_wait_ms = min(asked.max_wait_ms, _LONGEST_WAIT_MS)
+    if ends_ns := request.connection.session_ends_ns:  # no records are for a session that has expired
+        max_wait_ms = min(max_wait_ms, max(0, (ends_ns - time.monotonic_ns()) // 1_000_000))
     if ctx.quotas.active and asked.replica_id < 0:
         most = ctx.quotas.most_fetched(request)
         if most is not None:

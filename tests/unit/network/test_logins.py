@@ -79,6 +79,16 @@ def test_requests_are_served_after_the_login_with_the_users_name(peer: socket.so
     assert api.parked[9].connection.principal == "User:alice"
 
 
+def test_requests_know_when_their_session_ends(peer: socket.socket, api: Api, sasl: SaslListeners) -> None:
+    sasl.offers = {"SASL": make_offer(max_session_ms=60_000)}
+    api.park = {9}
+    log_in(peer)
+    before_ns = time.monotonic_ns()
+    peer.sendall(frame(9))
+    wait_until(lambda: 9 in api.parked, what="the request is seen")
+    assert 0 < api.parked[9].connection.session_ends_ns - before_ns <= 60_000 * 1_000_000
+
+
 def test_all_may_be_sent_at_once_and_is_answered_in_its_order(peer: socket.socket) -> None:
     peer.sendall(VERSIONS + handshake() + authenticate(plain()) + frame(9, b"hello"))
     assert read_answer(peer)[0] == 5
