@@ -89,7 +89,7 @@ class QuotaManagers:
         ip_rates: IpRates | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self.produce = ClientQuotaManager(windows, averages)
+        self.produce = ClientQuotaManager(windows, averages, keeps_debts=True)
         self.fetch = ClientQuotaManager(windows, averages)
         self.request = ClientQuotaManager(windows, averages, most_ms=windows.window_ms)
         self.controller_mutation = ControllerMutationQuotaManager(mutation_windows, averages)
