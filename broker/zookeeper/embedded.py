@@ -406,7 +406,9 @@ class EmbeddedStore:
             self._zxid = 1 << _EPOCH_SHIFT
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(OSError):  # SQLite would let everybody read the credentials in it, and says what is wrong
+        with suppress(
+            OSError
+        ):  # SQLite would let everybody read the credentials in it, and says what is wrong
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self._database = database = sqlite3.connect(self._path, timeout=0, check_same_thread=False)
         # Exclusive: the lock is kept until close, and the write-ahead log needs no shared memory file.
