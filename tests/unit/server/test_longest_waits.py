@@ -13,6 +13,7 @@ from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.delayed_fetch import FetchParams
+from broker.server.access import Access
 from broker.server.apis import fetch, produce
 from broker.server.fetch_sessions import FetchContext
 from broker.server.quotas import QuotaManagers
@@ -27,7 +28,8 @@ class Broker:
 
     def __init__(self) -> None:
         self.waits: list[int] = []
-        self.access = None
+        self.news: list[object] = []
+        self.access: Access | None = None
         self.replica_manager = self
         self.quotas = QuotaManagers()
         self.config = SimpleNamespace(int=lambda _key: 1 << 20)
@@ -45,8 +47,9 @@ class Broker:
     def append_records(self, *, timeout_ms: int, **_more: object) -> None:
         self.waits.append(timeout_ms)
 
-    def fetch(self, params: FetchParams, *_more: object) -> None:
+    def fetch(self, params: FetchParams, _entries: object, _answer: object, news: object) -> None:
         self.waits.append(params.max_wait_ms)
+        self.news.append(news)
 
 
 def produced(wait_ms: int) -> dict[str, Any]:
