@@ -32,6 +32,8 @@ ALGORITHMS: Final[Mapping[str, Algorithm]] = {
     "SCRAM-SHA-512": Algorithm("sha512", 2),
 }
 DEFAULT_ITERATIONS: Final = 4096
+# To parse a longer one would take the network thread longer than anybody's turn.
+_MOST_BYTES: Final = 16 * 1024
 _NAME: Final = r"(?:[^=,\0]|=2C|=3D)+"
 _FIRST: Final = re.compile(
     rf"(?P<gs2>[ny],(?:a=(?P<authorization>{_NAME}))?,)"
@@ -83,6 +85,8 @@ class ScramExchange:
     def answer(self, token: bytes) -> bytes:
         if self._ended:
             raise LoginFailed("a token came after the exchange")
+        if len(token) > _MOST_BYTES:
+            raise LoginFailed(f"the token has more than {_MOST_BYTES} bytes")
         try:
             message = token.decode()
         except UnicodeDecodeError as error:

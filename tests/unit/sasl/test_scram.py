@@ -93,6 +93,14 @@ def test_an_unknown_user_fails_where_a_wrong_password_does() -> None:
         assert exchange.claimed == user
 
 
+def test_only_tokens_that_are_parsed_in_no_time_are_parsed() -> None:
+    exchange = server("SCRAM-SHA-256", "alice")
+    first = b"n,,n=alice,r="
+    assert exchange.answer(first + b"x" * (16 * 1024 - len(first)))
+    with pytest.raises(LoginFailed, match="more than 16384 bytes"):
+        exchange.answer(bytes(16 * 1024 + 1))
+
+
 @pytest.mark.parametrize(
     "first",
     [
