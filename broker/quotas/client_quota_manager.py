@@ -55,13 +55,13 @@ class _Sensor:
         self.bound = UNLIMITED if bound is None else bound
         self.quiet = self.bound * self.rate.windows.full_ms / 1_000
 
-    def owe(self, value: float, throttle_ms: int, now_ms: int) -> int:
-        """Adds what a request of ``value`` used above the quota to the debt, or all of it while there is one.
-        Returns the throttle time, which is Kafka's ``throttle_ms`` or longer.
+    def owe(self, value: float, throttle_ms: int, now_ms: int, most_ms: int) -> int:
+        """Adds what a request of ``value`` used above the quota to the debt, or all of it while there is one, but
+        no more than ``most_ms``. Returns the throttle time, which is Kafka's ``throttle_ms`` or longer.
         """
         if self.bound <= 0:
             return throttle_ms
-        whole_ms = 1_000 * value / self.bound
+        whole_ms = min(1_000 * value / self.bound, most_ms)
         if self.paid_ms > now_ms:
             self.paid_ms += whole_ms
         else:
@@ -78,11 +78,11 @@ class ClientQuotaManager:
 
     ``enabled`` is False until the first quota is set: until then nobody needs to call. A client is its
     principal (``User:name``) and its client id. ``averages`` are the windows of the metrics' averages.
-    ``most_ms`` bounds the throttle time.
+    ``most_ms`` bounds the throttle time for one request.
 
     ``keeps_debts`` is for what is used before it is measured. Kafka forgets what was used when its sample
-    expires, so many connections with one large request each get a multiple of their quota. Here each is
-    throttled until the debt of all is paid. For one connection that is Kafka's throttle time.
+    expires, or at ``most_ms``, so many connections with one large request each get a multiple of their quota.
+    Here each is throttled until the debt of all is paid. For one connection that is Kafka's throttle time.
     """
 
     def __init__(
@@ -137,10 +137,10 @@ class ClientQuotaManager:
             rate.record(value, now_ms)
             if rate.total <= sensor.quiet and sensor.paid_ms <= now_ms:
                 return 0
-            throttle_ms = rate.throttle_ms(sensor.bound, now_ms)
+            throttle_ms = min(rate.throttle_ms(sensor.bound, now_ms), self._most_ms)
             if self._keeps_debts and (throttle_ms or sensor.paid_ms > now_ms):
-                throttle_ms = sensor.owe(value, throttle_ms, now_ms)
-            return min(throttle_ms, self._most_ms)
+                throttle_ms = sensor.owe(value, throttle_ms, now_ms, self._most_ms)
+            return min(throttle_ms, MOST_MS)
 
     def take_back(self, principal: str, client_id: str | None, value: float, now_ms: int) -> None:
         """Undoes a :meth:`record`, when what was counted is not sent."""

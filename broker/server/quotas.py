@@ -91,7 +91,7 @@ class QuotaManagers:
     ) -> None:
         self.produce = ClientQuotaManager(windows, averages, keeps_debts=True)
         self.fetch = ClientQuotaManager(windows, averages)
-        self.request = ClientQuotaManager(windows, averages, most_ms=windows.window_ms)
+        self.request = ClientQuotaManager(windows, averages, most_ms=windows.window_ms, keeps_debts=True)
         self.controller_mutation = ControllerMutationQuotaManager(mutation_windows, averages)
         self.meter: Callable[[Request], int] | None = None
         self.active = False

@@ -8,7 +8,7 @@ the log says so.
 
 from __future__ import annotations
 
-import secrets
+import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -91,7 +91,7 @@ class ClusterStore(ConfigStore):
         with suppress(NoNodeError):
             return self.store.get(znodes.SCRAM_SECRET)[0]
         with suppress(NodeExistsError):
-            self.store.create(znodes.SCRAM_SECRET, secrets.token_hex(32).encode())
+            self.store.create(znodes.SCRAM_SECRET, os.urandom(32).hex().encode())
         return self.store.get(znodes.SCRAM_SECRET)[0]
 
     # -- brokers

@@ -52,13 +52,19 @@ def broker(data_dir: Path) -> Iterator[LandlineStandalone]:
 def alter(
     broker: LandlineStandalone, entity: Mapping[str, str | None], values: Mapping[str, float | None]
 ) -> None:
-    """Sets quotas, or removes those that are None."""
+    """Sets quotas, or removes those that are None, and waits until the broker has taken up all changes."""
+    before = changes_taken_up(broker)
     ops = [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in values.items()]
     entities = [{"entity_type": type_, "entity_name": name} for type_, name in entity.items()]
     fields = {"entries": [{"entity": entities, "ops": ops}], "validate_only": False}
     with RawClient(HOST, broker.port) as client:
         (entry,) = client.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, fields).entries
     assert entry.error_code == Errors.NONE, entry
+    wait_until(lambda: changes_taken_up(broker) >= before + len(values), 60)
+
+
+def changes_taken_up(broker: LandlineStandalone) -> int:
+    return broker.log_text().count("quota_changed")
 
 
 def described(broker: LandlineStandalone) -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
