@@ -143,6 +143,7 @@ class SaslListeners:
                 listener=info.listener_name,
             )
             return None
+        info.is_unproved = True
         offer = self.offers[info.listener_name]
         return ConnectionLogin(self, offer, Login(offer, self._clock.wall_ms), info, now_ms)
 
@@ -245,6 +246,7 @@ class ConnectionLogin:
         identity = self._login.identity
         assert identity is not None
         self._info.principal = f"User:{identity.name}"
+        self._info.is_unproved = False
         self._info.token_authenticated = identity.by_token
         self._info.session_ends_ns = self._login.expires_ns
         self._uncount()

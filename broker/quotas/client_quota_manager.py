@@ -55,17 +55,15 @@ class _Sensor:
         self.bound = UNLIMITED if bound is None else bound
         self.quiet = self.bound * self.rate.windows.full_ms / 1_000
 
-    def owe(self, value: float, throttle_ms: int, now_ms: int, most_ms: int) -> int:
-        """Adds what a request of ``value`` used above the quota to the debt, or all of it while there is one, but
-        no more than ``most_ms``. Returns the throttle time, which is Kafka's ``throttle_ms`` or longer.
+    def owe(self, whole_ms: float, throttle_ms: int, now_ms: int, longest_ms: int) -> int:
+        """Adds what a request used above the quota to the debt, or all of it, ``whole_ms``, while there is one. A
+        debt lasts for ``longest_ms`` at most. Returns the throttle time, Kafka's ``throttle_ms`` or longer.
         """
-        if self.bound <= 0:
-            return throttle_ms
-        whole_ms = min(1_000 * value / self.bound, most_ms)
         if self.paid_ms > now_ms:
             self.paid_ms += whole_ms
         else:
             self.paid_ms = now_ms + min(throttle_ms, whole_ms)
+        self.paid_ms = min(self.paid_ms, now_ms + longest_ms)
         return max(throttle_ms, int(self.paid_ms - now_ms + 0.5))
 
     @property
@@ -83,6 +81,7 @@ class ClientQuotaManager:
     ``keeps_debts`` is for what is used before it is measured. Kafka forgets what was used when its sample
     expires, or at ``most_ms``, so many connections with one large request each get a multiple of their quota.
     Here each is throttled until the debt of all is paid. For one connection that is Kafka's throttle time.
+    With ``most_ms`` no throttle is longer than all samples together: who shares a quota shares its debts.
     """
 
     def __init__(
@@ -97,6 +96,7 @@ class ClientQuotaManager:
         self._windows = windows
         self._averages = averages
         self._most_ms = most_ms
+        self._longest_ms = MOST_MS if most_ms == MOST_MS else windows.kept_ms
         self._keeps_debts = keeps_debts
         self._table = QuotaTable()
         self._sensors: dict[Scope, _Sensor] = {}
@@ -138,8 +138,9 @@ class ClientQuotaManager:
             if rate.total <= sensor.quiet and sensor.paid_ms <= now_ms:
                 return 0
             throttle_ms = min(rate.throttle_ms(sensor.bound, now_ms), self._most_ms)
-            if self._keeps_debts and (throttle_ms or sensor.paid_ms > now_ms):
-                throttle_ms = sensor.owe(value, throttle_ms, now_ms, self._most_ms)
+            if self._keeps_debts and sensor.bound > 0 and (throttle_ms or sensor.paid_ms > now_ms):
+                whole_ms = min(1_000 * value / sensor.bound, self._most_ms)
+                throttle_ms = sensor.owe(whole_ms, throttle_ms, now_ms, self._longest_ms)
             return min(throttle_ms, MOST_MS)
 
     def take_back(self, principal: str, client_id: str | None, value: float, now_ms: int) -> None:

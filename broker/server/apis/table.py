@@ -141,6 +141,8 @@ class Apis:
                 raise ProtocolError(f"{api.name} version {request.api_version} is not supported")
             started = time.monotonic_ns()
             meter = self._quotas.meter
+            if meter is not None and request.connection.is_unproved:
+                meter = None  # or whoever is not authenticated holds up all others who are not yet
             if meter is not None:
                 request.measure(meter, started)
             verdict = handler(request, self._ctx)

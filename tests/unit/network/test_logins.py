@@ -18,6 +18,7 @@ from broker.protocol.errors import Errors
 from broker.utils.timer import Timer
 from rig.wait import wait_until
 from tests.support.network import Api, frame, is_closed, make_server, read_answer
+from tests.support.network import answer as network_answer
 from tests.support.sasl_frames import answer, authenticate, handshake, make_offer, plain, request
 
 VERSIONS = request(ApiKey.API_VERSIONS, 0, {}, 5)
@@ -89,6 +90,18 @@ def test_requests_know_when_their_session_ends(served: SocketServer, api: Api, s
         sock.sendall(frame(9))
         wait_until(lambda: 9 in api.parked, what="the request is seen")
         assert 0 < api.parked[9].connection.session_ends_ns - before_ns <= 60_000 * 1_000_000
+
+
+def test_requests_know_who_is_not_authenticated(peer: socket.socket, api: Api) -> None:
+    api.park = {5}
+    peer.sendall(VERSIONS)
+    wait_until(lambda: 5 in api.parked, what="the request is seen")
+    connection = api.parked[5].connection
+    assert connection.is_unproved
+    api.parked[5].respond(network_answer(api.parked[5]))
+    read_answer(peer)
+    log_in(peer)
+    assert not connection.is_unproved
 
 
 def test_all_may_be_sent_at_once_and_is_answered_in_its_order(peer: socket.socket) -> None:

@@ -253,3 +253,15 @@ def test_what_a_stranger_asks_counts_for_its_quota(key: ApiKey) -> None:
     cluster.strangers.run()
     assert request.done
     assert request.connection.throttled_until_ns > 0
+
+
+def test_who_is_not_authenticated_yet_uses_nobodys_quota() -> None:
+    """ApiVersions is all that it may ask. Kafka's authenticator answers it without a quota."""
+    cluster = Cluster()
+    cluster.quotas.apply("users/ANONYMOUS", {"request_percentage": "0.0000001"})
+    for is_unproved in (True, False):
+        info = ConnectionInfo("1", STRANGER, "SASL", is_unproved=is_unproved)
+        request = Request(ApiKey.API_VERSIONS, 0, 7, "c", memoryview(b""), info, 0, lambda _request: None)
+        cluster.apis.dispatch(request)
+        assert request.done
+        assert (info.throttled_until_ns == 0) is is_unproved
