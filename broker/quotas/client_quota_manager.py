@@ -29,6 +29,7 @@ _FORGOTTEN_MS: Final = 3_600_000
 _MOST_BYTES: Final = 32 << 20
 _SENSOR_BYTES: Final = 2_500
 _MOST_KNOWN: Final = 10_000
+_LONGEST_KNOWN: Final = 256  # a client id may have 32 KiB
 # A client that reconnects for each request adds a throttle each time, and each may last for days.
 _MOST_THROTTLES: Final = 100_000
 # Each client is a line of the metrics; more than this many are not exported.
@@ -205,9 +206,10 @@ class ClientQuotaManager:
                 self._forget(now_ms)
             self._sensors[scope] = sensor
             self._weight += sensor.weight
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[key] = sensor
+        if len(client_id or "") <= _LONGEST_KNOWN:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = sensor
         return sensor
 
     def forget_idle(self, now_ms: int) -> None:

@@ -219,3 +219,11 @@ def test_throttles_of_clients_that_reconnect_are_remembered_up_to_a_bound(
         manager.throttled("User:alice", "app", 86_400_000, 0)
     assert manager.queue_size(0) == 3
     assert manager.queue_size(86_400_000) == 0
+
+
+def test_long_client_ids_share_their_users_quota_and_are_not_remembered() -> None:
+    manager = manager_of(100, QuotaEntity("alice", None))
+    for number in range(10):
+        manager.record(ALICE, f"{number}" * 30_000, 100, 0)
+    assert manager.record(ALICE, "app", 1, 0) == 10
+    assert list(manager._known) == [(ALICE, "app")]
