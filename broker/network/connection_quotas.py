@@ -66,8 +66,8 @@ class ConnectionQuotas:
     add, processors remove.
 
     ``protected_listener`` is the inter-broker listener, if there is another one for clients. Clients that
-    connect constantly must not keep brokers from each other. Only its own limits are for it. ``clock_s`` is
-    monotonic.
+    connect constantly must not keep brokers from each other, so only limits of its own are for it. The clock
+    ``clock_s`` is monotonic.
     """
 
     def __init__(
@@ -101,9 +101,7 @@ class ConnectionQuotas:
         return listener == self._protected_listener
 
     def why_full(self, listener: str) -> str | None:
-        """The limit that is reached; None if there is room. The broker's limit is not for the inter-broker
-        listener.
-        """
+        """The limit that is reached; None if there is room. The broker's limit is not for the protected one."""
         own = self.limits.listeners.get(listener, _NO_LIMITS).max_connections
         if self._by_listener[listener] >= own:
             return f"listener.name.{listener.lower()}.max.connections={own}"
