@@ -9,6 +9,7 @@ large requests are received in place.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import time
 from collections import deque
@@ -32,7 +33,8 @@ _WORTH_KEEPING = 64 * 1024
 # A larger buffer is released with its request, so that one large request does not cost memory for the
 # connection's lifetime. Twice the usual largest request of a producer.
 _MOST_KEPT = 2 * 1024 * 1024
-# Bytes read at once without an own buffer while memory is short: the unhandled rest of them must be kept.
+# Bytes read at once without an own buffer while memory is short, or before the authentication: the unhandled
+# rest of them must be kept.
 _SHORT_READ = 16 * 1024
 # Buffers from this size on are separate memory mappings, which grow without copying. Touching 8 MiB of new
 # pages takes 10 ms.
@@ -199,10 +201,13 @@ class Connection:
         return f"<Connection {self.info.connection_id} {state}, {len(self.in_flight)} in flight>"
 
     def receive(self, shared: bytearray) -> bool:
-        """Receives once; False when the peer has closed. Raises BlockingIOError when there is no data."""
+        """Receives once; False when the peer has closed. Raises BlockingIOError when there is no data, OSError
+        when the connection is to be closed.
+        """
         buffer = self.buffer
         if buffer is None:
-            count = self.transport.receive(shared, _SHORT_READ if self.memory.over else 0)
+            short = self.memory.over or (self.login is not None and self.login.is_new)
+            count = self.transport.receive(shared, _SHORT_READ if short else 0)
             if count:
                 self.buffer, self.start, self.filled = shared, 0, count
             return count > 0
@@ -293,10 +298,14 @@ class Connection:
         if size != self.held:
             self.memory.change(size - self.held)
             self.held = size
+            if self.login is not None:
+                self.login.hold(size)
 
     def _make_room(self, buffer: Buffer) -> Buffer:
         """Enlarges a full buffer that starts with the current frame."""
         size = _room_for_rest(memoryview(buffer)[: self.filled], self.room)
+        if self.login is not None and not self.login.may_grow(size):
+            raise OSError(errno.ENOBUFS, "no memory for a request before the authentication")
         grown = buffer if _is_resized(buffer, size) else _new_buffer(size)
         if grown is not buffer:
             grown[: self.filled] = memoryview(buffer)[: self.filled]

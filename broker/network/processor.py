@@ -474,7 +474,7 @@ class Processor:
         if connection.muted & THROTTLED:
             self._throttled.forget(connection)
         connection.leave()
-        self._quotas.remove(connection.info.client_address)
+        self._quotas.remove(connection.info.client_address, connection.info.listener_name)
 
     def _close_excess(self) -> None:
         """Closes client connections while ``max.connections`` is exceeded, because brokers are admitted

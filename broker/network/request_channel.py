@@ -38,6 +38,8 @@ class ConnectionInfo:
     at a time. ``gone``: the connection is closed and no response will be read. ``memory`` counts the request
     bodies that are kept; those of brokers are not counted. ``throttled_until_ns``: until then no more of its
     requests are read, because a quota is used up; on the monotonic clock, in the past for most.
+    ``is_unproved``: on a SASL listener, and not authenticated yet, so ``principal`` is nobody's.
+    ``session_ends_ns``: when its SASL session expires, on the monotonic clock; 0 if never.
     ``network_ns``: how long its Processor received and sent for it since the last measured request; -1: its
     requests are not measured.
     """
@@ -53,6 +55,8 @@ class ConnectionInfo:
     gone: bool = False
     memory: RequestMemory = _UNCOUNTED
     throttled_until_ns: int = 0
+    is_unproved: bool = False
+    session_ends_ns: int = 0
     network_ns: int = -1
 
     def throttle(self, until_ns: int) -> None:

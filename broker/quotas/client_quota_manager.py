@@ -29,6 +29,7 @@ _FORGOTTEN_MS: Final = 3_600_000
 _MOST_BYTES: Final = 32 << 20
 _SENSOR_BYTES: Final = 2_500
 _MOST_KNOWN: Final = 10_000
+_LONGEST_KNOWN: Final = 256  # a client id may have 32 KiB
 # A client that reconnects for each request adds a throttle each time, and each may last for days.
 _MOST_THROTTLES: Final = 100_000
 # Each client is a line of the metrics; more than this many are not exported.
@@ -38,10 +39,10 @@ _MOST_LETTERS: Final = 256  # of a name in a metric: clients choose them
 
 class _Sensor:
     """What one scope has used. Kafka's ClientSensors. ``quiet`` is a sum that cannot be above the quota,
-    whatever the time is; it saves a division.
+    whatever the time is; it saves a division. ``paid_ms`` is when all that was used above the quota is paid off.
     """
 
-    __slots__ = ("bound", "bucket", "quiet", "rate", "scope", "throttle_times")
+    __slots__ = ("bound", "bucket", "paid_ms", "quiet", "rate", "scope", "throttle_times")
 
     def __init__(self, scope: Scope, windows: Windows, averages: Windows) -> None:
         self.scope = scope
@@ -51,8 +52,20 @@ class _Sensor:
         self.set_bound(None)
 
     def set_bound(self, bound: float | None) -> None:
+        self.paid_ms = 0.0
         self.bound = UNLIMITED if bound is None else bound
         self.quiet = self.bound * self.rate.windows.full_ms / 1_000
+
+    def owe(self, whole_ms: float, throttle_ms: int, now_ms: int, longest_ms: int) -> int:
+        """Adds what a request used above the quota to the debt, or all of it, ``whole_ms``, while there is one. A
+        debt lasts for ``longest_ms`` at most. Returns the throttle time, Kafka's ``throttle_ms`` or longer.
+        """
+        if self.paid_ms > now_ms:
+            self.paid_ms += whole_ms
+        else:
+            self.paid_ms = now_ms + min(throttle_ms, whole_ms)
+        self.paid_ms = min(self.paid_ms, now_ms + longest_ms)
+        return max(throttle_ms, int(self.paid_ms - now_ms + 0.5))
 
     @property
     def weight(self) -> int:
@@ -64,16 +77,28 @@ class ClientQuotaManager:
 
     ``enabled`` is False until the first quota is set: until then nobody needs to call. A client is its
     principal (``User:name``) and its client id. ``averages`` are the windows of the metrics' averages.
-    ``most_ms`` bounds the throttle time.
+    ``most_ms`` bounds the throttle time for one request.
+
+    ``keeps_debts`` is for what is used before it is measured. Kafka forgets what was used when its sample
+    expires, or at ``most_ms``, so many connections with one large request each get a multiple of their quota.
+    Here each is throttled until the debt of all is paid. For one connection that is Kafka's throttle time.
+    With ``most_ms`` no throttle is longer than all samples together: who shares a quota shares its debts.
     """
 
     def __init__(
-        self, windows: Windows, averages: Windows = AVERAGE_WINDOWS, *, most_ms: int = MOST_MS
+        self,
+        windows: Windows,
+        averages: Windows = AVERAGE_WINDOWS,
+        *,
+        most_ms: int = MOST_MS,
+        keeps_debts: bool = False,
     ) -> None:
         self.enabled = False
         self._windows = windows
         self._averages = averages
         self._most_ms = most_ms
+        self._longest_ms = MOST_MS if most_ms == MOST_MS else windows.kept_ms
+        self._keeps_debts = keeps_debts
         self._table = QuotaTable()
         self._sensors: dict[Scope, _Sensor] = {}
         self._weight = 0
@@ -111,9 +136,13 @@ class ClientQuotaManager:
             sensor = self._known.get((principal, client_id)) or self._sensor(principal, client_id, now_ms)
             rate = sensor.rate
             rate.record(value, now_ms)
-            if rate.total <= sensor.quiet:
+            if rate.total <= sensor.quiet and sensor.paid_ms <= now_ms:
                 return 0
-            return min(rate.throttle_ms(sensor.bound, now_ms), self._most_ms)
+            throttle_ms = min(rate.throttle_ms(sensor.bound, now_ms), self._most_ms)
+            if self._keeps_debts and sensor.bound > 0 and (throttle_ms or sensor.paid_ms > now_ms):
+                whole_ms = min(1_000 * value / sensor.bound, self._most_ms)
+                throttle_ms = sensor.owe(whole_ms, throttle_ms, now_ms, self._longest_ms)
+            return min(throttle_ms, MOST_MS)
 
     def take_back(self, principal: str, client_id: str | None, value: float, now_ms: int) -> None:
         """Undoes a :meth:`record`, when what was counted is not sent."""
@@ -177,9 +206,10 @@ class ClientQuotaManager:
                 self._forget(now_ms)
             self._sensors[scope] = sensor
             self._weight += sensor.weight
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[key] = sensor
+        if len(client_id or "") <= _LONGEST_KNOWN:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = sensor
         return sensor
 
     def forget_idle(self, now_ms: int) -> None:

@@ -101,8 +101,8 @@ class Offer:
 class Login:
     """The authentication of one connection; Kafka's SaslServerAuthenticator. Its Processor's thread owns it.
 
-    ``identity`` is the proved user; None before. ``wall_ms`` is the wall clock, for credentials that expire.
-    Times in ``receive`` are those of the monotonic clock.
+    ``identity`` is the proved user; None before. ``expires_ns`` is when the session expires; 0: never.
+    ``wall_ms`` is the wall clock, for credentials that expire. All other times are of the monotonic clock.
     """
 
     def __init__(self, offer: Offer, wall_ms: Callable[[], int]) -> None:
@@ -113,7 +113,7 @@ class Login:
         self._wall_ms = wall_ms
         self._exchange: Exchange | None = None
         self._began_ns = 0
-        self._expires_ns = 0
+        self.expires_ns = 0
 
     @property
     def is_done(self) -> bool:
@@ -135,7 +135,7 @@ class Login:
         """
         if self.state is LoginState.DONE:
             if frame[:2] != _HANDSHAKE_BYTES or now_ns - self._began_ns < _PAUSE_NS:
-                if self._expires_ns and now_ns > self._expires_ns:
+                if self.expires_ns and now_ns > self.expires_ns:
                     raise ProtocolError("its session expired (connections.max.reauth.ms, or its credential)")
                 return None
             self.state = LoginState.HANDSHAKE
@@ -248,7 +248,7 @@ class Login:
                 "Cannot change principals during re-authentication",
             )
         lifetime_ms = self._lifetime_ms(identity)
-        self._expires_ns = 0 if lifetime_ms is None else now_ns + lifetime_ms * 1_000_000
+        self.expires_ns = 0 if lifetime_ms is None else now_ns + lifetime_ms * 1_000_000
         self.identity = identity
         self.state = LoginState.DONE
         return answer, lifetime_ms or 0

@@ -14,7 +14,7 @@ from broker.config.log_config import LogConfig
 from broker.log.free_space import FreeSpaceFloor
 from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.metrics.registry import Metrics
-from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from broker.network.connection_quotas import NO_RATE, ConnectionLimits, ConnectionQuotas, ListenerLimits
 from broker.network.ip_rates import IpConnectionRates
 from broker.network.socket_server import SocketServer
 from broker.network.transport import Security
@@ -58,6 +58,7 @@ def make_socket_server(config: BrokerConfig, security: Security | None = None) -
         protected_listener=config.inter_broker_listener_name if len(config.listeners) > 1 else None,
         ip_rates=IpConnectionRates(_client_windows(config)),
     )
+    quotas.limits = limits
     return SocketServer(
         config.listeners,
         num_processors=config.int("num.network.threads"),
@@ -99,13 +100,24 @@ def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> list
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    """The current limits; all of them are dynamic configs."""
+    """The current limits. All of them are dynamic configs."""
     return ConnectionLimits(
         config.int("max.connections"),
         config.int("max.connections.per.ip"),
         _overrides(config.str("max.connections.per.ip.overrides")),
         config.int("max.connection.creation.rate"),
+        {each.listener_name: _listener_limits(config, each.listener_name) for each in config.listeners},
     )
+
+
+def _listener_limits(config: BrokerConfig, listener: str) -> ListenerLimits:
+    """The limits that only this listener has."""
+    own = config.for_listener(listener)
+    most, rate = (
+        own.int(key) if own.name_of(key) != key else NO_RATE
+        for key in ("max.connections", "max.connection.creation.rate")
+    )
+    return ListenerLimits(most, rate)
 
 
 def _overrides(text: str) -> dict[str, int]:

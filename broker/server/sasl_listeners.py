@@ -13,6 +13,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.config.sasl import HANDLER, UNSECURED, SaslListener
 from broker.network.sasl import SaslListeners
 from broker.sasl.credential import Known
+from broker.sasl.decoys import Decoys
 from broker.sasl.exchange import Exchange
 from broker.sasl.login import Offer
 from broker.server.delegation_tokens import DelegationTokens
@@ -27,12 +28,15 @@ def make_sasl_listeners(
     credentials: ScramCredentials,
     tokens: DelegationTokens | None,
     *,
+    secret: bytes,
     timer: Timer,
     scheduler: KafkaScheduler,
     clock: Clock,
 ) -> SaslListeners:
-    """What the SASL listeners offer. Starts to keep the keys for OAUTHBEARER."""
-    parts = _Parts(credentials, tokens, scheduler, clock)
+    """What the SASL listeners offer. Starts to keep the keys for OAUTHBEARER. ``secret`` is the cluster's, for
+    unknown SCRAM users.
+    """
+    parts = _Parts(credentials, tokens, Decoys(secret, credentials.forms), scheduler, clock)
     return SaslListeners(
         {name: _offer(listener, parts) for name, listener in config.sasl.listeners.items()},
         timer.add,
@@ -46,6 +50,7 @@ def make_sasl_listeners(
 class _Parts(NamedTuple):
     credentials: ScramCredentials
     tokens: DelegationTokens | None
+    decoys: Decoys
     scheduler: KafkaScheduler
     clock: Clock
 
@@ -76,7 +81,7 @@ def _exchanges(mechanism: str, listener: SaslListener, parts: _Parts) -> Callabl
             return None if parts.tokens is None else parts.tokens.find(mechanism, user)
         return parts.credentials.find(mechanism, user)
 
-    return partial(ScramExchange, mechanism, find)
+    return partial(ScramExchange, mechanism, find, parts.decoys)
 
 
 def _oauthbearer(listener: SaslListener, parts: _Parts) -> Callable[[], Exchange]:

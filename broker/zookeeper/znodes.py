@@ -33,6 +33,8 @@ ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+# Landline's. Its name begins with that of the users, so Kafka's tools too let its creator alone read it.
+SCRAM_SECRET = "/config/users_landline_scram_secret"  # noqa: S105 - a path
 FEATURE = "/feature"
 NO_FINALIZED_FEATURES = b'{"features":{},"version":2,"status":1}'
 """What Kafka 3.9 stores in ``/feature`` in ZooKeeper mode: feature versioning is enabled, no feature

@@ -10,6 +10,7 @@ from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.framing import request_prefix, response_body_offset
 from broker.sasl.credential import Known
+from broker.sasl.decoys import Decoys
 from broker.sasl.login import Offer
 from broker.sasl.plain import PlainUsers
 from broker.sasl.scram import ScramExchange, new_credential
@@ -17,6 +18,8 @@ from broker.sasl.scram import ScramExchange, new_credential
 SCRAM = "SCRAM-SHA-256"
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
 CREDENTIALS = {user: new_credential(SCRAM, password) for user, password in USERS.items()}
+
+DECOYS = Decoys(b"the cluster's secret", lambda _mechanism: [])
 
 
 def find(user: str, _by_token: bool) -> Known | None:
@@ -26,7 +29,7 @@ def find(user: str, _by_token: bool) -> Known | None:
 
 def make_offer(max_session_ms: int = 0) -> Offer:
     return Offer(
-        {"PLAIN": PlainUsers(USERS).exchange, SCRAM: partial(ScramExchange, SCRAM, find)},
+        {"PLAIN": PlainUsers(USERS).exchange, SCRAM: partial(ScramExchange, SCRAM, find, DECOYS)},
         {"PLAIN": max_session_ms, SCRAM: max_session_ms},
     )
 

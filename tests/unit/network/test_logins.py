@@ -6,6 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -17,6 +18,7 @@ from broker.protocol.errors import Errors
 from broker.utils.timer import Timer
 from rig.wait import wait_until
 from tests.support.network import Api, frame, is_closed, make_server, read_answer, read_exactly
+from tests.support.network import answer as network_answer
 from tests.support.sasl_frames import answer, authenticate, handshake, make_offer, plain, request
 
 VERSIONS = request(ApiKey.API_VERSIONS, 0, {}, 5)
@@ -68,6 +70,29 @@ def test_requests_are_served_after_the_login_with_the_users_name(peer: socket.so
     peer.sendall(frame(9))
     wait_until(lambda: 9 in api.parked, what="the request is seen")
     assert api.parked[9].connection.principal == "User:alice"
+
+
+def test_requests_know_when_their_session_ends(served: SocketServer, api: Api, sasl: SaslListeners) -> None:
+    sasl.offers = {"SASL": make_offer(max_session_ms=60_000)}
+    api.park = {9}
+    with connect(served) as sock:
+        log_in(sock)
+        before_ns = time.monotonic_ns()
+        sock.sendall(frame(9))
+        wait_until(lambda: 9 in api.parked, what="the request is seen")
+        assert 0 < api.parked[9].connection.session_ends_ns - before_ns <= 60_000 * 1_000_000
+
+
+def test_requests_know_who_is_not_authenticated(peer: socket.socket, api: Api) -> None:
+    api.park = {5}
+    peer.sendall(VERSIONS)
+    wait_until(lambda: 5 in api.parked, what="the request is seen")
+    connection = api.parked[5].connection
+    assert connection.is_unproved
+    api.parked[5].respond(network_answer(api.parked[5]))
+    read_answer(peer)
+    log_in(peer)
+    assert not connection.is_unproved
 
 
 def test_all_may_be_sent_at_once_and_is_answered_in_its_order(peer: socket.socket) -> None:
@@ -162,6 +187,41 @@ def test_a_listener_without_sasl_asks_for_nothing(served: SocketServer) -> None:
     with connect(served, "PLAINTEXT") as sock:
         sock.sendall(frame(9))
         assert read_answer(sock)[0] == 9
+
+
+def test_half_requests_before_the_login_take_a_bounded_memory(
+    served: SocketServer, sasl: SaslListeners
+) -> None:
+    newcomers = sasl.newcomers["SASL"] = Newcomers(64, 1 << 20)
+    half = struct.pack(">i", 500_000) + bytes(300_000)
+    port = served.bound_ports["SASL"]
+    with ExitStack() as stack:
+        peers = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 10, (f"127.0.0.{10 + n}", 0)))
+            for n in range(8)
+        ]
+        for peer in peers:
+            with suppress(OSError):
+                peer.sendall(half)
+        wait_until(lambda: newcomers.bytes > 100_000 and len(newcomers) < 8, what="some are refused")
+        assert newcomers.bytes <= 1 << 20
+        with connect(served) as sock:
+            log_in(sock)
+            sock.sendall(frame(9, bytes(700_000)))
+            assert read_answer(sock)[0] == 9
+    wait_until(lambda: len(newcomers) == newcomers.bytes == 0, what="all are gone")
+
+
+def test_newcomers_share_the_memory() -> None:
+    newcomers = Newcomers(9, 100)
+    assert newcomers.may_hold("a", 100)
+    newcomers.hold("a", 50)
+    assert not newcomers.may_hold("a", 1)
+    assert newcomers.may_hold("b", 50)
+    newcomers.hold("b", 25)
+    assert not newcomers.may_hold("b", 1)
+    newcomers.hold("a", -50)
+    assert newcomers.may_hold("b", 50)
 
 
 def test_newcomers_share_the_room() -> None:
