@@ -19,6 +19,8 @@ from broker.config.values import ConfigValues
 
 LISTENER_PREFIX: Final = "listener.name."
 PER_LISTENER: Final = frozenset(key.name for key in security_ssl.KEYS if key.use is Use.USED)
+#: Those of them that the HTTP port has in common with the listeners.
+_HTTP_TOO: Final = frozenset({"ssl.cipher.suites", "ssl.enabled.protocols"})
 
 
 class ListenerConfig(ConfigValues):
@@ -80,14 +82,14 @@ def speaks_tls(endpoint: Endpoint) -> bool:
     return endpoint.security_protocol in {"SSL", "SASL_SSL"}
 
 
-def without_effect(names: Iterable[str], listeners: Iterable[Endpoint]) -> Iterator[str]:
-    """Those of ``names`` that are about TLS, where no listener speaks it."""
+def without_effect(names: Iterable[str], listeners: Iterable[Endpoint], *, http_does: bool) -> Iterator[str]:
+    """Those of ``names`` that are about TLS, where no listener speaks it. ``http_does``: the HTTP port does."""
     speakers = {endpoint.listener_name.lower() for endpoint in listeners if speaks_tls(endpoint)}
     for name in names:
         if used_key(name) is not None:
             if name.removeprefix(LISTENER_PREFIX).partition(".")[0] not in speakers:
                 yield name
-        elif name in PER_LISTENER and not speakers:
+        elif name in PER_LISTENER and not speakers and not (http_does and name in _HTTP_TOO):
             yield name
 
 

@@ -15,7 +15,7 @@ import ssl
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -105,6 +105,11 @@ class Handshakes:
         self._spent_since_ns = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="tls-handshakes", daemon=True)
+
+    @property
+    def names(self) -> Collection[str]:
+        """The TLS listeners."""
+        return self._listeners.keys()
 
     @property
     def count(self) -> int:

@@ -271,7 +271,7 @@ def _http(data: bytes) -> None:
         serve_connection(
             HttpConnection(ours, "127.0.0.1"),
             ("127.0.0.1", 1),
-            lambda path: (200, "text/plain", path.encode()),
+            lambda path, _authorization: (200, "text/plain", path.encode()),
             4,
             REQUEST_TIMEOUT_S,
         )
