@@ -17,6 +17,7 @@ from typing import Any, Final
 from broker.protocol.epochs import NO_EPOCH
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.store import BadVersionError, NodeExistsError, NoNodeError, Stat, Store
+from broker.zookeeper.znodes import STRANGE
 
 PERMIT: Final = "/landline/stop_permit"
 CLOCK: Final = "/landline/clock"
@@ -158,5 +159,5 @@ def decode_lease(data: bytes) -> Lease | None:
             int(value["broker_epoch"]),
             {str(topic): tuple(map(int, numbers)) for topic, numbers in value["out_of_isr"].items()},
         )
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (*STRANGE, RecursionError):
         return None
