@@ -264,6 +264,6 @@ def why_failed(error: Exception) -> str:
     if reason in _REASONS:
         detail = getattr(error, "verify_message", "")
         return f"{_REASONS[reason]} ({detail})" if detail else _REASONS[reason]
-    if isinstance(error, ssl.SSLEOFError | ConnectionResetError | BrokenPipeError):
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionResetError | BrokenPipeError):
         return "it hung up during the handshake"
     return str(error)
