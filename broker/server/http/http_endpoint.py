@@ -40,6 +40,11 @@ REQUEST_TIMEOUT_S: Final = 5.0
 # Limits even a connection that is always busy.
 MAX_REQUESTS_PER_CONNECTION: Final = 1000
 _BACKLOG: Final = 16
+_REMEDIES: Final[Mapping[int | None, str]] = {
+    errno.EADDRINUSE: "stop the other process or change landline.http.port (-1 turns it off)",
+    errno.EACCES: "change landline.http.port (-1 turns it off)",
+}
+_OTHER_REMEDY: Final = "set landline.http.host to an address of this host, or remove it"
 _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
 
@@ -169,14 +174,14 @@ class HttpEndpoint:
     def _bind_or_move(self) -> socket.socket:
         try:
             return self._bind(self._port)
-        except OSError as error:
-            in_use = error.errno == errno.EADDRINUSE
+        except (OSError, UnicodeError) as error:  # UnicodeError: it cannot be a host's name
+            number = getattr(error, "errno", None)
+            in_use = number == errno.EADDRINUSE
             if in_use and self._is_default_port:
                 return self._bind(0)
             raise BindError(
                 f"cannot bind the HTTP endpoint to {host_port(self._host or '*', self._port)}: "
-                f"{'the port is in use' if in_use else error}; "
-                "stop the other process or change landline.http.port (-1 turns it off)"
+                f"{'the port is in use' if in_use else error}; {_REMEDIES.get(number, _OTHER_REMEDY)}"
             ) from error
 
     def _bind(self, port: int) -> socket.socket:
