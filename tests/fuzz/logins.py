@@ -84,6 +84,7 @@ class _Client:
         self._now_ns = _SECOND
         self._mechanism, self._version = "PLAIN", 1
         self._tokens: Tokens | None = None
+        self._user = ""
         self._challenge = b""
         self._proved: set[str] = set()
 
@@ -117,8 +118,8 @@ class _Client:
 
     def _right(self, step: int) -> bytes:
         """The next token of a client that knows alice's password, or bob's; or that token with a byte changed."""
-        user = "bob" if step == WRONG else "alice"
         if self._tokens is None:
+            user = self._user = "bob" if step == WRONG else "alice"
             if self._mechanism == "OAUTHBEARER":
                 claims = {"sub": _BEARER, "iat": _NOW_MS // 1000, "exp": _NOW_MS // 1000 + 60}
                 token = f"n,,\x01auth=Bearer {_unsigned(claims)}\x01\x01".encode()
@@ -132,10 +133,10 @@ class _Client:
             token = self._tokens.next(self._challenge) or b""
         except LoginFailed:
             token = b""
-        if step == CHANGED:
-            return self._changed(token)
-        self._proved.add(user)
-        return token
+        sent = self._changed(token) if step == CHANGED else token
+        if sent == token:
+            self._proved.add(self._user)
+        return sent
 
     def _changed(self, token: bytes) -> bytes:
         at, found = self._script.byte(), bytearray(token)
