@@ -189,7 +189,7 @@ stress: setup ## Run real threads over the logs, and check invariants and the or
 	@$(PY) -m tests.stress --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
 .PHONY: fuzz
-fuzz: setup ## Fuzz every decoder with invalid input, guided by coverage: SECONDS=60 each SEED=(random) (FUZZ_ARGS="--keep")
+fuzz: setup ## Fuzz every decoder, SASL, TLS and HTTP with invalid input, guided by coverage: SECONDS=60 each SEED=(random) (FUZZ_ARGS="--keep")
 	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)
 
 .PHONY: chaos

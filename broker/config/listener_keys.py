@@ -20,6 +20,8 @@ from broker.config.values import ConfigValues
 LISTENER_PREFIX: Final = "listener.name."
 CONNECTIONS: Final = frozenset({"max.connections", "max.connection.creation.rate"})
 PER_LISTENER: Final = CONNECTIONS | {key.name for key in security_ssl.KEYS if key.use is Use.USED}
+#: Those of them that the HTTP port has in common with the listeners.
+_HTTP_TOO: Final = frozenset({"ssl.cipher.suites", "ssl.enabled.protocols"})
 
 
 class ListenerConfig(ConfigValues):
@@ -81,15 +83,17 @@ def speaks_tls(endpoint: Endpoint) -> bool:
     return endpoint.security_protocol in {"SSL", "SASL_SSL"}
 
 
-def without_effect(names: Iterable[str], listeners: Iterable[Endpoint]) -> Iterator[str]:
-    """Those of ``names`` that are about TLS, where no listener speaks it, or about no listener of the broker."""
+def without_effect(names: Iterable[str], listeners: Iterable[Endpoint], *, http_does: bool) -> Iterator[str]:
+    """Those of ``names`` that are about TLS, where no listener speaks it, or about no listener of the broker.
+    ``http_does``: the HTTP port speaks TLS.
+    """
     bound = tuple(listeners)
     speaks = any(speaks_tls(endpoint) for endpoint in bound)
     for name in names:
         if used_key(name) is not None:
             if not _is_for_one_of(name, bound):
                 yield name
-        elif name in PER_LISTENER - CONNECTIONS and not speaks:
+        elif name in PER_LISTENER - CONNECTIONS and not speaks and not (http_does and name in _HTTP_TOO):
             yield name
 
 

@@ -208,6 +208,7 @@ class BrokerServer:
             status=self.status,
             unready_reasons=self.unready_reasons,
             is_alive=self.is_alive,
+            wrap=self._security.tls.http,
         )
 
     def _start_store(self, steps: StartupSteps, cancel: threading.Event) -> None:

@@ -322,5 +322,8 @@ def addresses_of(host: str) -> list[str]:
     try:
         return [address_of(host)]
     except ValueError:
-        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        try:
+            infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except UnicodeError as error:
+            raise OSError(f"{host[:100]!r} cannot be a host's name: {error}") from error
         return sorted({address_of(str(info[4][0]).partition("%")[0]) for info in infos})

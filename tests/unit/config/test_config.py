@@ -64,7 +64,10 @@ def _names_in_the_code():
     """Config names that stand in the code as strings, apart from the tables and what refuses keys."""
     tables = REPOSITORY / "broker" / "config"
     readers = [path for path in (REPOSITORY / "broker").rglob("*.py") if tables not in path.parents]
-    readers += [tables / name for name in ("broker_config.py", "cross_checks.py", "listeners.py", "sasl.py")]
+    readers += [
+        tables / name
+        for name in ("broker_config.py", "cross_checks.py", "http_keys.py", "listeners.py", "sasl.py")
+    ]
     strings = {name for path in readers for name in re.findall(r'"([a-z][a-z0-9.]+)"', path.read_text())}
     return strings & BROKER_KEYS.keys()
 
