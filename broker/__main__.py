@@ -216,7 +216,7 @@ def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tup
         for key, value in defaults.items():
             properties.setdefault(key, value)
         config = BrokerConfig.from_properties(properties, overrides)
-        _check_tls(config, properties)
+        _check_files(config, properties)
         return config
     except ConfigError as error:
         print(error, file=sys.stderr)
@@ -227,12 +227,24 @@ def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tup
         return None
 
 
-def _check_tls(config: Any, properties: Any) -> None:
-    """Raises ConfigError if a key store or trust store, of a TLS listener or for ZooKeeper, cannot be used.
-    Its problems get their lines in the file.
+def _check_files(config: Any, properties: Any) -> None:
+    """Raises ConfigError if a key store, a trust store or a Kerberos key cannot be used. Its problems get their
+    lines in the file.
     """
-    from broker.config.listener_keys import speaks_tls
     from broker.config.problems import ConfigError
+
+    try:
+        _check_tls(config)
+        _check_kerberos(config)
+    except ConfigError as error:
+        lines = properties.lines
+        found = [problem._replace(line=lines.get(problem.key)) for problem in error.problems]
+        raise ConfigError(found, properties.source) from error
+
+
+def _check_tls(config: Any) -> None:
+    """Of TLS listeners, and of TLS to ZooKeeper."""
+    from broker.config.listener_keys import speaks_tls
 
     listeners_do = any(speaks_tls(endpoint) for endpoint in config.listeners)
     if not listeners_do and not config.bool("zookeeper.ssl.client.enable"):
@@ -240,16 +252,23 @@ def _check_tls(config: Any, properties: Any) -> None:
     _logging()
     from broker.server.zookeeper_access import access_of
 
-    try:
-        access_of(config)
-        if listeners_do:
-            from broker.tls.manager import TlsManager
+    access_of(config)
+    if listeners_do:
+        from broker.tls.manager import TlsManager
 
-            TlsManager(config)
-    except ConfigError as error:
-        lines = properties.lines
-        found = [problem._replace(line=lines.get(problem.key)) for problem in error.problems]
-        raise ConfigError(found, properties.source) from error
+        TlsManager(config)
+
+
+def _check_kerberos(config: Any) -> None:
+    if any(listener.kerberos for listener in config.sasl.listeners.values()):
+        from broker.config.problems import ConfigError, Problem
+
+        try:
+            from broker.server.kerberos import check_kerberos
+        except ImportError as error:
+            message = f"GSSAPI: the package gssapi cannot be loaded; is libgssapi-krb5-2 installed? {error}"
+            raise ConfigError([Problem("sasl.enabled.mechanisms", None, message)]) from error
+        check_kerberos(config)
 
 
 def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]) -> int:
