@@ -252,6 +252,7 @@ class Login:
         self._expires_ns = 0 if lifetime_ms is None else now_ns + lifetime_ms * 1_000_000
         self.identity = identity
         self.state = LoginState.DONE
+        self._exchange = None  # a security context of GSSAPI takes 11 KiB
         return answer, lifetime_ms or 0
 
     def _lifetime_ms(self, identity: LoginIdentity) -> int | None:
