@@ -20,7 +20,7 @@ from rig.brokers import HOST, unused_port, write_properties
 from rig.kafka_dist import run_tool
 from rig.landline_broker import COMMAND, REPOSITORY, LandlineStandalone
 from rig.raw_client import RawClient, stranger
-from rig.wait import wait_until
+from rig.wait import last_for, wait_until
 from tests.support import kerberos
 from tests.support.kerberos import JAAS, SERVICE, Realm, login_module, repeated
 from tests.support.sasl_frames import log_in
@@ -163,6 +163,17 @@ def test_a_client_is_who_its_ticket_is_for(world: World) -> None:
             topics = raw.ask(ApiKey.METADATA, 5, {"topics": None, "allow_auto_topic_creation": False}).topics
             names.append([str(topic.name) for topic in topics])
     assert names == [[TOPIC], []]
+
+
+def test_a_client_authenticates_again_as_itself_alone(world: World) -> None:
+    with connection(world) as raw:
+        assert log_in(raw, "GSSAPI", world.realm.tokens("bob")).error_code == Errors.NONE
+        last_for(1.1)  # Kafka's pause between two authentications
+        assert log_in(raw, "GSSAPI", world.realm.tokens("bob")).error_code == Errors.NONE
+        last_for(1.1)
+        said = log_in(raw, "GSSAPI", world.realm.tokens("alice"))
+        assert said.error_message == "Cannot change principals during re-authentication"
+        assert not raw.is_open()
 
 
 def test_a_principal_that_no_rule_is_for_is_refused(world: World) -> None:

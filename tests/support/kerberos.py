@@ -136,6 +136,7 @@ class Realm:
     def join(self, patch: pytest.MonkeyPatch) -> None:
         """Makes this process, and those that it starts, members of the realm, with the GSSAPI library."""
         patch.setenv("KRB5_CONFIG", str(self.krb5_conf))
+        patch.setenv("KRB5RCACHENAME", f"file2:{self.root}/replays")
         patch.setenv("JAVA_TOOL_OPTIONS", f"-Djava.security.krb5.conf={self.krb5_conf}")
         libraries = self.root / "libraries"
         libraries.mkdir()
