@@ -67,8 +67,8 @@ class SaslListener:
 
 
 class BrokerLogin(NamedTuple):
-    """By what and as whom this broker logs in to others. With GSSAPI ``kerberos`` has the key instead of a
-    password.
+    """By what and as whom this broker logs in to others. With GSSAPI, ``kerberos`` has the key, and there is
+    no password.
     """
 
     mechanism: str

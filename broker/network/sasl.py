@@ -159,8 +159,8 @@ class ConnectionLogin:
         return self._login.identity is None
 
     def receive(self, frame: memoryview, now_ns: int) -> LoginReply | None:
-        """The reply to a frame; None if it is a request to serve. Raises :class:`ProtocolError`, and
-        :class:`~broker.sasl.apart.AskLater`.
+        """The reply to a frame; None if it is a request to serve. Raises :class:`ProtocolError`, and what
+        :meth:`Login.receive` raises.
         """
         login = self._login
         again = login.is_again

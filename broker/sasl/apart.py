@@ -22,8 +22,8 @@ class AskLater(Exception):
 
 
 class ApartExchange:
-    """An exchange whose answers ``inner`` computes on another thread. See
-    :class:`~broker.sasl.exchange.Exchange`.
+    """An exchange whose answers are those of ``inner``, computed on another thread. Kafka has no such class. See
+    :class:`~broker.sasl.exchange.Exchange` for what callers may do.
 
     ``inner`` is only used in ``compute``. What it found out is shown here from the answer on.
     """

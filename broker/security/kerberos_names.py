@@ -31,7 +31,7 @@ class NameRefusedError(Exception):
     """A principal that is no user's; the message says why."""
 
 
-class _Rule(NamedTuple):
+class _KerberosRule(NamedTuple):
     """A rule; without a format, it is DEFAULT. ``most`` is 1 if only the first match is replaced."""
 
     components: int = 0
@@ -83,14 +83,14 @@ class KerberosNames:
         raise NameRefusedError(f"no rule of {KEY} is for {principal}")
 
 
-def _parse(text: str) -> _Rule:
+def _parse(text: str) -> _KerberosRule:
     match = _RULE.fullmatch(text)
     if match is None:
         raise ValueError(
             f"{text!r} is no rule: DEFAULT or RULE:[n:string](regexp)s/pattern/replacement/g is expected"
         )
     if match["format"] is None:
-        return _Rule()
+        return _KerberosRule()
     components = int(match["count"] or 0)
     if not 1 <= components <= _MOST_COMPONENTS:
         raise ValueError(f"{text!r} is for principals of {components} components: they have 1 or 2")
@@ -98,7 +98,7 @@ def _parse(text: str) -> _Rule:
         if not number or int(number) > components:
             raise ValueError(f"${number} in {text!r} is none of $0 to ${components}")
     pattern = _compiled(match["pattern"])
-    return _Rule(
+    return _KerberosRule(
         components,
         match["format"],
         _compiled(match["match"]),
