@@ -225,8 +225,8 @@ def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tup
 
 
 def _check_files(config: Any, properties: Any) -> None:
-    """Raises ConfigError if a key store, a trust store or the file of HTTP tokens cannot be used. The problems
-    get their lines in the properties file.
+    """Raises ConfigError if a key store, a trust store, a Kerberos key or the file of HTTP tokens cannot be used.
+    The problems get their lines in the properties file.
     """
     from broker.config.http_keys import TOKEN_FILE
     from broker.config.problems import ConfigError
@@ -239,10 +239,23 @@ def _check_files(config: Any, properties: Any) -> None:
             read_tokens(config.str(TOKEN_FILE))
         if has_tls(config) or config.bool("zookeeper.ssl.client.enable"):
             _check_tls(config)
+        _check_kerberos(config)
     except ConfigError as error:
         lines = properties.lines
         found = [problem._replace(line=lines.get(problem.key)) for problem in error.problems]
         raise ConfigError(found, properties.source) from error
+
+
+def _check_kerberos(config: Any) -> None:
+    if any(listener.kerberos for listener in config.sasl.listeners.values()):
+        from broker.config.problems import ConfigError, Problem
+
+        try:
+            from broker.server.kerberos import check_kerberos
+        except ImportError as error:
+            message = f"GSSAPI: the package gssapi cannot be loaded; is libgssapi-krb5-2 installed? {error}"
+            raise ConfigError([Problem("sasl.enabled.mechanisms", None, message)]) from error
+        check_kerberos(config)
 
 
 def _check_tls(config: Any) -> None:

@@ -37,7 +37,9 @@ _REMOVED: Final[Mapping[str, str]] = {
     "quota.producer.default": "the entity config producer_byte_rate",
     "quota.consumer.default": "the entity config consumer_byte_rate",
 }
-_NO_JAVA: Final = "Java classes cannot be used, and brokers log in to each other by PLAIN or SCRAM: remove it"
+_NO_JAVA: Final = (
+    "Java classes cannot be used, and brokers log in to each other by PLAIN, SCRAM or GSSAPI: remove it"
+)
 _ZOOKEEPER_ONLY: Final = "Landline runs in ZooKeeper mode only: remove it"
 _WHY_REFUSED: Final[Mapping[str, str]] = {
     "node.id": "Landline runs in ZooKeeper mode only: set broker.id instead",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 
 from broker.network.crowd import UNKNOWN_NS
-from broker.network.request_channel import ConnectionInfo, Payload, Request
+from broker.network.request_channel import NO_API, ConnectionInfo, Payload, Request
 from broker.network.request_memory import RequestMemory
 from broker.network.request_times import RequestTimes
 from broker.network.sasl import ConnectionLogin
@@ -242,6 +242,10 @@ class Connection:
             self.start = end
             yield memoryview(self.buffer)[begin:end]
 
+    def give_back(self, frame: memoryview) -> None:
+        """Makes the frame that :meth:`frames` yielded last the next one again."""
+        self.start -= 4 + len(frame)
+
     def settle(self, shared: bytearray) -> None:
         """Moves unhandled data out of the shared buffer, or to the front of the connection's own buffer."""
         buffer = self.buffer
@@ -323,7 +327,8 @@ class Connection:
             payload: Payload | None = request.payload
             if payload is None:
                 return False
-            times.record(request.api_key, now_ns - request.receive_ns)
+            if request.api_key != NO_API:
+                times.record(request.api_key, now_ns - request.receive_ns)
             self.out.extend(payload)
         return True
 

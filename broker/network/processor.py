@@ -284,6 +284,8 @@ class Processor:
                 if connection.login is not None and took_frame(
                     connection, connection.login, frame, receive_ns, self._max_frame_bytes
                 ):
+                    if connection.muted:
+                        self._watch(connection)
                     continue
                 header = parse_request_header(frame)
                 request = Request(

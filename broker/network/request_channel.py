@@ -24,6 +24,8 @@ from broker.utils.file_region import FileRegion
 from broker.utils.purgatory import DelayedOperation
 
 Payload = Sequence[bytes | FileRegion]
+#: The API key of what stands among a connection's requests and is none; it is not counted.
+NO_API = -1
 _UNCOUNTED = RequestMemory()
 _JOIN_BYTES = 2048
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from broker.network.login_thread import LoginThread
 from broker.network.request_channel import ConnectionInfo
 from broker.protocol.errors import ProtocolError
 from broker.sasl.exchange import LoginFailed
@@ -111,6 +112,7 @@ class SaslListeners:
     """What the SASL listeners offer, by their names, and the bounds that they share.
 
     ``delay`` runs a callback after so many ms on another thread; failures are answered after ``failure_delay_ms``.
+    ``apart`` is the thread of mechanisms that may block, None if there are none.
     """
 
     def __init__(
@@ -121,16 +123,23 @@ class SaslListeners:
         failure_delay_ms: int,
         max_newcomers: int,
         max_login_ms: int,
+        apart: LoginThread | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.offers = offers
         self.delay = delay
+        self.apart = apart
         self.failure_delay_ms = failure_delay_ms
         self.max_login_ms = max_login_ms
         # Each listener has its own: clients cannot take the places of brokers.
         self.newcomers = {name: Newcomers(max_newcomers) for name in offers}
         self.stats = LoginStats()
         self._clock = clock
+
+    def stop(self) -> None:
+        """Ends the thread of mechanisms that may block."""
+        if self.apart is not None:
+            self.apart.stop()
 
     def open(self, info: ConnectionInfo, now_ms: int) -> ConnectionLogin | None:
         """The authentication of a new connection; None if there is no room for it."""
@@ -171,7 +180,9 @@ class ConnectionLogin:
         return self._login.identity is None
 
     def receive(self, frame: memoryview, now_ns: int) -> LoginReply | None:
-        """The reply to a frame; None if it is a request to serve. Raises :class:`ProtocolError`."""
+        """The reply to a frame; None if it is a request to serve. Raises :class:`ProtocolError`, and what
+        :meth:`Login.receive` raises.
+        """
         login = self._login
         again = login.is_again
         was_done = login.is_done
@@ -191,6 +202,11 @@ class ConnectionLogin:
             self._listeners.stats.count(failed=False, again=again)
             self._admit(again=again)
         return reply
+
+    def work_apart(self, work: Callable[[], None]) -> None:
+        """Has a mechanism's work that may block done on another thread."""
+        assert self._listeners.apart is not None
+        self._listeners.apart.submit(work)
 
     def delay(self, answer: Callable[[], None]) -> None:
         """Runs ``answer``, to a failure, after connection.failed.authentication.delay.ms, on another thread."""

@@ -131,7 +131,8 @@ class Login:
 
     def receive(self, frame: memoryview, now_ns: int) -> LoginReply | None:
         """The reply to a frame; None if it is a request to serve. Raises :class:`ProtocolError` for one that is
-        no request, and for any request once the session has expired: the connection is to be closed.
+        no request, and for any request once the session has expired: the connection is to be closed. Raises
+        :class:`~broker.sasl.apart.AskLater` if the same frame is to be given again later.
         """
         if self.state is LoginState.DONE:
             if frame[:2] != _HANDSHAKE_BYTES or now_ns - self._began_ns < _PAUSE_NS:
@@ -183,7 +184,7 @@ class Login:
             return self._refused(header, failure)
         fields = {
             "error_code": Errors.NONE,
-            "error_message": None,
+            "error_message": "",
             "auth_bytes": token,
             "session_lifetime": lifetime_ms,
         }
@@ -251,6 +252,7 @@ class Login:
         self.expires_ns = 0 if lifetime_ms is None else now_ns + lifetime_ms * 1_000_000
         self.identity = identity
         self.state = LoginState.DONE
+        self._exchange = None  # a security context of GSSAPI takes 11 KiB
         return answer, lifetime_ms or 0
 
     def _lifetime_ms(self, identity: LoginIdentity) -> int | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from broker.config.broker_config import BrokerConfig
@@ -225,7 +226,14 @@ def make_fetch_channel_maker(config: BrokerConfig, security: ChannelSecurity | N
 def make_client_login(config: BrokerConfig) -> ClientLogin | None:
     """How this broker logs in to others; None if their listener has no SASL."""
     login = config.sasl.between_brokers
-    return None if login is None else ClientLogin(login.mechanism, login.user, login.password)
+    if login is None:
+        return None
+    tokens = None
+    if login.kerberos is not None:
+        from broker.server.kerberos import gssapi_tokens
+
+        tokens = partial(gssapi_tokens, login.kerberos)
+    return ClientLogin(login.mechanism, login.user, login.password, tokens)
 
 
 def _channel_maker(

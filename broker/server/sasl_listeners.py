@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.sasl import HANDLER, UNSECURED, SaslListener
+from broker.network.login_thread import LoginThread
 from broker.network.sasl import SaslListeners
 from broker.sasl.credential import Known
 from broker.sasl.decoys import Decoys
@@ -43,6 +44,7 @@ def make_sasl_listeners(
         failure_delay_ms=config.int("connection.failed.authentication.delay.ms"),
         max_newcomers=config.int("landline.sasl.unauthenticated.max.count"),
         max_login_ms=config.int("landline.sasl.authentication.max.ms"),
+        apart=LoginThread() if any(each.kerberos for each in config.sasl.listeners.values()) else None,
         clock=clock,
     )
 
@@ -74,6 +76,11 @@ def _exchanges(mechanism: str, listener: SaslListener, parts: _Parts) -> Callabl
         return PlainUsers(users).exchange
     if mechanism == "OAUTHBEARER":
         return _oauthbearer(listener, parts)
+    if mechanism == "GSSAPI":
+        from broker.server.kerberos import gssapi_exchanges
+
+        assert listener.kerberos is not None
+        return gssapi_exchanges(listener.kerberos)
     from broker.sasl.scram import ScramExchange
 
     def find(user: str, by_token: bool) -> Known | None:

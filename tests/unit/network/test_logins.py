@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -11,15 +12,19 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.login_thread import LoginThread
 from broker.network.sasl import Newcomers, SaslListeners
 from broker.network.socket_server import SocketServer
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
+from broker.sasl.apart import ApartExchange
+from broker.sasl.login import Offer
+from broker.sasl.plain import PlainExchange
 from broker.utils.timer import Timer
 from rig.wait import wait_until
 from tests.support.network import Api, frame, is_closed, make_server, read_answer, read_exactly
 from tests.support.network import answer as network_answer
-from tests.support.sasl_frames import answer, authenticate, handshake, make_offer, plain, request
+from tests.support.sasl_frames import USERS, answer, authenticate, handshake, make_offer, plain, request
 
 VERSIONS = request(ApiKey.API_VERSIONS, 0, {}, 5)
 DELAY_MS = 300
@@ -36,6 +41,10 @@ def sasl() -> Iterator[SaslListeners]:
 
 @pytest.fixture
 def served(api: Api, sasl: SaslListeners) -> Iterator[SocketServer]:
+    yield from serve(api, sasl)
+
+
+def serve(api: Api, sasl: SaslListeners) -> Iterator[SocketServer]:
     server = make_server(ConnectionQuotas(100, 100, {}), listeners=("SASL", "PLAINTEXT"))
     server.bind()
     server.start(api, sasl=sasl)
@@ -222,6 +231,99 @@ def test_newcomers_share_the_memory() -> None:
     assert not newcomers.may_hold("b", 1)
     newcomers.hold("a", -50)
     assert newcomers.may_hold("b", 50)
+
+
+class Gate:
+    """PLAIN as a mechanism that blocks until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Semaphore(0)
+        self.is_open = threading.Event()
+
+    def exchange(self) -> ApartExchange:
+        return ApartExchange(GatedPlain(self))
+
+
+class GatedPlain(PlainExchange):
+    def __init__(self, gate: Gate) -> None:
+        super().__init__(lambda user, password: password == USERS[user])
+        self._gate = gate
+
+    def answer(self, token: bytes) -> bytes:
+        self._gate.reached.release()
+        assert self._gate.is_open.wait(30)
+        return super().answer(token)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.is_open.set()
+
+
+@pytest.fixture
+def gated(api: Api, gate: Gate) -> Iterator[SocketServer]:
+    """A server whose SASL listener takes PLAIN only behind the gate."""
+    timer = Timer("test")
+    apart = SaslListeners(
+        {"SASL": Offer({"PLAIN": gate.exchange})},
+        timer.add,
+        failure_delay_ms=0,
+        max_newcomers=10,
+        max_login_ms=10_000,
+        apart=LoginThread(),
+    )
+    yield from serve(api, apart)
+    timer.stop()
+
+
+def test_a_mechanism_that_blocks_holds_up_its_own_connection_alone(
+    gated: SocketServer, gate: Gate, api: Api
+) -> None:
+    with connect(gated) as peer, connect(gated, "PLAINTEXT") as other:
+        peer.sendall(handshake() + authenticate(plain()) + frame(9, b"hello"))
+        read_frame(peer)
+        assert gate.reached.acquire(timeout=30)
+        other.sendall(frame(8))
+        assert read_answer(other)[0] == 8
+        assert api.seen == [8]
+        gate.is_open.set()
+        assert answer(ApiKey.SASL_AUTHENTICATE, 2, read_frame(peer)).error_code == 0
+        assert read_answer(peer) == (9, b"hello")
+    times, _ = gated.total_times()[ApiKey.SASL_AUTHENTICATE]
+    assert times[-1] == ("+Inf", 1)  # what waited in between is no request
+
+
+def test_a_mechanism_that_blocks_may_refuse(gated: SocketServer, gate: Gate) -> None:
+    gate.is_open.set()
+    with connect(gated) as peer:
+        peer.sendall(handshake() + authenticate(plain(password="x")))
+        read_frame(peer)
+        refused = answer(ApiKey.SASL_AUTHENTICATE, 2, read_frame(peer))
+        assert refused.error_code == Errors.SASL_AUTHENTICATION_FAILED
+        assert is_closed(peer)
+
+
+def test_tokens_without_a_header_may_block_too(gated: SocketServer, gate: Gate) -> None:
+    gate.is_open.set()
+    with connect(gated) as peer:
+        token = plain()
+        peer.sendall(handshake(version=0) + struct.pack(">i", len(token)) + token + frame(9))
+        read_frame(peer)
+        assert read_frame(peer) == b""
+        assert read_answer(peer)[0] == 9
+
+
+def test_who_hangs_up_while_its_token_is_looked_at_is_forgotten(gated: SocketServer, gate: Gate) -> None:
+    with connect(gated) as peer:
+        peer.sendall(handshake() + authenticate(plain()))
+        read_frame(peer)
+        assert gate.reached.acquire(timeout=30)
+    gate.is_open.set()
+    wait_until(lambda: gated.connection_count == 0, what="the connection is gone")
+    with connect(gated) as peer:
+        log_in(peer)
 
 
 def test_newcomers_share_the_room() -> None:
