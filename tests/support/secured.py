@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
+from broker.sasl.scram import ALGORITHMS, salted_password
+from broker.sasl.scram_client import ScramTokens
 from broker.security.acls import AclOperation, PatternType, Permission, ResourceType
 from broker.zookeeper.client import ZooKeeperStore
 from rig.brokers import HOST, BrokerProcess, unused_port
@@ -22,6 +24,7 @@ from rig.jvm import SHORT_LIVED_JVM
 from rig.kafka_broker import KafkaBroker
 from rig.landline_broker import LandlineBroker
 from rig.raw_client import RawClient
+from rig.wait import wait_until
 from rig.zookeeper import ZooKeeperServer
 from tests.support.peers import PeerKind
 
@@ -29,6 +32,8 @@ MODULES = "org.apache.kafka.common.security"
 AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 ADMIN, GUEST, OWNER, BROKER = "admin", "guest", "owner", "broker"
 PASSWORDS = {name: f"{name}-secret" for name in (ADMIN, GUEST, OWNER, BROKER)}
+SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
+SALT, ITERATIONS = b"0123456789abcdef", 4096
 TINY_JVM = ("-Xmx256m", *SHORT_LIVED_JVM)
 SESSION_MS = 30_000
 START_TIMEOUT_S = 240.0
@@ -193,3 +198,41 @@ def delete_acls(client: RawClient, principal: str | None = f"User:{GUEST}") -> i
     (result,) = client.ask(ApiKey.DELETE_ACLS, 3, {"filters": [wanted]}).filter_results
     assert result.error_code == Errors.NONE, result.error_message
     return len(result.matching_acls)
+
+
+def set_scram_user(broker: SecuredBroker, user: str, mechanism: str = SHA_256) -> None:
+    """By the request that ``kafka-configs.sh`` sends; the same salt and iterations each time."""
+    made = {
+        "name": user,
+        "mechanism": ALGORITHMS[mechanism].number,
+        "iterations": ITERATIONS,
+        "salt": SALT,
+        "salted_password": salted_password(mechanism, PASSWORDS[user], SALT, ITERATIONS),
+    }
+    with broker.login(ADMIN) as admin:
+        asked = {"deletions": [], "upsertions": [made]}
+        (result,) = admin.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, asked).results
+    assert result.error_code == Errors.NONE, result.error_message
+
+
+def scram_login(client: RawClient, tokens: ScramTokens, mechanism: str = SHA_256) -> Errors:
+    """Authenticates by SCRAM; returns the error of the last answer."""
+    client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": mechanism})
+    challenge = b""
+    while (token := tokens.next(challenge)) is not None:
+        answer = client.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": token})
+        if answer.error_code != Errors.NONE:
+            return Errors(answer.error_code)
+        challenge = answer.auth_bytes
+    return Errors.NONE
+
+
+def await_scram_login(broker: SecuredBroker, user: str, mechanism: str = SHA_256) -> None:
+    """Waits until the broker knows the user: it takes up changes after they were answered."""
+
+    def is_known() -> bool:
+        with broker.connect() as client:
+            tokens = ScramTokens(mechanism, user, PASSWORDS[user])
+            return scram_login(client, tokens, mechanism) is Errors.NONE
+
+    wait_until(is_known, 60, what=f"{broker.kind.value} knows {user}'s {mechanism}")
