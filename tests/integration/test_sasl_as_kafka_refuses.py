@@ -6,28 +6,23 @@ connection is open at the end. The words of the errors are Landline's own.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.framing import response_body_offset
-from broker.sasl.exchange import LoginFailed
-from broker.sasl.scram_client import ScramTokens
-from rig.raw_client import RawClient, request_frame
 from rig.wait import last_for
 from rig.zookeeper import ZooKeeperServer
-from tests.support.acl_matrix import outcome
 from tests.support.sasl_frames import plain
+from tests.support.sasl_talk import Talk
 from tests.support.secured import (
     ADMIN,
     GUEST,
     OWNER,
     PASSWORDS,
+    SHA_256,
+    SHA_512,
     Pair,
     SecuredBroker,
     await_scram_login,
@@ -36,7 +31,6 @@ from tests.support.secured import (
 )
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-SCRAM, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 SESSION_MS = 4_000
 PAUSE_S = 1.2
 """A client that authenticates again within a second is not heard."""
@@ -50,72 +44,6 @@ def pair(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -
             set_scram_user(broker, GUEST)
             await_scram_login(broker, GUEST)
         yield made
-
-
-class Talk:
-    """A conversation with one broker, and what it answered."""
-
-    def __init__(self, client: RawClient) -> None:
-        self.heard: list[str] = []
-        self._client = client
-
-    def say(self, key: ApiKey, version: int, **fields: Any) -> Any:
-        """Sends a request; the answer is noted and returned, None if the connection was closed."""
-        return self.say_body(key, version, codec.encode(key, version, "request", fields))
-
-    def say_body(self, key: ApiKey, version: int, body: bytes, answer_version: int | None = None) -> Any:
-        self._client.send(request_frame(key, version, body))
-        try:
-            frame = memoryview(self._client.receive_frame())
-        except ConnectionError:
-            self.heard.append(f"{key.name}: closed")
-            return None
-        version = version if answer_version is None else answer_version
-        answer = codec.decode(key, version, "response", frame[response_body_offset(key, version, frame) :])
-        self.heard.append(f"{key.name}: {outcome(answer)}")
-        return answer
-
-    def send_bare(self, data: bytes) -> None:
-        """Bytes of one frame without a header; notes the size of the answer."""
-        self._client.send(struct.pack(">i", len(data)) + data)
-        try:
-            self.heard.append(f"bare: {len(self._client.receive_frame())} bytes")
-        except ConnectionError:
-            self.heard.append("bare: closed")
-
-    def handshake(self, mechanism: str = "PLAIN", version: int = 1) -> None:
-        answer = self.say(ApiKey.SASL_HANDSHAKE, version, mechanism=mechanism)
-        if answer is not None:
-            self.heard.append(f"offered: {sorted(answer.mechanisms)}")
-
-    def authenticate(self, token: bytes, version: int = 2) -> Any:
-        return self.say(ApiKey.SASL_AUTHENTICATE, version, auth_bytes=token)
-
-    def log_in(self, user: str = GUEST) -> None:
-        self.handshake()
-        self.authenticate(plain(user, PASSWORDS[user]))
-
-    def scram(self, user: str, password: str, mechanism: str = SCRAM, *, by_token: bool = False) -> None:
-        """The whole exchange. Only how it ends is kept: Landline refuses an unknown name with the proof, as it
-        refuses a wrong password, so that nobody learns who exists. Kafka refuses it at once.
-        """
-        client, challenge = ScramTokens(mechanism, user, password, by_token=by_token), b""
-        before = len(self.heard)
-        with suppress(LoginFailed):
-            while (token := client.next(challenge)) is not None:
-                answer = self.authenticate(token)
-                if answer is None or answer.error_code:
-                    break
-                challenge = answer.auth_bytes
-        self.heard[before:] = self.heard[-1:]
-
-    def request(self) -> None:
-        """A request whose response has an error for the whole. Landline closes the connection at others."""
-        self.say(ApiKey.LIST_GROUPS, 0)
-
-    def end(self) -> None:
-        """Notes whether the connection is open."""
-        self.heard.append("open" if self._client.is_open() else "closed")
 
 
 Conversation = Callable[[Talk], None]
@@ -157,23 +85,23 @@ def empty_plain_token(talk: Talk) -> None:
 
 
 def wrong_scram_password(talk: Talk) -> None:
-    talk.handshake(SCRAM)
+    talk.handshake(SHA_256)
     talk.scram(GUEST, "wrong")
 
 
 def unknown_scram_user(talk: Talk) -> None:
-    talk.handshake(SCRAM)
+    talk.handshake(SHA_256)
     talk.scram("nobody", "wrong")
 
 
 def right_scram_password(talk: Talk) -> None:
-    talk.handshake(SCRAM)
+    talk.handshake(SHA_256)
     talk.scram(GUEST, PASSWORDS[GUEST])
     talk.request()
 
 
 def malformed_scram_token(talk: Talk) -> None:
-    talk.handshake(SCRAM)
+    talk.handshake(SHA_256)
     talk.authenticate(b"what is this")
 
 
@@ -183,7 +111,7 @@ def scram_user_of_another_mechanism(talk: Talk) -> None:
 
 
 def unknown_token(talk: Talk) -> None:
-    talk.handshake(SCRAM)
+    talk.handshake(SHA_256)
     talk.scram("some-id", "some-hmac", by_token=True)
 
 
@@ -314,7 +242,7 @@ def again_as_another(talk: Talk) -> None:
 def again_by_another_mechanism(talk: Talk) -> None:
     talk.log_in()
     last_for(PAUSE_S)
-    talk.handshake(SCRAM)
+    talk.handshake(SHA_256)
     talk.scram(GUEST, PASSWORDS[GUEST])
 
 
