@@ -15,8 +15,18 @@ from broker.zookeeper import znodes
 from rig.raw_client import RawClient
 from rig.wait import wait_until
 from rig.zookeeper import ZooKeeperServer
-from tests.mixed.clients import new_producer_id
-from tests.support.acl_matrix import Place, Question, Rule, agree, outcome, questions, refusals, rules, told
+from tests.support.acl_matrix import (
+    Place,
+    Question,
+    Rule,
+    agree,
+    await_services,
+    outcome,
+    questions,
+    refusals,
+    rules,
+    told,
+)
 from tests.support.secured import (
     ADMIN,
     GUEST,
@@ -29,7 +39,7 @@ from tests.support.secured import (
     secured_pair,
     znodes_of,
 )
-from tests.support.valid_requests import World, fields, some_records
+from tests.support.valid_requests import World, some_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 QUESTIONS = questions()
@@ -91,20 +101,13 @@ def furnish(broker: SecuredBroker, admin: RawClient) -> Place:
     assert made.error_code == Errors.NONE
     world = World(world.broker_id, epoch, 1, port=world.port, topic_id=made.topic_id)
     wait_until(lambda: admin.produce(world.topic, 0, some_records()).error_code == Errors.NONE)
-
-    def commits() -> bool:
-        admin.ask(ApiKey.FIND_COORDINATOR, 2, fields(ApiKey.FIND_COORDINATOR, 2, world))
-        answer = admin.ask(ApiKey.OFFSET_COMMIT, 7, fields(ApiKey.OFFSET_COMMIT, 7, world))
-        return bool(answer.topics[0].partitions[0].error_code == Errors.NONE)
-
-    wait_until(commits, 60, what="the group's coordinator serves")
+    await_services(admin, world)
     with broker.login(OWNER) as owner:
         nobody = {"owner_principal_type": None, "owner_principal_name": None}
         token: Any = owner.ask(
             ApiKey.CREATE_DELEGATION_TOKEN, 3, {**nobody, "renewers": [], "max_lifetime": -1}
         )
     assert token.error_code == Errors.NONE
-    wait_until(lambda: new_producer_id(admin), 60)
     return Place(world, broker.sasl_port, token.token_id, token.hmac)
 
 

@@ -20,6 +20,7 @@ from broker.record.batch import Record, build_batch
 from broker.security.acls import CLUSTER_NAME, SUPPORTED, AclOperation, PatternType, Permission, ResourceType
 from rig.brokers import HOST
 from rig.raw_client import RawClient, request_frame
+from rig.wait import wait_until
 from tests.support.secured import OWNER, Acl
 from tests.support.times import NOW_MS
 from tests.support.valid_requests import World, fields
@@ -296,6 +297,22 @@ def _denied(kind: ResourceType, operation: AclOperation) -> Callable[[Place], Se
         ]
 
     return acls
+
+
+def await_services(client: RawClient, world: World) -> None:
+    """Waits for the group's coordinator and for producer ids. An administrator asks; offset 1 is committed."""
+
+    def commits() -> bool:
+        client.ask(ApiKey.FIND_COORDINATOR, 2, fields(ApiKey.FIND_COORDINATOR, 2, world))
+        answer = client.ask(ApiKey.OFFSET_COMMIT, 7, fields(ApiKey.OFFSET_COMMIT, 7, world))
+        return bool(answer.topics[0].partitions[0].error_code == Errors.NONE)
+
+    def has_ids() -> bool:
+        answer = client.ask(ApiKey.INIT_PRODUCER_ID, 1, fields(ApiKey.INIT_PRODUCER_ID, 1, world))
+        return bool(answer.error_code == Errors.NONE)
+
+    wait_until(commits, 60, what="the group's coordinator serves")
+    wait_until(has_ids, 60, what="there are producer ids")
 
 
 def told(client: RawClient, question: Question, place: Place) -> list[str]:
