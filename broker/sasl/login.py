@@ -22,7 +22,7 @@ from broker.protocol.primitives import INT32
 from broker.sasl.exchange import Exchange, LoginFailed, LoginIdentity, Mechanisms
 
 _HANDSHAKE_BYTES: Final = ApiKey.SASL_HANDSHAKE.to_bytes(2, "big")
-# A client cannot re-authenticate more often, as in Kafka.
+# Between two re-authentications, as in Kafka. The first one may follow the authentication at once.
 _PAUSE_NS: Final = 1_000_000_000
 
 
@@ -112,7 +112,7 @@ class Login:
         self._offer = offer
         self._wall_ms = wall_ms
         self._exchange: Exchange | None = None
-        self._began_ns = 0
+        self._again_ns: int | None = None  # when the last re-authentication began
         self.expires_ns = 0
 
     @property
@@ -135,7 +135,8 @@ class Login:
         :class:`~broker.sasl.apart.AskLater` if the same frame is to be given again later.
         """
         if self.state is LoginState.DONE:
-            if frame[:2] != _HANDSHAKE_BYTES or now_ns - self._began_ns < _PAUSE_NS:
+            too_soon = self._again_ns is not None and now_ns - self._again_ns < _PAUSE_NS
+            if frame[:2] != _HANDSHAKE_BYTES or too_soon:
                 if self.expires_ns and now_ns > self.expires_ns:
                     raise ProtocolError("its session expired (connections.max.reauth.ms, or its credential)")
                 return None
@@ -169,7 +170,7 @@ class Login:
         else:
             self.mechanism = wanted
             self._exchange = self._offer.mechanisms[wanted]()
-            self._began_ns = now_ns
+            self._again_ns = now_ns if again else None
             self.state = LoginState.AUTHENTICATE_BARE if bare else LoginState.AUTHENTICATE
         error = Errors.UNSUPPORTED_SASL_MECHANISM if failure else Errors.NONE
         fields = {"error_code": error, "mechanisms": list(self._offer.mechanisms)}

@@ -47,16 +47,17 @@ class TokenInfo:
 
 
 def encode_token(token: TokenInfo) -> bytes:
+    """The fields in the order in which Kafka writes them."""
     return dump(
         {
-            "version": _VERSION,
-            "owner": sanitize(token.owner),
-            "tokenRequester": sanitize(token.requester),
-            "renewers": [sanitize(renewer) for renewer in token.renewers],
             "issueTimestamp": token.issued_ms,
-            "maxTimestamp": token.max_ms,
-            "expiryTimestamp": token.expires_ms,
+            "renewers": [sanitize(renewer) for renewer in token.renewers],
+            "tokenRequester": sanitize(token.requester),
             "tokenId": token.token_id,
+            "owner": sanitize(token.owner),
+            "expiryTimestamp": token.expires_ms,
+            "maxTimestamp": token.max_ms,
+            "version": _VERSION,
         }
     )
 

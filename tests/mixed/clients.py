@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as ConsumerPartition
@@ -11,6 +12,7 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from rig.brokers import HOST, BrokerProcess
 from rig.raw_client import RawClient
+from rig.topics import end_offsets
 from rig.wait import wait_until
 from tests.mixed.cluster import CALL_TIMEOUT_S
 
@@ -45,6 +47,25 @@ def read(bootstrap: str, topic: str, partition: int) -> list[tuple[int, str]]:
             return first == end or bool(found and found[-1][0] + 1 >= end)
 
         wait_until(complete, CALL_TIMEOUT_S, what=f"{topic}-{partition} is read from {first} to {end}")
+    finally:
+        consumer.close()
+    return found
+
+
+def read_all(settings: Mapping[str, Any], topic: str) -> list[bytes]:
+    """The value of every committed record, in order within each partition. ``settings`` say how to connect."""
+    consumer = Consumer({**settings, "group.id": "group", "enable.auto.commit": False})
+    found: list[bytes] = []
+    try:
+        ends = wait_until(lambda: end_offsets(consumer, topic), CALL_TIMEOUT_S, what=f"{topic} has a leader")
+        consumer.assign([ConsumerPartition(topic, number, 0) for number in ends])
+
+        def complete() -> bool:
+            messages = [message for message in consumer.consume(1000, 0.2) if message.error() is None]
+            found.extend(message.value() or b"" for message in messages)
+            return len(found) == sum(ends.values())
+
+        wait_until(complete, CALL_TIMEOUT_S, what=f"{topic} is read to {ends}")
     finally:
         consumer.close()
     return found

@@ -28,6 +28,9 @@ _A_LOOK: Final = 500  # topics, at 0.05 ms each
 _STRICT_FROM: Final = 6  # KIP-599: what is above controller_mutation_rate is refused
 
 Result = dict[str, object]
+_SHOWN: Final[Result] = {}
+# The principal may not see the topic's configs. As in Kafka, also in the row of a topic that is refused.
+_HIDDEN: Final[Result] = {"topic_config_error_code": Errors.TOPIC_AUTHORIZATION_FAILED}
 _told = ToldConfigs("topics")
 
 
@@ -68,7 +71,8 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
                 results[topic.name] = _encoded(request, _undescribed(topic.name, outcome))
             created[topic.name] = outcome.partitions
         except KafkaError as error:
-            results[topic.name] = _encoded(request, _refused(topic.name, error))
+            refused = _refused(topic.name, error) | (_SHOWN if topic.name in described else _HIDDEN)
+            results[topic.name] = _encoded(request, refused)
     if validate_only or not created:
         return _listed(results)
 
@@ -174,7 +178,7 @@ def _undescribed(name: str, topic: CreatedTopic) -> Result:
     return {
         **_refused(name, KafkaError(Errors.NONE)),
         "topic_id": topic.topic_id or ZERO_UUID,
-        "topic_config_error_code": Errors.TOPIC_AUTHORIZATION_FAILED,
+        **_HIDDEN,
     }
 
 

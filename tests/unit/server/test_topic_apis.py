@@ -17,6 +17,7 @@ from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.control_messages import BrokerInfo, MetadataUpdate, PartitionInfo
 from broker.protocol.errors import Errors, KafkaError
+from broker.security.acls import AclOperation
 from broker.server.apis import create_partitions, create_topics, delete_topics
 from broker.server.apis.told_configs import ToldConfigs
 from broker.server.metadata_cache import MetadataCache
@@ -124,6 +125,19 @@ def create(*topics, timeout=30_000, validate_only=False):
 
 def codes(rows):
     return [Errors(row.error_code) for row in rows]
+
+
+def test_a_refused_topic_says_as_by_kafka_whether_its_configs_may_be_seen(cluster):
+    described = {"shown"}
+    cluster.ctx.access = SimpleNamespace(
+        allows=lambda _request, operation, _kind, name, **_: (
+            operation is AclOperation.DESCRIBE_CONFIGS and name in described
+        )
+    )
+    rows = cluster.send(ApiKey.CREATE_TOPICS, 7, create(topic("shown"), topic("hidden"))).topics
+    assert codes(rows) == [Errors.TOPIC_AUTHORIZATION_FAILED] * 2
+    told = [row.topic_config_error_code for row in rows]
+    assert told == [Errors.NONE, Errors.TOPIC_AUTHORIZATION_FAILED]
 
 
 @pytest.mark.parametrize("version", CREATE_VERSIONS)
