@@ -16,7 +16,8 @@ from tests.support.documented import commands_of
 from tests.support.secure_cluster import PASSWORDS, SecureCluster
 
 PAGE = "docs/security.md"
-BOOTSTRAP, TRUST, USER, MECHANISM = "broker1:9092", "/etc/landline/ca.pem", "alice", "SCRAM-SHA-512"
+BOOTSTRAP, USER = "broker1:9092", "alice"
+TRUST, CERTIFICATE = "/etc/landline/ca.pem", "/etc/landline/alice.pem"
 
 
 @cache
@@ -47,6 +48,7 @@ def placed(text: str, cluster: SecureCluster, user: str = USER) -> str:
     for old, new in {
         BOOTSTRAP: cluster.bootstrap,
         TRUST: str(cluster.ca),
+        CERTIFICATE: str(cluster.certificate(user)),
         PASSWORDS[USER]: PASSWORDS[user],
         f'"{USER}"': f'"{user}"',
         f"={USER}\n": f"={user}\n",
