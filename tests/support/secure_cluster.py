@@ -26,8 +26,10 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 from joserfc import jwk, jwt
 
+from broker.protocol.api_keys import ApiKey
 from rig.brokers import HOST, Cluster, unused_port
 from rig.landline_broker import COMMAND, REPOSITORY, LandlineBroker
+from rig.raw_client import RawClient
 from rig.wait import wait_until
 from tests.support.certificates import Authority
 
@@ -50,7 +52,6 @@ class SecureCluster:
         self.ca = self._authority.write_pem(root / "ca.pem")
         for user in ("alice", "bob"):
             self._authority.issue(user, ()).write_pem(self.certificate(user))
-            self.token_file(user).write_text(self.token(user))
         (root / "jwks.json").write_text(json.dumps({"keys": [self._key.as_dict(private=False)]}))
         self.brokers = Cluster({broker: self._broker(broker) for broker in (1, 2)}, zk_connect)
 
@@ -73,10 +74,6 @@ class SecureCluster:
         now_s = int(time.time())
         claims = {"sub": user, "iat": now_s, "exp": now_s + valid_s}
         return str(jwt.encode({"alg": "ES256", "kid": KEY_ID}, claims, self._key))
-
-    def token_file(self, user: str) -> Path:
-        """A file with such a token."""
-        return self.root / f"{user}.token"
 
     def forged_token(self, user: str) -> str:
         """A token whose signature is another one's."""
@@ -116,7 +113,7 @@ class SecureCluster:
             **{name: self._ports[name, broker_id] for name in ("SASL_SSL", "SSL")},
         }
         config: dict[str, object] = {
-            # PLAINTEXT is for the rig, which asks only whether the broker is up: nobody may do more there.
+            # PLAINTEXT is for the rig, which asks there what a broker knows.
             "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in protocols.items()),
             "security.inter.broker.protocol": "SASL_SSL",
             "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
@@ -132,7 +129,7 @@ class SecureCluster:
             "listener.name.ssl.ssl.client.auth": "required",
             "ssl.principal.mapping.rules": "RULE:^CN=([a-z]+),.*$/$1/",
             "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-            "super.users": "User:broker;User:admin",
+            "super.users": "User:broker;User:admin;User:ANONYMOUS",
             "delegation.token.secret.key": "signs-tokens",
             "offsets.topic.replication.factor": 2,
         }
@@ -190,3 +187,18 @@ def grant(cluster: SecureCluster, user: str) -> None:
     ]
     for future in admin.create_acls(acls).values():
         future.result(30)
+    await_acls(cluster, f"User:{user}", len(acls))
+
+
+def await_acls(cluster: SecureCluster, principal: str, count: int) -> None:
+    """Waits until each broker knows of so many ACLs of the principal."""
+    anything = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+    filters = {"resource_name_filter": None, "principal_filter": principal, "host_filter": None}
+
+    def known(port: int) -> bool:
+        with RawClient(HOST, port) as client:
+            answer = client.ask(ApiKey.DESCRIBE_ACLS, 3, anything | filters)
+        return sum(len(resource.acls) for resource in answer.resources) == count
+
+    ports = [broker.port for broker in cluster.brokers.brokers.values()]
+    wait_until(lambda: all(map(known, ports)), what=f"each broker has {count} ACLs of {principal}")

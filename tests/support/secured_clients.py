@@ -26,9 +26,9 @@ from py4j.protocol import Py4JJavaError
 
 from tests.support.documented_clients import properties_of, settings_of
 from tests.support.kafka_jvm import KafkaJvm
-from tests.support.secure_cluster import MODULES, PASSWORDS, SecureCluster
+from tests.support.secure_cluster import PASSWORDS, SecureCluster
 
-WAIT_S = 40
+WAIT_S = 60
 CLIENT_WARNINGS = [
     # kafka-python leaves a pair of sockets behind when it cannot connect, aiokafka its TLS connections when it stops.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
@@ -160,7 +160,7 @@ class KafkaPython:
 
     def _settings(self, login: Login) -> dict[str, Any]:
         """It tries a refused login again until it gives up, and then raises a timeout."""
-        patience_s = 3 if login.wrong_password else WAIT_S
+        patience_s = 5 if login.wrong_password else WAIT_S
         settings = _python_settings("kafka-python", self._cluster, login, _KpToken)
         return settings | {"bootstrap_timeout_ms": patience_s * 1000}
 
@@ -285,25 +285,20 @@ class Java:
 
 def java_settings(cluster: SecureCluster, login: Login) -> dict[str, str]:
     """The documented properties, for another mechanism or password if the login has one."""
-    settings = properties_of("Java", cluster, login.user) | {"bootstrap.servers": cluster.bootstrap}
-    settings["sasl.mechanism"] = login.mechanism
-    if login.mechanism == "PLAIN":
-        settings["sasl.jaas.config"] = settings["sasl.jaas.config"].replace(
-            "scram.ScramLoginModule", "plain.PlainLoginModule"
-        )
-    if login.wrong_password:
-        settings["sasl.jaas.config"] = settings["sasl.jaas.config"].replace(
-            PASSWORDS[login.user], login.wrong_password
-        )
+    own = {"bootstrap.servers": cluster.bootstrap}
     if login.token:
         file = cluster.root / "java.token"
         file.write_text(login.token)
-        settings["sasl.jaas.config"] = f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;"
-        settings["sasl.login.callback.handler.class"] = (
-            f"{MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"
-        )
-        settings["sasl.oauthbearer.token.endpoint.url"] = file.as_uri()
-    return settings
+        own["sasl.oauthbearer.token.endpoint.url"] = file.as_uri()
+        return properties_of("Java with OAUTHBEARER", cluster) | own
+    settings = properties_of("Java", cluster, login.user) | own
+    settings["sasl.mechanism"] = login.mechanism
+    jaas = settings["sasl.jaas.config"]
+    if login.mechanism == "PLAIN":
+        jaas = jaas.replace("scram.ScramLoginModule", "plain.PlainLoginModule")
+    if login.wrong_password:
+        jaas = jaas.replace(PASSWORDS[login.user], login.wrong_password)
+    return settings | {"sasl.jaas.config": jaas}
 
 
 class _KpToken(KpTokenProvider):  # type: ignore[misc]
