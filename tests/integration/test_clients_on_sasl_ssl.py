@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from rig.kafka_dist import KAFKA_VERSION, KRAFT_VERSION
-from rig.zookeeper import ZooKeeperServer
 from tests.support.kafka_jvm import kafka_jvm
-from tests.support.secure_cluster import WRONG, SecureCluster, create_topics, secure_cluster
+from tests.support.secure_cluster import WRONG, SecureCluster, create_topics
 from tests.support.secured_clients import (
     CLIENT_WARNINGS,
     AioKafka,
@@ -26,7 +25,7 @@ from tests.support.secured_clients import (
     SecuredClient,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(240), *CLIENT_WARNINGS]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400), *CLIENT_WARNINGS]
 
 KINDS: Mapping[str, type] = {
     "confluent-kafka": ConfluentKafka,
@@ -44,12 +43,11 @@ def topic_of(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
-    with secure_cluster(zookeeper.chroot(), tmp_path_factory.mktemp("secure")) as running:
-        topics = [f"{topic_of(name)}-{mechanism}" for name, mechanism in MECHANISMS]
-        create_topics(running, "private", *map(topic_of, NAMES), *topics)
-        yield running
-        gc.collect()
+def cluster(secured: SecureCluster) -> Iterator[SecureCluster]:
+    topics = [f"{topic_of(name)}-{mechanism}" for name, mechanism in MECHANISMS]
+    create_topics(secured, "private", *map(topic_of, NAMES), *topics)
+    yield secured
+    gc.collect()
 
 
 @pytest.fixture(scope="module")

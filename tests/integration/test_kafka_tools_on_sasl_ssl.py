@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import pytest
 
 from rig.wait import wait_until
-from rig.zookeeper import ZooKeeperServer
 from tests.support.documented_clients import BOOTSTRAP, commands, properties_of, written
 from tests.support.kafka_jvm import KafkaJvm, Ran, kafka_jvm
 from tests.support.secure_cluster import (
@@ -21,11 +20,10 @@ from tests.support.secure_cluster import (
     SecureCluster,
     await_acls,
     create_topics,
-    secure_cluster,
 )
 from tests.support.secured_clients import write_properties
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SECTION = "Kafka's tools"
 TOKEN_OF_ALICE = ("--create", "--max-life-time-period", "-1", "--owner-principal", "User:alice")
@@ -62,15 +60,14 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    root = tmp_path_factory.mktemp("tools")
-    with secure_cluster(zookeeper.chroot(), root) as cluster, kafka_jvm(root / "tools.log") as jvm:
-        made = Desk(cluster, jvm)
+def desk(secured: SecureCluster) -> Iterator[Desk]:
+    with kafka_jvm(secured.root / "tools.log") as jvm:
+        made = Desk(secured, jvm)
         for user in ("admin", "alice", "bob"):
             made.file(f"{user}.properties", user)
         made.file("carol.properties", "bob", bob="carol")
         made.file("wrong.properties", "admin", **{PASSWORDS["admin"]: WRONG})
-        create_topics(cluster, "alice-tokens")
+        create_topics(secured, "alice-tokens")
         yield made
 
 

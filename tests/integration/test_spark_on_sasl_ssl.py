@@ -10,21 +10,19 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from pipeline.jars import connector_jars
-from rig.zookeeper import ZooKeeperServer
 from tests.support.documented_clients import settings_of
 from tests.support.local_spark import SPARK_WARNINGS, local_spark
-from tests.support.secure_cluster import PASSWORDS, WRONG, SecureCluster, create_topics, secure_cluster
+from tests.support.secure_cluster import PASSWORDS, WRONG, SecureCluster, create_topics
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300), *SPARK_WARNINGS]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600), *SPARK_WARNINGS]
 
 FIRST, SECOND, THIRD = "alice-first", "alice-second", "alice-third"
 
 
 @pytest.fixture(scope="module")
-def cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
-    with secure_cluster(zookeeper.chroot(), tmp_path_factory.mktemp("secure")) as running:
-        create_topics(running, FIRST, SECOND, THIRD)
-        yield running
+def cluster(secured: SecureCluster) -> SecureCluster:
+    create_topics(secured, FIRST, SECOND, THIRD)
+    return secured
 
 
 @pytest.fixture(scope="module")

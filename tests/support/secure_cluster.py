@@ -1,4 +1,4 @@
-"""Two Landline brokers whose clients and whose own connections authenticate by SASL over TLS, with ACLs.
+"""Two brokers, Landline's or Kafka's, that authenticate clients and each other by SASL over TLS, with ACLs.
 
 ``admin`` is a super user. ``alice`` may write, read and create topics that begin with ``alice-``, in groups
 that begin so. ``bob`` may log in, and nothing else. All three have a password for SCRAM and PLAIN, and can get
@@ -27,24 +27,29 @@ from confluent_kafka.cimpl import NewTopic
 from joserfc import jwk, jwt
 
 from broker.protocol.api_keys import ApiKey
-from rig.brokers import HOST, Cluster, unused_port
+from rig.brokers import HOST, BrokerProcess, Cluster, unused_port
+from rig.kafka_broker import SMALL_JVM, KafkaBroker
 from rig.landline_broker import COMMAND, REPOSITORY, LandlineBroker
 from rig.raw_client import RawClient
 from rig.wait import wait_until
 from tests.support.certificates import Authority
+from tests.support.kafka_jvm import OAUTH_URLS
+from tests.support.peers import PeerKind
 
 PASSWORDS = {"broker": "broker-secret", "admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret"}
 WRONG = "not-the-password"
 MODULES = "org.apache.kafka.common.security"
 VALIDATOR = f"{MODULES}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+OAUTH_MODULE = f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;"
 KEY_ID = "k"
 
 
 class SecureCluster:
     """The running brokers, and what their users have: passwords, tokens, certificates."""
 
-    def __init__(self, zk_connect: str, root: Path) -> None:
+    def __init__(self, kind: PeerKind, zk_connect: str, root: Path) -> None:
         self.root = root
+        self._kind = kind
         self._zk_connect = zk_connect
         self._authority = Authority()
         self._key = jwk.ECKey.generate_key("P-256", {"kid": KEY_ID})
@@ -101,13 +106,14 @@ class SecureCluster:
     def _addresses(self, listener: str) -> str:
         return ",".join(f"{HOST}:{self._ports[listener, broker]}" for broker in (1, 2))
 
-    def _broker(self, broker_id: int) -> LandlineBroker:
+    def _broker(self, broker_id: int) -> BrokerProcess:
         plain = unused_port()
         own = self._authority.issue(f"broker-{broker_id}").write_pem(self.root / f"broker-{broker_id}.pem")
         users = " ".join(f'user_{user}="{password}"' for user, password in PASSWORDS.items())
         scram = (
             f'{MODULES}.scram.ScramLoginModule required username="broker" password="{PASSWORDS["broker"]}";'
         )
+        jwks = (self.root / "jwks.json").as_uri()
         protocols = {
             "PLAINTEXT": plain,
             **{name: self._ports[name, broker_id] for name in ("SASL_SSL", "SSL")},
@@ -117,11 +123,12 @@ class SecureCluster:
             "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in protocols.items()),
             "security.inter.broker.protocol": "SASL_SSL",
             "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
-            "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN,OAUTHBEARER",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN,OAUTHBEARER",
             "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": scram,
             "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{MODULES}.plain.PlainLoginModule required {users};",
+            "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": OAUTH_MODULE,
             "listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class": VALIDATOR,
-            "sasl.oauthbearer.jwks.endpoint.url": (self.root / "jwks.json").as_uri(),
+            "sasl.oauthbearer.jwks.endpoint.url": jwks,
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": own,
             "ssl.truststore.type": "PEM",
@@ -133,15 +140,17 @@ class SecureCluster:
             "delegation.token.secret.key": "signs-tokens",
             "offsets.topic.replication.factor": 2,
         }
-        return LandlineBroker(
-            broker_id, self._zk_connect, self.root / f"data-{broker_id}", config, port=plain
-        )
+        data = self.root / f"data-{broker_id}"
+        if self._kind is PeerKind.LANDLINE:
+            return LandlineBroker(broker_id, self._zk_connect, data, config, port=plain)
+        jvm = (*SMALL_JVM, f"-D{OAUTH_URLS}={jwks}")
+        return KafkaBroker(broker_id, self._zk_connect, data, config, jvm=jvm, port=plain)
 
 
 @contextmanager
-def secure_cluster(zk_connect: str, root: Path) -> Iterator[SecureCluster]:
+def secure_cluster(kind: PeerKind, zk_connect: str, root: Path) -> Iterator[SecureCluster]:
     """Starts it, with alice's ACLs; no secret may be in the brokers' logs at the end."""
-    made = SecureCluster(zk_connect, root)
+    made = SecureCluster(kind, zk_connect, root)
     made.prepare()
     with made.brokers:
         grant(made, "alice")
