@@ -12,7 +12,9 @@ from rig.brokers import HOST
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient, stranger
 from rig.zookeeper import ZooKeeperServer
+from tests.conftest import PEERS
 from tests.support.controller_world import World, embedded_world, zookeeper_world
+from tests.support.secure_cluster import SecureCluster, secure_cluster
 
 
 @pytest.fixture(params=["zookeeper", "embedded"])
@@ -32,6 +34,16 @@ def zk_world(zookeeper: ZooKeeperServer) -> Iterator[World]:
     """The same over ZooKeeper alone, for what needs sessions of one's own."""
     with zookeeper_world(zookeeper.chroot()) as world:
         yield world
+
+
+@pytest.fixture(scope="module", params=PEERS, ids=lambda kind: kind.value)
+def secured(
+    request: pytest.FixtureRequest, zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecureCluster]:
+    """A module's cluster with SASL_SSL and ACLs; with ``PEERS=all`` Kafka's brokers in turn, configured alike."""
+    root = tmp_path_factory.mktemp("secured")
+    with secure_cluster(request.param, zookeeper.chroot(), root) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

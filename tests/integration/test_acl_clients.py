@@ -61,7 +61,8 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LandlineStandalone
     """A broker with the authorizer of docs/security.md."""
     root = tmp_path_factory.mktemp("own")
     page = (REPOSITORY / "docs" / "security.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    own_section = page.split("### An authorizer of your own\n")[1].split("\n## ")[0]
+    (example,) = re.findall(r"```python\n(.*?)```", own_section, re.DOTALL)
     (root / "file_authorizer.py").write_text(example)
     (root / "own_rules.py").write_text(OWN_RULES)
     (root / "rules").write_text("User:ANONYMOUS Write orders-\n")

@@ -131,10 +131,18 @@ INSTEAD: Final = {
 }  # fmt: skip
 
 KAFKAS: Final = {
+    "kafka-acls.sh": "kafka.admin.AclCommand",
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-console-producer.sh": "kafka.tools.ConsoleProducer",
+    "kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-delegation-tokens.sh": "org.apache.kafka.tools.DelegationTokenCommand",
     "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
 }
-"""Kafka's own tools, which the documentation shows with the reader's addresses: their options are checked."""
+"""The scripts of Kafka 3.9 that the documentation shows with the reader's addresses, and the class that each
+runs: their options are checked, and `test_kafka_tools_on_sasl_ssl.py` runs those of docs/security.md.
+"""
 
 _ENTER: Final = ".venv/bin/lab enter default --"
 RUNNING: Final = {

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 
 import pytest
 import scramp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.sasl.credential import Known, ScramCredential
+from broker.sasl.credential import Known, ScramCredential, to_base64
 from broker.sasl.exchange import LoginFailed, LoginIdentity
-from broker.sasl.scram import ALGORITHMS, ScramExchange, new_credential
+from broker.sasl.scram import ALGORITHMS, ScramExchange, new_credential, salted_password
 from broker.sasl.scram_client import ScramTokens
 from tests.support.sasl_frames import DECOYS
 
@@ -140,6 +142,24 @@ def test_a_changed_final_message_fails(change) -> None:
     with pytest.raises(LoginFailed):
         exchange.answer(change(final))
     assert exchange.identity is None
+
+
+@pytest.mark.parametrize("mechanism", ALGORITHMS)
+def test_a_client_that_puts_its_nonce_before_the_whole_one_once_more_is_taken_as_by_kafka_3(
+    mechanism: str,
+) -> None:
+    """librdkafka before 2.6.1 does, such as that of Debian's kcat; its proof is over what it sends."""
+    exchange = server(mechanism, "alice", nonce="theirs")
+    whole = exchange.answer(b"n,,n=alice,r=mine").decode()
+    assert whole.startswith("r=minetheirs,")
+    signed = f"n=alice,r=mine,{whole},c=biws,r=mineminetheirs"
+    name = ALGORITHMS[mechanism].hash_name
+    salted = salted_password(mechanism, "pencil", SALT, 4096)
+    key = hmac.digest(salted, b"Client Key", name)
+    signature = hmac.digest(hashlib.new(name, key).digest(), signed.encode(), name)
+    proof = to_base64(bytes(a ^ b for a, b in zip(key, signature, strict=True)))
+    assert exchange.answer(f"c=biws,r=mineminetheirs,p={proof}".encode()).startswith(b"v=")
+    assert exchange.identity == LoginIdentity("alice")
 
 
 def test_no_token_is_taken_after_the_end() -> None:
