@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
+from broker.quotas.allowance import VALID_NS, Allowance
 from broker.quotas.entities import QuotaEntity, encoded
 from broker.quotas.precedence import QuotaTable, Scope
 from broker.quotas.rate import (
@@ -29,6 +31,9 @@ _FORGOTTEN_MS: Final = 3_600_000
 _MOST_BYTES: Final = 32 << 20
 _SENSOR_BYTES: Final = 2_500
 _MOST_KNOWN: Final = 10_000
+# A connection's share of what is left of a quota: the last one of many must also get a useful one.
+_PARTS: Final = 64
+_MS: Final = 1_000_000
 # A client that reconnects for each request adds a throttle each time, and each may last for days.
 _MOST_THROTTLES: Final = 100_000
 # Each client is a line of the metrics; more than this many are not exported.
@@ -38,13 +43,16 @@ _MOST_LETTERS: Final = 256  # of a name in a metric: clients choose them
 
 class _Sensor:
     """What one scope has used. Kafka's ClientSensors. ``quiet`` is a sum that cannot be above the quota,
-    whatever the time is; it saves a division.
+    whatever the time is; it saves a division. ``allowed`` is what connections may use without asking, in
+    ``parts``.
     """
 
-    __slots__ = ("bound", "bucket", "quiet", "rate", "scope", "throttle_times")
+    __slots__ = ("allowed", "bound", "bucket", "parts", "quiet", "rate", "scope", "throttle_times")
 
     def __init__(self, scope: Scope, windows: Windows, averages: Windows) -> None:
         self.scope = scope
+        self.allowed = 0.0
+        self.parts: set[Allowance] = set()
         self.rate = SampledRate(windows)
         self.bucket = TokenBucket(windows)
         self.throttle_times = SampledAverage(averages)
@@ -53,6 +61,23 @@ class _Sensor:
     def set_bound(self, bound: float | None) -> None:
         self.bound = UNLIMITED if bound is None else bound
         self.quiet = self.bound * self.rate.windows.full_ms / 1_000
+
+    def collect(self) -> None:
+        """Records what was used of the parts that are out."""
+        for part in self.parts:
+            used = part.taken()
+            self.allowed -= used
+            self.rate.record(used, self.rate.last_ms)
+
+    def call_back(self, parts: Iterable[Allowance]) -> None:
+        """Ends parts, and records what was used of them."""
+        self.collect()
+        for part in parts:
+            part.until_ns = 0
+            self.allowed -= part.given
+        self.parts -= set(parts)
+        if not self.parts:
+            self.allowed = 0.0
 
     @property
     def weight(self) -> int:
@@ -109,11 +134,27 @@ class ClientQuotaManager:
         """
         with self._lock:
             sensor = self._known.get((principal, client_id)) or self._sensor(principal, client_id, now_ms)
-            rate = sensor.rate
-            rate.record(value, now_ms)
-            if rate.total <= sensor.quiet:
+            if sensor.rate.record(value, now_ms) + sensor.allowed <= sensor.quiet:
                 return 0
-            return min(rate.throttle_ms(sensor.bound, now_ms), self._most_ms)
+            sensor.call_back(list(sensor.parts))
+            return min(sensor.rate.throttle_ms(sensor.bound, now_ms), self._most_ms)
+
+    def allow(self, principal: str, client_id: str | None, least: float, now_ns: int) -> Allowance | None:
+        """A part of the quota for one connection; None if that would be less than ``least``."""
+        with self._lock:
+            sensor = self._sensor(principal, client_id, now_ns // _MS)
+            given = (sensor.quiet - sensor.rate.total - sensor.allowed) / _PARTS
+            if given < least:
+                return None
+            part = Allowance(client_id, given, now_ns + VALID_NS, partial(self._settle, sensor))
+            sensor.parts.add(part)
+            sensor.allowed += given
+        return part
+
+    def _settle(self, sensor: _Sensor, part: Allowance) -> None:
+        with self._lock:
+            if part in sensor.parts:
+                sensor.call_back([part])
 
     def take_back(self, principal: str, client_id: str | None, value: float, now_ms: int) -> None:
         """Undoes a :meth:`record`, when what was counted is not sent."""
@@ -151,6 +192,7 @@ class ClientQuotaManager:
         values: dict[tuple[str, ...], float] = {}
         for sensor in heapq.nlargest(MOST_EXPORTED, sensors, key=_last_ms):
             with self._lock:
+                sensor.collect()
                 values[sensor.scope.user[:_MOST_LETTERS], sensor.scope.client_id[:_MOST_LETTERS]] = read(
                     sensor
                 )
