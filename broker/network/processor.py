@@ -416,8 +416,9 @@ class Processor:
         except OSError:
             self._close(connection)
             return
-        if connection.info.network_ns >= 0:
-            connection.info.network_ns += time.monotonic_ns() - began_ns
+        info = connection.info
+        if info.network_ns >= 0:
+            info.network_ns += time.monotonic_ns() - began_ns
         if connection.closing and not connection.out:
             self._close(connection)
             return

@@ -153,9 +153,6 @@ class Request:
         self.meter = meter
         self._spent_ns = 0
         self._began_ns = now_ns
-        connection = self.connection
-        if connection.network_ns < 0:  # noqa: PLR1730 - max is a call more, for each request
-            connection.network_ns = 0
 
     def pause(self, began_ns: int, now_ns: int) -> None:
         """The thread that began then no longer serves the request; another one may have taken it over."""
@@ -183,10 +180,13 @@ class Request:
 
     def used_ns(self, now_ns: int) -> int:
         """The time of threads that the request used, with what the network thread took to receive and to send
-        for its connection since this was last asked. Only of a measured request.
+        for its connection since this was last asked. Only of a measured request. From the first time on, the
+        network thread measures that for the connection.
         """
         connection = self.connection
         network_ns, connection.network_ns = connection.network_ns, 0
+        if network_ns < 0:  # noqa: PLR1730 - max is a call more, for each request
+            network_ns = 0
         began_ns = self._began_ns
         return network_ns + self._spent_ns + (now_ns - began_ns if began_ns else 0)
 

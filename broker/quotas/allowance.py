@@ -19,8 +19,9 @@ class Allowance:
     """What the requests of ``client_id`` on one connection may use before ``until_ns``, which is 0 once the part
     was called back.
 
-    ``left`` of ``given`` is not used yet. Whoever uses it subtracts. If two threads do so at once, one
-    subtraction may be lost: that is one request. ``settle`` records what was used, and returns the rest.
+    ``left`` of ``given`` is not used yet. Whoever uses it subtracts. If two threads do so at once, or one while
+    the part is called back, one subtraction may be lost: that is one request. ``settle`` records what was used,
+    and returns the rest.
     """
 
     __slots__ = ("_settle", "client_id", "given", "left", "until_ns")

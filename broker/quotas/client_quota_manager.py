@@ -33,6 +33,8 @@ _SENSOR_BYTES: Final = 2_500
 _MOST_KNOWN: Final = 10_000
 # A connection's share of what is left of a quota: the last one of many must also get a useful one.
 _PARTS: Final = 64
+# No part is larger than this many of the smallest, so that subtractions from it are exact.
+_MOST_AT_ONCE: Final = 1_024
 _MS: Final = 1_000_000
 # A client that reconnects for each request adds a throttle each time, and each may last for days.
 _MOST_THROTTLES: Final = 100_000
@@ -140,12 +142,13 @@ class ClientQuotaManager:
             return min(sensor.rate.throttle_ms(sensor.bound, now_ms), self._most_ms)
 
     def allow(self, principal: str, client_id: str | None, least: float, now_ns: int) -> Allowance | None:
-        """A part of the quota for one connection; None if that would be less than ``least``."""
+        """A part of the quota for one connection; None if that would be less than ``least``, which is above 0."""
         with self._lock:
             sensor = self._sensor(principal, client_id, now_ns // _MS)
             given = (sensor.quiet - sensor.rate.total - sensor.allowed) / _PARTS
             if given < least:
                 return None
+            given = min(given, _MOST_AT_ONCE * least)
             part = Allowance(client_id, given, now_ns + VALID_NS, partial(self._settle, sensor))
             sensor.parts.add(part)
             sensor.allowed += given

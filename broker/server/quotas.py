@@ -221,7 +221,7 @@ class QuotaManagers:
             before.settle()
         principal, client_id = request.connection.principal, request.client_id
         throttle_ms = manager.record(principal, client_id, value, now_ns // _MS)
-        if throttle_ms or request.connection.gone:
+        if throttle_ms or value <= 0 or request.connection.gone:
             return throttle_ms, None
         return 0, manager.allow(principal, client_id, _REQUESTS * value, now_ns)
 

@@ -151,6 +151,7 @@ def test_the_time_to_receive_and_to_send_is_counted_where_requests_are_measured(
             wait_until(partial(api.parked.__contains__, number))
         first, second = api.parked[1], api.parked[2]
         first.measure(lambda _request: 0, 0)
+        assert first.used_ns(0) == 0, "from now on it is measured"
         for request in (first, second):
             request.respond(answer(request, bytes(100_000)))
         assert read_answer(measured)[0] == 1

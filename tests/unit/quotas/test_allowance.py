@@ -35,6 +35,15 @@ def test_a_connection_gets_a_part_of_what_is_left_for_a_moment() -> None:
     assert allowed(manager).given == (AT_ONCE - 1_000) / 64
 
 
+def test_who_has_no_quota_is_measured_to_the_byte_too() -> None:
+    manager = ClientQuotaManager(Windows(11, 1_000))
+    manager.update(QuotaEntity("bob", None), BOUND)
+    part = allowed(manager)
+    assert part.given == 1_024
+    part.left -= 1
+    assert manager.rates(NOW_MS) == {("alice", ""): 0.1}
+
+
 def test_what_is_recorded_is_not_given_again() -> None:
     manager = manager_of()
     assert manager.record(ALICE, "app", AT_ONCE / 2, NOW_MS) == 0
