@@ -165,10 +165,8 @@ class QuotaManagers:
 
     def bytes_of(self, request: Request) -> int:
         """The size of a Produce request with its header, without its length, as Kafka counts it. While it has
-        its body. Without a quota for it: some number.
+        its body.
         """
-        if not self.produce.enabled:
-            return _HEADER_BYTES
         client_id = request.client_id or ""
         name = len(client_id) if client_id.isascii() else len(client_id.encode())
         return _HEADER_BYTES + name + (request.api_version >= _TAGS_FROM) + len(request.body)

@@ -50,6 +50,7 @@ _FEW_RECORDS: Final = 1_000
 # The question of each topic of each request; looking them up in their classes costs as much as the answer.
 _WRITE: Final = AclOperation.WRITE
 _TOPIC: Final = ResourceType.TOPIC
+_UNCOUNTED: Final = 1  # the size of a request whose bytes do not matter
 _DENIED = PartitionResponse(Errors.TOPIC_AUTHORIZATION_FAILED)
 _TRANSACTION_DENIED = PartitionResponse(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 _BAD_ACKS = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
@@ -138,11 +139,12 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
                     entries[topic_partition] = records
     for topic_partition, problem in wrong.items():
         refused[topic_partition] = ctx.replica_manager.append_refused(topic_partition, problem)
-    size = ctx.quotas.bytes_of(request) if ctx.quotas.active else 0
+    quotas = ctx.quotas
+    size = 0 if not quotas.active else quotas.bytes_of(request) if quotas.produce.enabled else _UNCOUNTED
     request.body = memoryview(b"")
 
     def answer(responses: Responses) -> None:
-        throttle_ms = ctx.quotas.of_produce(request, size, message.acks) if size else 0
+        throttle_ms = quotas.of_produce(request, size, message.acks) if size else 0
         _answer(request, message, {**responses, **refused} if refused else responses, throttle_ms)
 
     ctx.replica_manager.append_records(
