@@ -13,7 +13,7 @@ from kazoo.exceptions import NoNodeError
 
 from bench.client.tls import ClientTls
 from rig.brokers import HOST, BrokerProcess, unused_port
-from rig.certificates import Authority
+from rig.certificates import Stores
 from rig.kafka_broker import DEFAULT_JVM, KafkaBroker
 from rig.kafka_dist import KAFKA_VERSION, KRAFT_VERSION
 from rig.kraft_broker import KraftBroker, new_cluster_id
@@ -101,19 +101,18 @@ class Factory:
         PLAINTEXT one. Not for KRaft.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        authority, port, tls_port = Authority("Bench CA"), unused_port(), unused_port()
+        stores, port, tls_port = Stores(directory), unused_port(), unused_port()
         settings = {
             **CONFIG,
             **config,
+            **stores.configs,
             "listeners": f"PLAINTEXT://{HOST}:{port},SSL://{HOST}:{tls_port}",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": authority.issue().write_pem(directory / "broker.pem"),
         }
         chroot = self._zookeeper.chroot("bench")
         broker = self._zookeeper_broker(1, chroot, directory / "1", settings, port=port)
         self._chroots[broker] = chroot
         broker.prepare()
-        return broker, TlsListener(tls_port, ClientTls(authority.pem.decode()))
+        return broker, TlsListener(tls_port, ClientTls(stores.ca.pem.decode()))
 
     def simplest(self, directory: Path) -> BrokerProcess:
         """Returns the simplest broker that serves on an empty directory: Landline needs no ZooKeeper."""

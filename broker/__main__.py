@@ -99,46 +99,43 @@ def _deregister(options: Options) -> int:
 
 
 def _turn(options: Options) -> int:
-    from broker.config.problems import ConfigError
-    from broker.config.properties import read_properties
     from broker.server.stopping.turn_command import await_return, may_stop
 
-    try:
-        properties = {**read_properties(options.file), **dict(options.override)}
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return EXIT_CONFIG
-    os.environ.setdefault("LANDLINE_LOG_LEVEL", "warning")
-    _logging()
-    return (await_return if hasattr(options, "unit") else may_stop)(options, properties, _complain)
+    run = await_return if hasattr(options, "unit") else may_stop
+    return _with_properties(run, options, options.file, options.override, log_level="warning")
 
 
 def _metadata(options: Options) -> int:
-    from broker.config.problems import ConfigError
-    from broker.config.properties import read_properties
     from broker.server.metadata_command import run
 
-    try:
-        properties = {} if options.config is None else read_properties(options.config)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return EXIT_CONFIG
-    os.environ.setdefault("LANDLINE_LOG_LEVEL", "error")
-    _logging()
-    return run(options, properties, _complain)
+    return _with_properties(run, options, options.config)
 
 
 def _credentials(options: Options) -> int:
-    from broker.config.problems import ConfigError
-    from broker.config.properties import read_properties
     from broker.server.credentials_command import run
 
+    return _with_properties(run, options, options.config)
+
+
+def _with_properties(
+    run: Callable[[Options, Any, Callable[[str], None]], int],
+    options: Options,
+    file: str | None,
+    overrides: Sequence[tuple[str, str]] = (),
+    *,
+    log_level: str = "error",
+) -> int:
+    """Runs a command with the properties of a broker's file, if one is given, which are not checked."""
+    from broker.config.problems import ConfigError
+    from broker.config.properties import read_properties
+
     try:
-        properties = {} if options.config is None else read_properties(options.config)
+        properties: dict[str, str] = {} if file is None else read_properties(file)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return EXIT_CONFIG
-    os.environ.setdefault("LANDLINE_LOG_LEVEL", "error")
+    properties.update(overrides)
+    os.environ.setdefault("LANDLINE_LOG_LEVEL", log_level)
     _logging()
     return run(options, properties, _complain)
 

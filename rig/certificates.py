@@ -127,6 +127,22 @@ class Authority:
         return _issue(whole, self, key, begins, ends, hosts=hosts)
 
 
+class Stores:
+    """The PEM files of a broker and of its authority, in a directory, and the configs that name them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.ca = Authority()
+        self.pem = self.ca.issue().write_pem(directory / "broker.pem")
+        self.trust = self.ca.write_pem(directory / "ca.pem")
+        self.configs: dict[str, str] = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.pem),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.trust),
+        }
+
+
 def _issue(
     name: x509.Name,
     above: Authority | None,

@@ -126,10 +126,10 @@ class Durability:
         """Makes everything below ``up_to`` (the log's end if None) durable and moves the recovery
         point there.
 
-        It does not hold the log's lock while the disk works, so do not call it with that lock held. It starts
-        over if segments are removed meanwhile. Raises KafkaError(KAFKA_STORAGE_ERROR), also once the log is
-        closed. The recovery point then stays where it was, because after a failed sync the state of the pages
-        is unknown.
+        It does not hold the log's lock while the disk works, so do not call it with that lock held. A step is
+        repeated if the log is truncated or compacted meanwhile. Raises KafkaError(KAFKA_STORAGE_ERROR), also
+        once the log is closed. The recovery point then stays where it was, because after a failed sync the
+        state of the pages is unknown.
         """
         up_to = self._offsets.end if up_to is None else up_to
         # A thread that syncs each batch may retake the lock before any waiter gets it, but then it also syncs
@@ -148,8 +148,9 @@ class Durability:
             pass
 
     def _flush_some(self, up_to: int, settled: set[tuple[Segment, int]]) -> bool:
-        """Syncs some segments; False while there is more to do. If segments are removed meanwhile, only this
-        step is repeated; earlier progress stays recorded.
+        """Syncs some segments; False while there is more to do. If the log is truncated or compacted meanwhile,
+        only this step is repeated; earlier progress stays recorded. Retention repeats nothing: on a slow disk
+        it may remove segments during every step.
 
         ``settled`` holds segments that were already inactive when they were synced, each with its limit. A
         segment that is truncated and rolled again later has another limit.
@@ -157,7 +158,7 @@ class Durability:
         all_segments = self._segments
         with self._context.lock:
             self._context.require_open()
-            generation = all_segments.generation
+            generation, cuts = all_segments.generation, all_segments.cuts
             end_offset = self._offsets.end
             target = min(up_to, end_offset)
             if target <= self.recovery_point:
@@ -180,8 +181,10 @@ class Durability:
             for segment in segments:
                 syncing = False
                 with self._context.lock:
-                    if generation != all_segments.generation:
+                    if cuts != all_segments.cuts:
                         return False  # the segment may be gone, and writing would recreate its index
+                    if segment.base_offset < all_segments.all[0].base_offset:
+                        continue  # retention took it
                     segment.write_indexes()
                 syncing = True
                 segment.sync()
@@ -196,7 +199,7 @@ class Durability:
             torn = syncing and fault_of(error) is Fault.FULL
             raise self._context.storage_error("sync", error, torn=torn) from error
         with self._context.lock:
-            if generation != all_segments.generation:
+            if cuts != all_segments.cuts:
                 return False
             self.last_flush_ms = self._context.clock.wall_ms()
             self.recovery_point = max(self.recovery_point, target)

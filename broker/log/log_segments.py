@@ -57,6 +57,7 @@ class Segments:
         "active",
         "all",
         "config",
+        "cuts",
         "fresh",
         "generation",
         "renaming",
@@ -73,6 +74,8 @@ class Segments:
     ) -> None:
         #: Rises by two with every change that removes segments or their ends; odd during the change.
         self.generation = 0
+        #: Rises with every such change but the removal of the oldest segments.
+        self.cuts = 0
         #: Guards the names of files. It is the only lock needed to rename or unlink files that the log no
         #: longer uses. Code that restarts the log, where files of the same name may still exist, or moves the
         #: directory also takes it.
@@ -269,9 +272,12 @@ class Segments:
     # -- removing segments
 
     @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Keeps ``generation`` odd while segments or their ends are removed."""
+    def changing(self, *, only_oldest: bool = False) -> Iterator[None]:
+        """Keeps ``generation`` odd while segments or their ends are removed. ``only_oldest``: the others and
+        their ends stay as they are.
+        """
         self.generation += 1
+        self.cuts += not only_oldest
         try:
             yield
         finally:

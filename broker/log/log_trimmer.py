@@ -182,7 +182,7 @@ class LogTrimmer:
                 count, reason = choice
                 if count == len(segments.all):
                     self._appender.roll()
-                with segments.changing():
+                with segments.changing(only_oldest=True):
                     offsets.begin_at(segments.all[count].base_offset)
                     oldest = segments.drop_oldest(count)
                 gone += oldest

@@ -8,7 +8,6 @@ address may have as many handshakes in progress as there are free places, so alo
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import ssl
@@ -16,7 +15,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -25,6 +23,7 @@ import structlog
 from broker.network.request_channel import ConnectionInfo
 from broker.network.tls_transport import TlsTransport
 from broker.network.transport import Adopt
+from broker.network.wake_up import WakeUp
 from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
@@ -97,7 +96,7 @@ class Handshakes:
         self._deadline_ns = deadline_ms * 1_000_000
         self._places = places
         self._epoll: select.epoll
-        self._wake_fd = -1
+        self._wake_up: WakeUp
         self._arrived: deque[_Handshake] = deque()
         self._going: dict[int, _Handshake] = {}  # by descriptor, in the order of their deadlines
         self._by_address: Counter[str] = Counter()
@@ -113,8 +112,7 @@ class Handshakes:
 
     def start(self) -> None:
         self._epoll = select.epoll()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._epoll.register(self._wake_fd, select.EPOLLIN)
+        self._wake_up = WakeUp(self._epoll)
         self._thread.start()
 
     def covers(self, listener: str) -> bool:
@@ -124,19 +122,15 @@ class Handshakes:
         self, sock: socket.socket, info: ConnectionInfo, adopt: Adopt, on_failed: Callable[[], None]
     ) -> None:
         self._arrived.append(_Handshake(sock, info, self._listeners[info.listener_name], adopt, on_failed))
-        self._wake()
+        self._wake_up.wake()
 
     def stop(self) -> None:
         """Closes the connections of all handshakes, and ends. Harmless if it never started."""
         if not self._thread.is_alive():
             return
         self._stopping = True
-        self._wake()
+        self._wake_up.wake()
         self._thread.join()
-
-    def _wake(self) -> None:
-        with suppress(OSError):  # closed: the loop has ended
-            os.eventfd_write(self._wake_fd, 1)
 
     def _run(self) -> None:
         while not self._stopping:
@@ -147,7 +141,7 @@ class Handshakes:
         for handshake in [*self._going.values(), *self._arrived]:
             self._end(handshake)
         self._epoll.close()
-        os.close(self._wake_fd)
+        self._wake_up.close()
 
     def _turn(self) -> None:
         events = self._epoll.poll(self._next_deadline_s())
@@ -157,7 +151,7 @@ class Handshakes:
             self._spent_ns.clear()
         ready = [self._going[fd] for fd, _ in events if fd in self._going]
         if len(ready) < len(events):
-            os.eventfd_read(self._wake_fd)
+            self._wake_up.take()
             ready += self._let_in(now_ns + self._deadline_ns)
         ready.sort(key=lambda handshake: self._spent_ns[handshake.info.client_address])
         for handshake in ready:

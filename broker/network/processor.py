@@ -10,13 +10,11 @@ come first (:mod:`.crowd`). Both wait in :mod:`.out_of_turn`.
 
 from __future__ import annotations
 
-import os
 import select
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -38,6 +36,7 @@ from broker.network.stalled import StalledRequests
 from broker.network.sweep import Sweep, in_the_way
 from broker.network.throttled import Throttled
 from broker.network.transport import Transport
+from broker.network.wake_up import WakeUp
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import parse_request_header
 from broker.utils.refusal_log import log_refusal
@@ -79,9 +78,8 @@ class Processor:
         self._max_frame_bytes = max_frame_bytes
         self._quotas = quotas
         self._epoll = select.epoll()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._epoll.register(self._wake_fd, select.EPOLLIN)
-        self._woken = False
+        self._wake_up = WakeUp(self._epoll)
+        self._wake = self._wake_up.wake
         self._shared = bytearray(_SHARED_BUFFER)
         self._connections: dict[int, Connection] = {}
         self._guests = Guests(self._epoll)
@@ -147,12 +145,6 @@ class Processor:
         if self._thread.is_alive() and threading.get_ident() != self._thread_id:
             self._thread.join()
 
-    def _wake(self) -> None:
-        if not self._woken:
-            self._woken = True
-            with suppress(OSError):  # closed: the loop has ended
-                os.eventfd_write(self._wake_fd, 1)
-
     def _run(self) -> None:
         self._thread_id = threading.get_ident()
         while not self._stopping:
@@ -166,7 +158,7 @@ class Processor:
         self._guests.see_off()
         self._new_connections.close()
         self._epoll.close()
-        os.close(self._wake_fd)
+        self._wake_up.close()
 
     def _turn(self) -> None:
         before = time.monotonic_ns()
@@ -180,13 +172,10 @@ class Processor:
         self.idle_ns += now_ns - before
         now_ms = now_ns // 1_000_000
         crowded: object = self._waiting
+        wake_fd = self._wake_up.fd
         for fd, mask in events:
-            if fd == self._wake_fd:
-                # The order matters. A waker that still sees True has already queued its response, and the
-                # queue is read below. In the other order, its wake-up could be consumed while the flag
-                # stays set.
-                os.eventfd_read(fd)
-                self._woken = False
+            if fd == wake_fd:
+                self._wake_up.take()
                 continue
             connection = self._connections.get(fd)
             if connection is not None:

@@ -7,7 +7,6 @@ ZooKeeper cannot be reached, the last snapshot holds, as in Kafka. ``acl_snapsho
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,13 +30,12 @@ from broker.security.acls import (
     principal_problem,
 )
 from broker.security.authorizer import Authorizer, AuthorizerError, Deleted, Requester
+from broker.zookeeper.change_follower import ChangeFollower
 from broker.zookeeper.store import SessionEvent, Store, StoreError, Watch, or_raise
 from broker.zookeeper.znodes import BadZnodeError
 
 SUPER_USERS: Final = "super.users"
 EVERYONE: Final = "allow.everyone.if.no.acl.found"
-RETRY_S: Final = 1.0
-PURGE_S: Final = 300.0
 _NAMED: Final = 10
 _log = structlog.get_logger(__name__)
 
@@ -55,9 +53,10 @@ class AclAuthorizer(Authorizer):
         self._snapshot = AclSnapshot({})
         self._seen: set[str] = set()
         self._reload = False
-        self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._follower = ChangeFollower(
+            "acl-changes", self._follow, unread="acl_changes_unread", failed="acl_changes_failed"
+        )
         self._watches: list[Watch] = []
-        self._thread: threading.Thread | None = None
 
     # -- start and end
 
@@ -68,12 +67,10 @@ class AclAuthorizer(Authorizer):
         )
         self._snapshot = AclSnapshot({}, defaults)
         self._store.create_paths()
-        self._watches = self._store.watch(self._wake)
+        self._watches = self._store.watch(self._follower.wake)
         self._load(strict=True)
         self._session_store.add_session_listener(self._on_session_event)
-        self._thread = threading.Thread(target=self._run, name="acl-changes", daemon=True)
-        self._thread.start()
-        self._wake()
+        self._follower.start()
         _log.info(
             "acls_loaded",
             resources=len(self._acls),
@@ -86,10 +83,7 @@ class AclAuthorizer(Authorizer):
         for watch in self._watches:
             watch.cancel()
         self._watches = []
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._wakes.put(False)
-            thread.join()
+        self._follower.close()
 
     # -- questions
 
@@ -192,35 +186,10 @@ class AclAuthorizer(Authorizer):
 
     # -- changes by others
 
-    def _wake(self) -> None:
-        self._wakes.put(True)
-
     def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.CONNECTED:
             self._reload = True  # announcements may have come and gone meanwhile
-            self._wake()
-
-    def _run(self) -> None:
-        timeout_s = PURGE_S
-        while self._wait(timeout_s):
-            timeout_s = PURGE_S
-            try:
-                self._follow()
-            except StoreError as error:
-                _log.warning("acl_changes_unread", error=str(error), retry_s=RETRY_S)
-                timeout_s = RETRY_S
-            except Exception:  # the thread must survive whatever is in the znodes
-                _log.exception("acl_changes_failed")
-
-    def _wait(self, timeout_s: float) -> bool:
-        """Waits for a wake-up or the time-out; False at the end. Queued wake-ups count as one."""
-        try:
-            going_on = self._wakes.get(timeout=timeout_s)
-            while going_on and not self._wakes.empty():
-                going_on = self._wakes.get()
-        except queue.Empty:
-            return True
-        return going_on
+            self._follower.wake()
 
     def _follow(self) -> None:
         if self._reload:
@@ -255,7 +224,7 @@ class AclAuthorizer(Authorizer):
             except BadZnodeError as error:
                 _log.error("acl_change_unreadable", reason=str(error), action="all ACLs are read")
                 self._seen, self._reload = there, True
-                self._wake()
+                self._follower.wake()
                 return
             changed = self._store.read(patterns)
             self._take(changed, self._acls)

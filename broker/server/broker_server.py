@@ -44,8 +44,7 @@ from broker.server.handlers import start_handlers
 from broker.server.http.http_endpoint import start_http
 from broker.server.http.status import NOT_RUNNING, running_status
 from broker.server.lifecycle.broker_state import BrokerState, StateKeeper
-from broker.server.lifecycle.lifecycle_file import Lifecycle, LifecycleFile
-from broker.server.lifecycle.lifecycle_publisher import LifecyclePublisher
+from broker.server.lifecycle.recording import LifecycleRecording
 from broker.server.lifecycle.startup_steps import StartupCancelled, StartupError, StartupSteps
 from broker.server.metadata_cache import MetadataCache
 from broker.server.offsets_topic import leadership_listener, start_group_coordinator
@@ -102,7 +101,7 @@ class BrokerServer:
         # The embedded store has no sessions.
         self._membership = Membership(None if store is not None else SessionFile(Path(config.log_dirs[0])))
         self._load_progress: LoadProgress | None = None
-        self._lifecycle: Lifecycle | None = None
+        self._lifecycle = LifecycleRecording()
         self._started = False
         self._may_hand_over = True
 
@@ -110,11 +109,8 @@ class BrokerServer:
 
     def startup(self, cancel: threading.Event) -> None:
         """Starts everything; returns when the broker serves requests and is registered."""
-        if self.config.bool("landline.lifecycle.enable"):
-            file = LifecycleFile(Path(self.config.log_dirs[0]))
-            self._lifecycle = Lifecycle(file, lambda: self.broker_id)
-        observe = self._lifecycle.observe if self._lifecycle else (lambda _record: None)
-        steps = self._steps = StartupSteps(cancel, self._notify, observe)
+        self._lifecycle.begin(self.config, lambda: self.broker_id)
+        steps = self._steps = StartupSteps(cancel, self._notify, self._lifecycle.observe)
         self.keeper.move_to(BrokerState.Starting)
         try:
             self._start(steps, cancel)
@@ -128,9 +124,14 @@ class BrokerServer:
             self._undo(steps, "failed", error)
             raise
         self._started = True
-        if self._lifecycle is not None:
-            self._lifecycle.end("start")
-            self._publish_lifecycle(steps, self._lifecycle.file)
+        self._lifecycle.end("start")
+        self._lifecycle.publish(
+            self.scheduler,
+            steps,
+            cache=self.metadata_cache,
+            ensure_topics=self._ctx.auto_topics.ensure,
+            make_channel=self._make_channel,
+        )
         _log.info(
             "broker_started",
             broker_id=self.broker_id,
@@ -142,17 +143,9 @@ class BrokerServer:
             steps=" ".join(f"{timing.step}={timing.ms}" for timing in steps.timings),
         )
 
-    def _publish_lifecycle(self, steps: StartupSteps, file: LifecycleFile) -> None:
-        publisher = LifecyclePublisher(
-            file, self.metadata_cache, self._ctx.auto_topics.ensure, self._make_channel
-        )
-        steps.undo_by("LifecyclePublisher", publisher.shutdown)
-        publisher.startup(self.scheduler)
-
     def _undo(self, steps: StartupSteps, outcome: str, error: BaseException) -> None:
         self.keeper.move_to(BrokerState.BrokerShuttingDown)
-        if self._lifecycle is not None:
-            self._lifecycle.end("start", outcome=outcome, detail=str(error))
+        self._lifecycle.end("start", outcome=outcome, detail=str(error))
         steps.undo_all()
         self.keeper.move_to(BrokerState.NotRunning)
         self._stopped.set()
@@ -435,8 +428,7 @@ class BrokerServer:
         self.keeper.move_to(BrokerState.BrokerShuttingDown)
         steps.undo_all()
         self.keeper.move_to(BrokerState.NotRunning)
-        if self._lifecycle is not None:
-            self._lifecycle.end("stop", began_ns)
+        self._lifecycle.end("stop", began_ns)
         _log.info("broker_stopped", broker_id=self.broker_id, total_ms=self._clock.monotonic_ms() - began)
         self._stopped.set()
 

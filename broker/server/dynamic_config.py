@@ -9,7 +9,6 @@ example written by a broker of another version) are skipped with one log line. T
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -23,13 +22,12 @@ from broker.config.topic_config import check_topic_configs
 from broker.config.types import Value
 from broker.server.config_secrets import decoded, is_secret
 from broker.zookeeper import quota_nodes
+from broker.zookeeper.change_follower import ChangeFollower
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import SessionEvent, StoreError, Watch
 from broker.zookeeper.znodes import BadZnodeError
 
 DEFAULT_ENTITY: Final = "<default>"
-RETRY_S: Final = 1.0
-PURGE_S: Final = 300.0
 _NAMED: Final = 10
 
 _log = structlog.get_logger(__name__)
@@ -71,10 +69,11 @@ class DynamicConfigManager:
         self._on_broker_read = on_broker_read
         self._entity_listeners: list[Callable[[str, Mapping[str, str]], None]] = []
         self._last_change = ""
-        self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._follower = ChangeFollower(
+            "dynamic-config", self._follow, unread="config_changes_unread", failed="config_changes_failed"
+        )
         self._unread: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._watch: Watch | None = None
-        self._thread: threading.Thread | None = None
 
     def add_listener(self, listener: Callable[[BrokerConfig], None]) -> None:
         """Registers a listener that is called with each new broker config, on the manager's thread."""
@@ -95,7 +94,7 @@ class DynamicConfigManager:
         """A topic's settings for its log. Once the manager runs, they are read again: the topic may have been
         deleted and recreated, and its configs are written before any notification.
         """
-        if self._thread is not None:
+        if self._follower.is_started:
             try:
                 self._topics[topic] = self._store.topic_configs(topic)
             except StoreError as error:
@@ -105,7 +104,7 @@ class DynamicConfigManager:
                 # No notification comes for existing configs: they are read again until that succeeds, then
                 # the log gets them.
                 self._unread.put(topic)
-                self._wake()
+                self._follower.wake()
         return self._usable_log_config(topic)
 
     def startup(self) -> None:
@@ -113,7 +112,7 @@ class DynamicConfigManager:
         changes, including existing notifications: one may have come between an earlier read and this watch.
         Raises StoreError.
         """
-        self._watch = self._store.watch_config_changes(self._wake)
+        self._watch = self._store.watch_config_changes(self._follower.wake)
         self._read_broker()
         self._on_broker_read(self.config)
         paths = quota_nodes.entity_paths(self._store)
@@ -121,19 +120,14 @@ class DynamicConfigManager:
             if config:
                 self._take_up_entity(path, config)
         self._store.add_session_listener(self._on_session_event)
-        self._thread = threading.Thread(target=self._run, name="dynamic-config", daemon=True)
-        self._thread.start()
-        self._wake()
+        self._follower.start()
 
     def shutdown(self) -> None:
         """Stops following changes; idempotent."""
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._wakes.put(False)
-            thread.join()
+        self._follower.close()
 
     def topic_overrides(self, topic: str) -> dict[str, str]:
         """The topic's own configs, as last read."""
@@ -145,34 +139,9 @@ class DynamicConfigManager:
 
     # --- the thread
 
-    def _wake(self) -> None:
-        self._wakes.put(True)
-
     def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.CONNECTED:
-            self._wake()
-
-    def _run(self) -> None:
-        timeout_s = PURGE_S
-        while self._wait(timeout_s):
-            timeout_s = PURGE_S
-            try:
-                self._follow()
-            except StoreError as error:
-                _log.warning("config_changes_unread", error=str(error), retry_s=RETRY_S)
-                timeout_s = RETRY_S
-
-    def _wait(self, timeout_s: float) -> bool:
-        """Waits for a wake-up or the time-out; False if the manager shuts down. Queued wake-ups
-        count as one.
-        """
-        try:
-            going_on = self._wakes.get(timeout=timeout_s)
-            while going_on and not self._wakes.empty():
-                going_on = self._wakes.get()
-        except queue.Empty:
-            return True
-        return going_on
+            self._follower.wake()
 
     def _follow(self) -> None:
         while not self._unread.empty():

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import struct
 import time
-import urllib.request
 from contextlib import ExitStack
 from itertools import count
 
@@ -18,6 +16,7 @@ from rig.brokers import HOST
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient, request_frame, stranger
 from rig.wait import wait_until
+from tests.support.broker_metrics import waiting_fetches
 from tests.support.valid_requests import ALL_VERSIONS, World, body, fields, some_records, version_id
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -293,16 +292,6 @@ def test_fetches_whose_readers_went_away_are_forgotten(
         wait_until(lambda: waiting_fetches(broker) == 50)  # one for each connection
     wait_until(lambda: waiting_fetches(broker) == 0)
     assert client.produce(topic, 0, some_records(b"second")).error_code == Errors.NONE
-
-
-def waiting_fetches(broker: LandlineStandalone) -> int:
-    with urllib.request.urlopen(f"{broker.http_url}/metrics") as answer:
-        page = answer.read().decode()
-    found = re.search(
-        r"^kafka_server_delayedoperationpurgatory_purgatorysize\{.*Fetch.*\} (\S+)$", page, re.MULTILINE
-    )
-    assert found, page
-    return int(float(found[1]))
 
 
 # --- what requests ask for

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,8 +15,8 @@ from broker.server.apis.table import ROUTES
 from rig.brokers import HOST
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient
-from rig.wait import wait_until
-from tests.support.valid_requests import ALL_VERSIONS, World, fields, some_records, version_id
+from tests.support.served_world import make_world
+from tests.support.valid_requests import ALL_VERSIONS, World, fields, version_id
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -41,24 +39,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LandlineStandal
 @pytest.fixture(scope="module")
 def world(broker: LandlineStandalone) -> World:
     """A topic with a record, topics to extend and to delete, and a group with a committed offset."""
-    with urllib.request.urlopen(f"{broker.http_url}/status") as answer:
-        epoch = json.load(answer)["broker_epoch"]
-    made = World(broker_epoch=epoch, host=HOST, port=broker.port)
     with RawClient(HOST, broker.port) as client:
-        for name in (made.topic, *EXTENDED, *DELETED):
+        for name in (*EXTENDED, *DELETED):
             answer = client.create_topic(name)
             assert answer.error_code == Errors.NONE, answer
-            if name == made.topic:
-                made = replace(made, topic_id=answer.topic_id)
-        assert client.produce(made.topic, 0, some_records(b"first")).error_code == Errors.NONE
-        wait_until(lambda: _commit(client, made) == Errors.NONE, what="the group's coordinator serves")
-    return made
-
-
-def _commit(client: RawClient, world: World) -> int:
-    client.ask(ApiKey.FIND_COORDINATOR, 2, fields(ApiKey.FIND_COORDINATOR, 2, world))
-    answer = client.ask(ApiKey.OFFSET_COMMIT, 7, fields(ApiKey.OFFSET_COMMIT, 7, world))
-    return int(answer.topics[0].partitions[0].error_code)
+        return make_world(broker, client)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from broker.sasl.scram_client import ScramTokens
 from rig.brokers import HOST, unused_port
 from rig.landline_broker import COMMAND, REPOSITORY, LandlineStandalone
 from rig.raw_client import RawClient
-from rig.wait import wait_until
+from rig.wait import last_for, wait_until
 from tests.support.sasl_frames import plain
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -166,7 +166,7 @@ def test_clients_stay_in_by_re_authentication(broker: SaslBroker) -> None:
         producer.produce("long", b"x")
         assert producer.flush(10) == 0
         other.send("long", b"y").get(10)
-        time.sleep(0.2)
+        last_for(0.2)
     other.close()
     assert errors == []
 
@@ -177,7 +177,7 @@ def test_a_session_that_nobody_renews_ends(broker: SaslBroker) -> None:
         done = raw.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": plain("bob", PASSWORDS["bob"])})
         assert (done.error_code, done.session_lifetime.total_seconds() * 1000) == (0, REAUTH_MS)
         assert raw.ask(ApiKey.LIST_GROUPS, 4, {"states_filter": []}).error_code == 0
-        time.sleep(REAUTH_MS / 1000 + 0.5)
+        last_for(REAUTH_MS / 1000 + 0.5)
         assert not raw.is_open()
 
 

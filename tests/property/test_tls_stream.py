@@ -19,7 +19,7 @@ from broker.network.connection import Connection
 from broker.network.request_channel import ConnectionInfo
 from broker.network.transport import Piece
 from broker.utils.file_region import FileRegion
-from tests.support.tls_pairs import TlsPair, contexts, tls_pair
+from tests.support.tls_pairs import TlsPair, contexts, received_frames, tls_pair
 
 FILE_BYTES = 300_000
 SIZES = st.one_of(
@@ -101,16 +101,7 @@ def test_requests_of_all_sizes_come_out_of_the_records(
         writer = threading.Thread(target=pair.peer.sendall, args=(stream,))
         writer.start()
         connection = Connection(pair.transport, ConnectionInfo("1", "127.0.0.1", "SSL", "SSL"), 1 << 24, 0)
-        shared = bytearray(shared_bytes)
-        frames: list[bytes] = []
-        while len(frames) < len(contents):
-            assert select.select([pair.transport.fileno()], [], [], 10)[0], "something was left inside"
-            try:
-                assert connection.receive(shared)
-            except BlockingIOError:
-                continue
-            frames += [bytes(frame) for frame in connection.frames()]
-            connection.settle(shared)
+        frames = received_frames(pair, connection, len(contents), bytearray(shared_bytes))
         writer.join(60)
         assert frames == contents
         connection.drop_buffer()

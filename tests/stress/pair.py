@@ -161,7 +161,9 @@ class Pair:
 
 
 def controller(pair: Pair, chance: random.Random) -> Callable[[], None]:
-    """One thread: ISR changes are decided in the order in which they come, and leaders are elected in between."""
+    """One thread: ISR changes are decided in the order in which they come, and leaders are elected in between,
+    until the others stop.
+    """
 
     def step() -> None:
         try:
@@ -171,7 +173,7 @@ def controller(pair: Pair, chance: random.Random) -> Callable[[], None]:
         else:
             last_for(chance.random() ** 3 * 0.05)
             _decide(pair, change, chance)
-        if chance.random() < 0.1:
+        if chance.random() < 0.1 and not pair.watch.stop.is_set():
             _elect(pair, chance.choice(pair.places), chance)
 
     return step

@@ -33,13 +33,16 @@ _MAY_BE = {
 
 
 class PairLoad:
-    """``waiting`` are the requests that have no answer yet."""
+    """``waiting`` are the requests that have no answer yet. The controller works until :meth:`settle`: a request
+    that waits for two in sync is answered once it lets the follower back in.
+    """
 
     def __init__(self, pair: Pair, seed: int) -> None:
         self._pair = pair
         self._watch = pair.watch
         self._seed = seed
         self.waiting: dict[int, Shared] = {}
+        self._settled = threading.Event()
         self.acknowledged = self.consumed = 0
         self._numbers = itertools.count()
 
@@ -52,8 +55,9 @@ class PairLoad:
             "pair-reader": self._reader,
             "pair-judge": self._judge,
             "pair-housekeeper": self._housekeeper,
-            "pair-controller": lambda chance: controller(self._pair, chance),
         }
+        decide = controller(self._pair, random.Random(f"{self._seed} pair-controller"))
+        self._controller = self._watch.run("pair-controller", decide, until=self._settled)
         return [
             self._watch.run(name, make(random.Random(f"{self._seed} {name}")))
             for name, make in makers.items()
@@ -200,6 +204,8 @@ class PairLoad:
 
     def settle(self) -> None:
         """Once nobody writes any more: the followers come up to their leaders, and nothing is lost anywhere."""
+        self._settled.set()
+        self._controller.join()
         for place in self._pair.places:
             logs = [self._pair.brokers[broker_id].replicas.local_log(place.name) for broker_id in BROKERS]
             try:

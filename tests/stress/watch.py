@@ -60,14 +60,17 @@ class Watch:
         """The threads that do what ``name`` does: it gets on while one of them does."""
         self._crews[name] = idents
 
-    def run(self, name: str, step: Callable[[], None]) -> threading.Thread:
-        """A thread that repeats ``step`` to the end; any error of it is a problem."""
+    def run(
+        self, name: str, step: Callable[[], None], until: threading.Event | None = None
+    ) -> threading.Thread:
+        """A thread that repeats ``step`` to the end, or ``until`` is set; any error of it is a problem."""
+        over = until or self.stop
 
         def body() -> None:
             ident = threading.get_ident()
             self.crew(name, lambda: (ident,))
             try:
-                while not self.stop.is_set():
+                while not over.is_set():
                     self.beat(name)
                     step()
             except BaseException as error:

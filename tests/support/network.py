@@ -11,6 +11,7 @@ from broker.config.endpoint import Endpoint
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.request_channel import Request, Verdict
 from broker.network.socket_server import SocketServer
+from broker.network.transport import Security
 
 METADATA = 3
 MAX_FRAME = 1 << 20
@@ -64,10 +65,15 @@ class Api:
 
 
 def make_server(
-    quotas: ConnectionQuotas, idle_ms: int = -1, listeners: tuple[str, ...] = ("PLAINTEXT",), port: int = 0
+    quotas: ConnectionQuotas,
+    idle_ms: int = -1,
+    listeners: tuple[str, ...] = ("PLAINTEXT",),
+    port: int = 0,
+    security: Security | None = None,
 ) -> SocketServer:
+    """A server with these listeners, without TLS except the one named SSL, which needs ``security``."""
     return SocketServer(
-        [Endpoint("127.0.0.1", port, name, "PLAINTEXT") for name in listeners],
+        [Endpoint("127.0.0.1", port, name, "SSL" if name == "SSL" else "PLAINTEXT") for name in listeners],
         num_processors=1,
         max_frame_bytes=MAX_FRAME,
         idle_ms=idle_ms,
@@ -75,6 +81,7 @@ def make_server(
         receive_buffer=-1,
         backlog=50,
         quotas=quotas,
+        security=security,
     )
 
 

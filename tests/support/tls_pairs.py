@@ -14,11 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from broker.config.broker_config import BrokerConfig
+from broker.network.connection import Connection
 from broker.network.tls_transport import RECORD, TlsTransport
 from broker.tls.listener_tls import ListenerTls
 from broker.tls.settings import TlsSettings
 from rig.wait import wait_until
-from tests.support.certificates import Authority
+from tests.support.certificates import Authority, Stores
 
 WAIT_S = 20
 
@@ -37,18 +38,12 @@ def contexts(directory: Path, version: ssl.TLSVersion) -> tuple[ssl.SSLContext, 
 
 def listener_between_brokers(directory: Path) -> ListenerTls:
     """The inter-broker listener of a broker on loopback, with certificates in ``directory``."""
-    authority = Authority()
     props = {
         "landline.standalone": "true",
         "log.dirs": "/d",
         "listeners": "SSL://:0",
         "security.inter.broker.protocol": "SSL",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(
-            authority.issue(hosts=("127.0.0.1",)).write_pem(directory / "broker.pem")
-        ),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(authority.write_pem(directory / "ca.pem")),
+        **Stores(directory).configs,
         "ssl.client.auth": "required",
     }
     config = BrokerConfig.from_properties(props)
@@ -98,6 +93,21 @@ class TlsPair:
         """Has the peer take the session tickets that come after the handshake."""
         self.transport.send(deque((b".",)))
         assert self.peer.recv(1) == b"."
+
+
+def received_frames(pair: TlsPair, connection: Connection, count: int, shared: bytearray) -> list[bytes]:
+    """The next requests of the peer, taken whenever the socket is readable, as a Processor does."""
+    frames: list[bytes] = []
+    while len(frames) < count:
+        assert select.select([pair.transport.fileno()], [], [], 10)[0], "epoll would have slept for ever"
+        try:
+            assert connection.receive(shared)
+        except BlockingIOError:
+            continue
+        frames += [bytes(frame) for frame in connection.frames()]
+        connection.settle(shared)
+        assert pair.transport.pending() == 0
+    return frames
 
 
 class OpenSslPair:

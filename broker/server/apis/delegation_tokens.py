@@ -7,7 +7,8 @@ Without an authorizer nobody has it, unlike in Kafka: a token of another user is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import datetime as dt
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from broker.network.request_channel import ConnectionInfo, Request
@@ -68,19 +69,11 @@ def create(request: Request, message: CreateDelegationTokenRequest, ctx: ApiCont
 
 
 def renew(request: Request, message: RenewDelegationTokenRequest, ctx: ApiContext) -> Fields:
-    try:
-        tokens, period_ms = _tokens(request.connection, ctx), codec.to_ms(message.renew_period)
-        return _changed(tokens.renew(request.connection.principal, bytes(message.hmac), period_ms))
-    except (KafkaError, StoreError) as error:
-        return _unchanged(error)
+    return _change(request, ctx, DelegationTokens.renew, message.hmac, message.renew_period)
 
 
 def expire(request: Request, message: ExpireDelegationTokenRequest, ctx: ApiContext) -> Fields:
-    try:
-        tokens, period_ms = _tokens(request.connection, ctx), codec.to_ms(message.expiry_time_period)
-        return _changed(tokens.expire(request.connection.principal, bytes(message.hmac), period_ms))
-    except (KafkaError, StoreError) as error:
-        return _unchanged(error)
+    return _change(request, ctx, DelegationTokens.expire, message.hmac, message.expiry_time_period)
 
 
 def describe(request: Request, message: DescribeDelegationTokenRequest, ctx: ApiContext) -> Fields:
@@ -155,12 +148,20 @@ def _principal(principal: str, prefix: str = "") -> dict[str, Any]:
     return {f"{prefix}principal_type": kind, f"{prefix}principal_name": name}
 
 
-def _changed(expires_ms: int) -> Fields:
+def _change(
+    request: Request,
+    ctx: ApiContext,
+    change: Callable[[DelegationTokens, str, bytes, int], int],
+    secret: bytes,
+    period: dt.timedelta,
+) -> Fields:
+    """The answer to a change of a token's expiry time."""
+    try:
+        tokens, period_ms = _tokens(request.connection, ctx), codec.to_ms(period)
+        expires_ms = change(tokens, request.connection.principal, bytes(secret), period_ms)
+    except (KafkaError, StoreError) as error:
+        return {"error_code": _code(error), "expiry_timestamp": _NO_TIME, "throttle_time": 0}
     return {"error_code": Errors.NONE, "expiry_timestamp": expires_ms, "throttle_time": 0}
-
-
-def _unchanged(error: KafkaError | StoreError) -> Fields:
-    return {"error_code": _code(error), "expiry_timestamp": _NO_TIME, "throttle_time": 0}
 
 
 def _code(error: KafkaError | StoreError) -> Errors:

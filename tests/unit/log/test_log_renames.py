@@ -126,9 +126,10 @@ def test_what_a_truncation_takes_away_is_unlinked_when_nobody_waits(tmp_path: Pa
     config = LogConfig(segment_bytes=1000, file_delete_delay_ms=100)
     log = managed(tmp_path, config, scheduler).get_or_create(TP)
     fill(log)
-    log.truncate_to(offset) if offset else log.truncate_fully_and_start_at(0)
-    log.append_as_leader(keyed(b"new"), 0)
-    assert list(log.dir.glob("*.log.deleted"))
+    with log._segments.renaming:  # nobody unlinks meanwhile
+        log.truncate_to(offset) if offset else log.truncate_fully_and_start_at(0)
+        log.append_as_leader(keyed(b"new"), 0)
+        assert list(log.dir.glob("*.log.deleted"))
     wait_until(lambda: not list(log.dir.glob("*.deleted")), WAIT_S)
     assert [path.name for path in log.dir.glob("*.log")] == [FIRST]
     assert len(contents(log)) == offset + 1

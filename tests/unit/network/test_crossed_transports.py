@@ -6,6 +6,7 @@ import select
 import socket
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -69,13 +70,20 @@ def processor() -> Iterator[Processor]:
     made.stop()
 
 
-def test_a_read_that_must_write_first_goes_on_when_the_socket_is_writable(processor: Processor) -> None:
+@contextmanager
+def crossed(processor: Processor, *, reading: bool, writing: bool) -> Iterator[tuple[Crossed, socket.socket]]:
+    """A transport of the processor, and its peer's socket."""
     ours, theirs = socket.socketpair()
     theirs.settimeout(20)
     ours.setblocking(False)
     with theirs:
-        transport = Crossed(ours, reading=True, writing=False)
+        transport = Crossed(ours, reading=reading, writing=writing)
         processor.adopt(transport, ConnectionInfo("1", "127.0.0.1", "SSL"))
+        yield transport, theirs
+
+
+def test_a_read_that_must_write_first_goes_on_when_the_socket_is_writable(processor: Processor) -> None:
+    with crossed(processor, reading=True, writing=False) as (transport, theirs):
         for number in range(3):
             theirs.sendall(frame(number, b"x"))
             assert read_answer(theirs) == (number, b"x")
@@ -83,12 +91,7 @@ def test_a_read_that_must_write_first_goes_on_when_the_socket_is_writable(proces
 
 
 def test_a_write_that_must_read_first_goes_on_when_the_socket_is_readable(processor: Processor) -> None:
-    ours, theirs = socket.socketpair()
-    theirs.settimeout(20)
-    ours.setblocking(False)
-    with theirs:
-        transport = Crossed(ours, reading=False, writing=True)
-        processor.adopt(transport, ConnectionInfo("1", "127.0.0.1", "SSL"))
+    with crossed(processor, reading=False, writing=True) as (transport, theirs):
         theirs.sendall(frame(1, b"x"))
         theirs.settimeout(0.3)
         with pytest.raises(TimeoutError):

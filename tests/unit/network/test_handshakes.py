@@ -13,13 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.endpoint import Endpoint
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.handshakes import Handshakes, PrincipalError
 from broker.network.request_channel import Request, Verdict
-from broker.network.socket_server import SocketServer
 from rig.wait import wait_until
-from tests.support.network import MAX_FRAME, Api, answer, frame, is_closed, read_answer
+from tests.support.network import Api, answer, frame, is_closed, make_server, read_answer
 from tests.support.tls_pairs import contexts
 
 WAIT_S = 20
@@ -53,17 +51,7 @@ class Site:
         self.handshakes = Handshakes({"SSL": self.tls}, deadline_ms=deadline_ms, places=places)
         self.api = Api()
         self.principals: list[str] = []
-        self.server = SocketServer(
-            [Endpoint("127.0.0.1", 0, "SSL", "SSL"), Endpoint("127.0.0.1", 0, "PLAINTEXT", "PLAINTEXT")],
-            num_processors=1,
-            max_frame_bytes=MAX_FRAME,
-            idle_ms=-1,
-            send_buffer=-1,
-            receive_buffer=-1,
-            backlog=50,
-            quotas=self.quotas,
-            security=self.handshakes,
-        )
+        self.server = make_server(self.quotas, listeners=("SSL", "PLAINTEXT"), security=self.handshakes)
         self.server.bind()
         self.server.start(self._dispatch)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -16,7 +16,7 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.utils.timer import Timer
 from rig.wait import wait_until
-from tests.support.network import Api, frame, is_closed, make_server, read_answer
+from tests.support.network import Api, frame, is_closed, make_server, read_answer, read_exactly
 from tests.support.sasl_frames import answer, authenticate, handshake, make_offer, plain, request
 
 VERSIONS = request(ApiKey.API_VERSIONS, 0, {}, 5)
@@ -52,17 +52,8 @@ def connect(server: SocketServer, listener: str = "SASL") -> socket.socket:
 
 
 def read_frame(sock: socket.socket) -> bytes:
-    (size,) = struct.unpack(">i", _exactly(sock, 4))
-    return _exactly(sock, size)
-
-
-def _exactly(sock: socket.socket, size: int) -> bytes:
-    content = b""
-    while len(content) < size:
-        piece = sock.recv(size - len(content))
-        assert piece
-        content += piece
-    return content
+    (size,) = struct.unpack(">i", read_exactly(sock, 4))
+    return read_exactly(sock, size)
 
 
 def log_in(sock: socket.socket) -> None:
@@ -127,11 +118,15 @@ def test_failures_of_many_do_not_hold_up_who_is_logged_in(served: SocketServer, 
 def test_who_hangs_up_before_its_failure_is_told_is_forgotten(
     served: SocketServer, sasl: SaslListeners
 ) -> None:
+    late: list[Callable[[], None]] = []
+    sasl.delay = lambda _ms, tell: late.append(tell)
     with connect(served) as sock:
         sock.sendall(handshake() + authenticate(plain(password="x")))
         read_frame(sock)
+        wait_until(lambda: late, what="the failure is to be told")
     wait_until(lambda: served.connection_count == 0, what="the connection is gone")
-    time.sleep(DELAY_MS / 1000 + 0.1)
+    (tell,) = late
+    tell()
     with connect(served) as sock:
         log_in(sock)
 
@@ -148,9 +143,10 @@ def test_who_takes_too_long_is_closed(peer: socket.socket) -> None:
     assert is_closed(peer)
 
 
-def test_who_is_logged_in_has_time(peer: socket.socket) -> None:
+def test_who_is_logged_in_has_time(served: SocketServer, peer: socket.socket) -> None:
     log_in(peer)
-    time.sleep(3)
+    with connect(served) as later:
+        assert is_closed(later)  # its time was over after the peer's
     peer.sendall(frame(9))
     assert read_answer(peer)[0] == 9
 

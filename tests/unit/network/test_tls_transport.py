@@ -19,7 +19,7 @@ from broker.network.request_channel import ConnectionInfo
 from broker.network.tls_transport import RECORD, TlsTransport, is_goodbye, sends_in_kernel
 from broker.network.transport import MOST_AT_ONCE, Piece
 from broker.utils.file_region import FileRegion
-from tests.support.tls_pairs import TlsPair, contexts, tls_pair
+from tests.support.tls_pairs import TlsPair, contexts, received_frames, tls_pair
 
 MIB = 1024 * 1024
 
@@ -186,20 +186,10 @@ def test_a_connection_cuts_requests_of_all_sizes_out_of_the_records(pair: TlsPai
     sizes = [1, 20, RECORD - 4, RECORD, 5 * RECORD + 3, 300_000, 3 * MIB, 10]
     contents = [os.urandom(size) for size in sizes]
     stream = b"".join(struct.pack(">i", len(content)) + content for content in contents)
-    frames: list[bytes] = []
     with ThreadPoolExecutor(1) as writer:
         sent = writer.submit(pair.peer.sendall, stream)
-        while len(frames) < len(contents):
-            assert select.select([pair.transport.fileno()], [], [], 10)[0], "epoll would have slept for ever"
-            try:
-                assert connection.receive(shared)
-            except BlockingIOError:
-                continue
-            frames += [bytes(frame) for frame in connection.frames()]
-            connection.settle(shared)
-            assert pair.transport.pending() == 0
+        assert received_frames(pair, connection, len(contents), shared) == contents
         sent.result(60)
-    assert frames == contents
     assert connection.memory.used == connection.held
 
 

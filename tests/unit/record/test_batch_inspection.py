@@ -202,7 +202,9 @@ def test_what_the_config_has_walked_anyway_is_not_looked_at_twice(rules):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", bytes(60), bytes(200), batch(record(), 1)[:-1], batch(record(), 1) + b"x"]
+    "data",
+    [b"", bytes(60), bytes(200), batch(record(), 1)[:-1], batch(record(), 1) + b"x"],
+    ids=["nothing", "zeros", "more zeros", "cut off", "a byte too many"],
 )
 def test_what_the_header_shows_is_left_to_the_validator(data):
     assert look(data, Depth.ALL)

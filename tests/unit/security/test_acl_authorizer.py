@@ -285,7 +285,7 @@ def test_after_a_new_session_everything_is_read_because_announcements_may_have_c
 def test_while_the_store_is_away_the_last_acls_hold_and_then_the_changes_count(
     store, started, monkeypatch
 ) -> None:
-    monkeypatch.setattr("broker.security.acl_authorizer.RETRY_S", 0.01)
+    monkeypatch.setattr("broker.zookeeper.change_follower.RETRY_S", 0.01)
     authorizer, others = started(), started()
     others.create_acls(ADMIN, [acl()])
     wait_until(lambda: reads(authorizer), what="the first ACL")

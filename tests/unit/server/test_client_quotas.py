@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,6 @@ from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.quotas import UNBOUNDED, QuotaManagers
 from broker.zookeeper import quota_nodes
 from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.embedded import EmbeddedStore
 from rig.wait import wait_until
 
 MS = 1_000_000
@@ -306,16 +304,6 @@ def test_time_is_recorded_together_too(quotas: QuotaManagers, clock: Nanoseconds
 
 def write(store: ClusterStore, paths: list[str], config: dict[str, str]) -> None:
     quota_nodes.change(store, paths, lambda _before: config)
-
-
-@pytest.fixture
-def store() -> Iterator[ClusterStore]:
-    embedded = EmbeddedStore()
-    embedded.connect(1000, threading.Event())
-    cluster = ClusterStore(embedded)
-    cluster.create_top_level_paths()
-    yield cluster
-    embedded.close()
 
 
 def ask(api: ApiKey, module: Any, store: ClusterStore, fields: Mapping[str, Any], version: int = 1) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,14 +41,6 @@ def store() -> EmbeddedStore:
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
-
-
-@pytest.fixture
-def scheduler() -> Iterator[KafkaScheduler]:
-    scheduler = KafkaScheduler(1)
-    scheduler.startup()
-    yield scheduler
-    scheduler.shutdown()
 
 
 def manager(store: EmbeddedStore, clock: ManualClock, scheduler: KafkaScheduler) -> DelegationTokens:

@@ -8,19 +8,8 @@ from structlog.testing import capture_logs
 from broker.config.broker_config import BrokerConfig
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.embedded import EmbeddedStore
 from rig.wait import wait_until
 from tests.support.faulty_store import Faults, FaultySession
-
-
-@pytest.fixture
-def store():
-    embedded = EmbeddedStore()
-    embedded.connect(1000, threading.Event())
-    cluster = ClusterStore(embedded)
-    cluster.create_top_level_paths()
-    yield cluster
-    embedded.close()
 
 
 class Recorder:
@@ -176,12 +165,12 @@ def test_shutdown_can_be_repeated_and_ends_the_thread(manager):
 
 @pytest.mark.parametrize("length", [1, 4])
 def test_no_change_is_lost_whichever_of_the_stores_answers_fails(store, monkeypatch, length):
-    monkeypatch.setattr("broker.server.dynamic_config.RETRY_S", 0.01)
+    monkeypatch.setattr("broker.zookeeper.change_follower.RETRY_S", 0.01)
     for nth in range(1, 12):
         heard, session = Recorder(), FaultySession(store.store, {}, Faults())
         manager = make_manager(ClusterStore(session), heard)
         manager.startup()
-        wait_until(lambda m=manager: m._wakes.empty())
+        wait_until(lambda m=manager: not m._follower.is_awake)
         session._faults = Faults(nth, length=length)
         manager.topic_log_config("t2")
         alter(store, "topics", "t1", {"retention.ms": str(1000 + nth)})
@@ -193,7 +182,7 @@ def test_no_change_is_lost_whichever_of_the_stores_answers_fails(store, monkeypa
 
 
 def test_configs_of_a_new_log_that_could_not_be_read_reach_it_later(store, heard, monkeypatch):
-    monkeypatch.setattr("broker.server.dynamic_config.RETRY_S", 0.01)
+    monkeypatch.setattr("broker.zookeeper.change_follower.RETRY_S", 0.01)
     session = FaultySession(store.store, {}, Faults())
     manager = make_manager(ClusterStore(session), heard)
     manager.startup()

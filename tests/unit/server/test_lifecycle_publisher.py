@@ -33,14 +33,6 @@ def silent_leader() -> Iterator[socket.socket]:
         yield server
 
 
-@pytest.fixture
-def scheduler() -> Iterator[KafkaScheduler]:
-    scheduler = KafkaScheduler(1)
-    scheduler.startup()
-    yield scheduler
-    scheduler.shutdown()
-
-
 def channel_to(address: BrokerAddress, client_id: str) -> BrokerChannel:
     return BrokerChannel(address.host, address.port, client_id=client_id)
 

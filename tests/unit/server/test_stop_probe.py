@@ -18,7 +18,7 @@ from broker.server.stopping.probe import Probe, inter_broker_protocol
 from broker.server.stopping.stop_judge import RegisteredBroker
 from broker.server.tls import make_tls
 from broker.utils.timer import Timer
-from tests.support.certificates import Authority
+from tests.support.certificates import Stores
 from tests.support.sasl_frames import make_offer
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -44,13 +44,7 @@ def properties_of(directory: Path, protocol: str) -> dict[str, str]:
             ),
         }
     if "SSL" in protocol:
-        authority = Authority()
-        found |= {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(authority.issue().write_pem(directory / "broker.pem")),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(authority.write_pem(directory / "ca.pem")),
-        }
+        found |= Stores(directory).configs
     if protocol == "SSL":
         found["ssl.client.auth"] = "required"
     return found

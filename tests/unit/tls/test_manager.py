@@ -14,17 +14,14 @@ from broker.metrics.registry import Metrics
 from broker.tls import manager
 from broker.tls.listener_tls import now_utc
 from broker.tls.manager import TlsManager
-from tests.support.certificates import DAY, Authority
+from tests.support.certificates import DAY, Stores
 
 
-class Site:
-    """Stores in a directory, and a configuration that names them."""
+class Site(Stores):
+    """Stores, and a configuration that names them, at a time that the test says."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.ca = Authority()
-        self.pem = self.ca.issue().write_pem(directory / "broker.pem")
-        self.trust = self.ca.write_pem(directory / "ca.pem")
+        super().__init__(directory)
         self.late = dt.timedelta()
 
     def now(self) -> dt.datetime:
@@ -38,10 +35,7 @@ class Site:
             "listeners": "INSIDE://:0,OUTSIDE://:0,PLAINTEXT://:0",
             "listener.security.protocol.map": "INSIDE:SSL,OUTSIDE:SSL,PLAINTEXT:PLAINTEXT",
             "inter.broker.listener.name": "INSIDE",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(self.pem),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.trust),
+            **self.configs,
             **{name.replace("_", "."): text for name, text in changes.items()},
         }
         return BrokerConfig.from_properties(props)
