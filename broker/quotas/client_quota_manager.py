@@ -45,8 +45,8 @@ _MOST_LETTERS: Final = 256  # of a name in a metric: clients choose them
 
 class _Sensor:
     """What one scope has used. Kafka's ClientSensors. ``quiet`` is a sum that cannot be above the quota,
-    whatever the time is; it saves a division. ``allowed`` is what connections may use without asking, in
-    ``parts``.
+    whatever the time is; it saves a division. ``allowed`` is the sum of ``parts``, which connections may use
+    without asking.
     """
 
     __slots__ = ("allowed", "bound", "bucket", "parts", "quiet", "rate", "scope", "throttle_times")
