@@ -33,8 +33,8 @@ _SENSOR_BYTES: Final = 2_500
 _MOST_KNOWN: Final = 10_000
 # A connection's share of what is left of a quota: the last one of many must also get a useful one.
 _PARTS: Final = 64
-# No part is larger than this many of the smallest, so that subtractions from it are exact.
-_MOST_AT_ONCE: Final = 1_024
+# No part is larger than this many of the smallest: enough for some milliseconds, and subtractions are exact.
+_MOST_AT_ONCE: Final = 16
 _MS: Final = 1_000_000
 # A client that reconnects for each request adds a throttle each time, and each may last for days.
 _MOST_THROTTLES: Final = 100_000
@@ -46,15 +46,27 @@ _MOST_LETTERS: Final = 256  # of a name in a metric: clients choose them
 class _Sensor:
     """What one scope has used. Kafka's ClientSensors. ``quiet`` is a sum that cannot be above the quota,
     whatever the time is; it saves a division. ``allowed`` is the sum of ``parts``, which connections may use
-    without asking.
+    without asking. Those that have expired are looked for only when nothing else is left, and not before
+    ``next_look_ns``.
     """
 
-    __slots__ = ("allowed", "bound", "bucket", "parts", "quiet", "rate", "scope", "throttle_times")
+    __slots__ = (
+        "allowed",
+        "bound",
+        "bucket",
+        "next_look_ns",
+        "parts",
+        "quiet",
+        "rate",
+        "scope",
+        "throttle_times",
+    )
 
     def __init__(self, scope: Scope, windows: Windows, averages: Windows) -> None:
         self.scope = scope
         self.allowed = 0.0
         self.parts: set[Allowance] = set()
+        self.next_look_ns = 0
         self.rate = SampledRate(windows)
         self.bucket = TokenBucket(windows)
         self.throttle_times = SampledAverage(averages)
@@ -63,6 +75,10 @@ class _Sensor:
     def set_bound(self, bound: float | None) -> None:
         self.bound = UNLIMITED if bound is None else bound
         self.quiet = self.bound * self.rate.windows.full_ms / 1_000
+
+    def share(self) -> float:
+        """A connection's part of what is left."""
+        return (self.quiet - self.rate.total - self.allowed) / _PARTS
 
     def collect(self) -> None:
         """Records what was used of the parts that are out."""
@@ -145,7 +161,11 @@ class ClientQuotaManager:
         """A part of the quota for one connection; None if that would be less than ``least``, which is above 0."""
         with self._lock:
             sensor = self._sensor(principal, client_id, now_ns // _MS)
-            given = (sensor.quiet - sensor.rate.total - sensor.allowed) / _PARTS
+            given = sensor.share()
+            if given < least and now_ns >= sensor.next_look_ns:
+                sensor.next_look_ns = now_ns + VALID_NS
+                sensor.call_back([part for part in sensor.parts if part.until_ns < now_ns])
+                given = sensor.share()
             if given < least:
                 return None
             given = min(given, _MOST_AT_ONCE * least)

@@ -21,8 +21,8 @@ def manager_of(bound: float = BOUND) -> ClientQuotaManager:
     return manager
 
 
-def allowed(manager: ClientQuotaManager, least: float = 1.0) -> Allowance:
-    found = manager.allow(ALICE, "app", least, NOW_NS)
+def allowed(manager: ClientQuotaManager, least: float = 100.0, now_ns: int = NOW_NS) -> Allowance:
+    found = manager.allow(ALICE, "app", least, now_ns)
     assert found is not None
     return found
 
@@ -39,7 +39,7 @@ def test_who_has_no_quota_is_measured_to_the_byte_too() -> None:
     manager = ClientQuotaManager(Windows(11, 1_000))
     manager.update(QuotaEntity("bob", None), BOUND)
     part = allowed(manager)
-    assert part.given == 1_024
+    assert part.given == 1_600, "of what it uses at least, sixteen times"
     part.left -= 1
     assert manager.rates(NOW_MS) == {("alice", ""): 0.1}
 
@@ -59,8 +59,11 @@ def test_a_part_that_is_too_small_is_not_given() -> None:
 def test_all_parts_together_and_what_is_recorded_are_within_the_quota() -> None:
     manager = manager_of()
     manager.record(ALICE, "app", 1_000, NOW_MS)
-    parts = [allowed(manager, 0.0) for _ in range(1_000)]
-    assert sum(part.given for part in parts) <= AT_ONCE - 1_000
+    parts = []
+    while (part := manager.allow(ALICE, "app", 70, NOW_NS)) is not None:
+        parts.append(part)
+    together = sum(part.given for part in parts)
+    assert AT_ONCE - 1_000 - 64 * 70 <= together <= AT_ONCE - 1_000
 
 
 def test_what_was_used_is_recorded_once_and_the_rest_taken_back() -> None:
@@ -103,3 +106,15 @@ def test_a_lower_quota_calls_parts_back_at_the_next_record() -> None:
     manager.update(QuotaEntity(DEFAULT, None), 64)
     assert manager.record(ALICE, "app", 64, NOW_MS) == 1_000
     assert part.until_ns == 0
+
+
+def test_what_connections_do_not_use_in_time_is_given_to_others() -> None:
+    manager = manager_of()
+    parts = [allowed(manager, 500) for _ in range(45)]
+    parts[0].left -= 640
+    assert manager.allow(ALICE, "app", 500, NOW_NS) is None
+    assert manager.allow(ALICE, "app", 500, NOW_NS + VALID_NS) is None, "they are still valid"
+    later = allowed(manager, 500, NOW_NS + 2 * VALID_NS)
+    assert later.given == (AT_ONCE - 640) / 64
+    assert {part.until_ns for part in parts} == {0}
+    assert manager.rates(NOW_MS) == {("alice", ""): 64}
