@@ -145,8 +145,8 @@ def main(
 
 def _steps(suites: list[Suite], target: Target) -> int:
     """Each workload is a step, and so is each stage's set-up."""
-    stages = {suite.stage for suite in suites} - {Stage.OWN}
-    return len(stages) + sum(target in workload.targets for suite in suites for workload in suite.workloads)
+    stages = [suite.stage for suite in suites for workload in suite.workloads if target in workload.targets]
+    return len(stages) + len(set(stages) - {Stage.OWN})
 
 
 def _progress(console: Console) -> Progress:

@@ -43,3 +43,5 @@ KEPT_READERS = Goal(value=16)
 KEPT_PRODUCERS = Goal(value=300)
 KEPT_GROUPS = Goal(value=300)
 GIVEN_BACK = Goal(value=32)
+# What the authorizer, and each of the quotas, may add to a produce of 16 KiB.
+SECURITY_PERCENT = Goal(value=3)

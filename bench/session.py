@@ -17,20 +17,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import pages
-from bench.client import tools, transfer
+from bench.client import tools
 from bench.client.batches import encode_batch
 from bench.results import Failure, Sample
 from bench.suites.clients import LINES_MIB
-from bench.targets import Factory, Target
-from bench.visit import IN_FLIGHT, LEAST_MIB, Visit, killed_in_the_end, pause
+from bench.targets import Factory, Target, TlsListener
+from bench.visit import LEAST_MIB, Visit, killed_in_the_end, pause
 from bench.workload import Stage, Suite, Workload
 from rig.brokers import BrokerProcess
 from rig.processes import MIB
 from rig.wait import wait_until
 from rig.zookeeper import ZooKeeperServer
 
-WARM_UP_MIB: Mapping[Stage, int] = {Stage.ONE: 2048, Stage.THREE: 512}
-STAGE_BROKERS: Mapping[Stage, int] = {Stage.ONE: 1, Stage.THREE: 3}
+WARM_UP_MIB: Mapping[Stage, int] = {Stage.ONE: 2048, Stage.THREE: 512, Stage.TLS: 1024}
+STAGE_BROKERS: Mapping[Stage, int] = {Stage.ONE: 1, Stage.THREE: 3, Stage.TLS: 1}
 WARM_UP_BATCH_BYTES = 16 * 1024
 SETTLE_S = 3.0
 NOISY_CORES = 0.4
@@ -118,7 +118,7 @@ class _OneVisit:
             return
         self.session.report(f"{self._name()}: {stage.value}")
         with self.visit.new_directory() as directory:
-            brokers = self.visit.factory.brokers(directory, STAGE_BROKERS[stage])
+            brokers, tls = self._made(stage, directory)
             with killed_in_the_end(brokers):
                 for broker in brokers:
                     broker.start_nowait()
@@ -130,19 +130,24 @@ class _OneVisit:
                     what="the brokers know each other",
                 )
                 pause(SETTLE_S)
-                self.visit.begin(brokers)
+                self.visit.begin(brokers, tls)
                 self.visit.idle_rss_mib = brokers[0].rss_mb()
                 self._warm_up(stage)
                 yield
+
+    def _made(self, stage: Stage, directory: Path) -> tuple[list[BrokerProcess], TlsListener | None]:
+        if stage is not Stage.TLS:
+            return self.visit.factory.brokers(directory, STAGE_BROKERS[stage]), None
+        broker, tls = self.visit.factory.secured(directory)
+        return [broker], tls
 
     def _warm_up(self, stage: Stage) -> None:
         visit, batch = self.visit, encode_batch(WARM_UP_BATCH_BYTES)
         size = visit.mib(WARM_UP_MIB[stage])
         topic = visit.fresh_topic(replicas=STAGE_BROKERS[stage])
-        ports = visit.leaders(topic)
         pages.touch_free_memory(size * STAGE_BROKERS[stage])
-        transfer.produce(ports, topic, batch, size * MIB, IN_FLIGHT)
-        transfer.fetch(ports, topic, batch, size * MIB, MIB)
+        visit.produce(topic, batch, size)
+        visit.fetch(topic, batch, size, MIB)
         visit.tidy()
 
     def _workload(self, workload: Workload) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from rig.brokers import BrokerProcess
+from bench.client.tls import ClientTls
+from rig.brokers import HOST, BrokerProcess, unused_port
+from rig.certificates import Stores
 from rig.kafka_broker import DEFAULT_JVM, KafkaBroker
 from rig.kafka_dist import KAFKA_VERSION, KRAFT_VERSION
 from rig.kraft_broker import KraftBroker, new_cluster_id
@@ -48,6 +51,14 @@ class Target(enum.Enum):
         return self is not Target.KRAFT
 
 
+@dataclass(frozen=True, slots=True)
+class TlsListener:
+    """A broker's TLS listener, with a P-256 key: its port, and what its clients need."""
+
+    port: int
+    client: ClientTls
+
+
 class Factory:
     """A factory of one target's brokers: clusters with their own chroots (or quorums), below directories of
     the caller.
@@ -83,6 +94,26 @@ class Factory:
             broker.prepare()
         return made
 
+    def secured(
+        self, directory: Path, config: Mapping[str, object] = QUICK_DELETES
+    ) -> tuple[BrokerProcess, TlsListener]:
+        """Returns the only broker of a new cluster, prepared, not started, and its TLS listener. It also has a
+        PLAINTEXT one. Not for KRaft.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        stores, port, tls_port = Stores(directory), unused_port(), unused_port()
+        settings = {
+            **CONFIG,
+            **config,
+            **stores.configs,
+            "listeners": f"PLAINTEXT://{HOST}:{port},SSL://{HOST}:{tls_port}",
+        }
+        chroot = self._zookeeper.chroot("bench")
+        broker = self._zookeeper_broker(1, chroot, directory / "1", settings, port=port)
+        self._chroots[broker] = chroot
+        broker.prepare()
+        return broker, TlsListener(tls_port, ClientTls(stores.ca.pem.decode()))
+
     def simplest(self, directory: Path) -> BrokerProcess:
         """Returns the simplest broker that serves on an empty directory: Landline needs no ZooKeeper."""
         if self.target is Target.LANDLINE:
@@ -106,8 +137,14 @@ class Factory:
             client.close()
 
     def _zookeeper_broker(
-        self, number: int, zk_connect: str, log_dir: Path, settings: dict[str, object]
+        self,
+        number: int,
+        zk_connect: str,
+        log_dir: Path,
+        settings: dict[str, object],
+        *,
+        port: int | None = None,
     ) -> BrokerProcess:
         if self.target is Target.LANDLINE:
-            return LandlineBroker(number, zk_connect, log_dir, settings)
-        return KafkaBroker(number, zk_connect, log_dir, settings, jvm=DEFAULT_JVM)
+            return LandlineBroker(number, zk_connect, log_dir, settings, port=port)
+        return KafkaBroker(number, zk_connect, log_dir, settings, jvm=DEFAULT_JVM, port=port)

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench import machine, pages
+from bench.client import transfer
 from bench.client.batches import Batch
 from bench.client.connection import serving_leaders
-from bench.client.transfer import produce
+from bench.client.tls import ClientTls
 from bench.machine import Usage
-from bench.targets import Factory, Target
+from bench.targets import Factory, Target, TlsListener
 from rig.brokers import BrokerProcess
 from rig.disks import SmallDisk, can_mount
 from rig.processes import MIB, CpuSeconds
@@ -32,8 +33,8 @@ LEADERS_TIMEOUT_S = 60.0
 
 
 class Visit:
-    """The environment of a workload. ``foreign_cores`` is the highest of its measured runs
-    since ``begin``.
+    """The environment of a workload. ``foreign_cores`` is the highest of its measured runs since ``begin``.
+    ``tls`` is the listener of the broker on the stage with TLS, and None on the others.
     """
 
     def __init__(self, factory: Factory, directory: Path, scale: float, lines: Path) -> None:
@@ -41,6 +42,7 @@ class Visit:
         self.scale = scale
         self.lines = lines
         self.brokers: Sequence[BrokerProcess] = ()
+        self.tls: TlsListener | None = None
         self.idle_rss_mib = 0.0
         self.foreign_cores = 0.0
         self._directory = directory
@@ -72,9 +74,9 @@ class Visit:
         """How long a load of ``full`` seconds lasts at this scale."""
         return max(1.0, full * self.scale)
 
-    def begin(self, brokers: Sequence[BrokerProcess]) -> None:
+    def begin(self, brokers: Sequence[BrokerProcess], tls: TlsListener | None = None) -> None:
         """Starts a stage with these brokers: there are no topics yet."""
-        self.brokers = brokers
+        self.brokers, self.tls = brokers, tls
         self._topics, self._kept = [], {}
 
     def measure(
@@ -95,8 +97,23 @@ class Visit:
         return topic
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """The port of each partition's leader."""
-        return self._leaders[topic]
+        """The port of each partition's leader, on the stage with TLS that of its TLS listener."""
+        found = self._leaders[topic]
+        return found if self.tls is None else dict.fromkeys(found, self.tls.port)
+
+    def produce(self, topic: str, batch: Batch, mib: int, *, acks: int = -1) -> int:
+        """Writes so many MiB to the topic, by TLS where there is TLS; returns the bytes."""
+        return transfer.produce(
+            self.leaders(topic), topic, batch, mib * MIB, IN_FLIGHT, acks=acks, tls=self._client_tls
+        )
+
+    def fetch(self, topic: str, batch: Batch, mib: int, max_bytes: int) -> int:
+        """Reads so many MiB, likewise."""
+        return transfer.fetch(self.leaders(topic), topic, batch, mib * MIB, max_bytes, tls=self._client_tls)
+
+    @property
+    def _client_tls(self) -> ClientTls | None:
+        return None if self.tls is None else self.tls.client
 
     def filled_topic(self, batch: Batch, mib: int, *, kept: str = "") -> str:
         """Creates a topic and fills it with copies of ``batch``, unmeasured.
@@ -112,7 +129,7 @@ class Visit:
             self._create(kept, PARTITIONS, 1, None)
             self._kept[kept] = mib
         pages.touch_free_memory(mib)
-        produce(self.leaders(topic), topic, batch, mib * MIB, IN_FLIGHT)
+        self.produce(topic, batch, mib)
         return topic
 
     def segment_files(self, topic: str, broker: BrokerProcess | None = None) -> list[Path]:
@@ -139,6 +156,14 @@ class Visit:
             brokers = self.factory.brokers(directory, count, config or {})
             with killed_in_the_end(brokers):
                 yield brokers
+
+    @contextmanager
+    def new_secured(self, config: Mapping[str, object]) -> Iterator[tuple[BrokerProcess, TlsListener]]:
+        """The same for one broker that has a TLS listener as well."""
+        with self.new_directory() as directory:
+            broker, tls = self.factory.secured(directory, config)
+            with killed_in_the_end([broker]):
+                yield broker, tls
 
     @contextmanager
     def new_directory(self, disk_mib: int = 0) -> Iterator[Path]:

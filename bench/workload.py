@@ -21,6 +21,7 @@ class Stage(enum.Enum):
     OWN = "none: the workload starts its own"
     ONE = "one broker, warm"
     THREE = "three brokers, warm"
+    TLS = "one broker with TLS, warm"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from bench.client.requests import (
     produced_error_at,
     read_leaders,
 )
+from bench.client.tls import WOULD_BLOCK, ClientTls, pending
 from rig.brokers import HOST
 
 SOCKET_TIMEOUT_S = 60.0
@@ -26,8 +27,10 @@ METADATA_ROOM = 1 << 20
 class Connection:
     """A blocking connection that sends and receives whole frames."""
 
-    def __init__(self, port: int, buffer_bytes: int = 4096, host: str = HOST) -> None:
-        self._socket = _connect(host, port)
+    def __init__(
+        self, port: int, buffer_bytes: int = 4096, host: str = HOST, *, tls: ClientTls | None = None
+    ) -> None:
+        self._socket = _connect(host, port, tls)
         self._buffer = memoryview(bytearray(buffer_bytes))
 
     def send(self, request: bytes) -> None:
@@ -62,8 +65,10 @@ class Connection:
 class ReadyConnection:
     """A non-blocking connection for an event loop."""
 
-    def __init__(self, port: int, buffer_bytes: int = 4096, host: str = HOST) -> None:
-        self._socket = _connect(host, port)
+    def __init__(
+        self, port: int, buffer_bytes: int = 4096, host: str = HOST, *, tls: ClientTls | None = None
+    ) -> None:
+        self._socket = _connect(host, port, tls)
         self._socket.setblocking(False)
         self._buffer = memoryview(bytearray(buffer_bytes))
         self._filled = 0
@@ -78,14 +83,19 @@ class ReadyConnection:
         while rest:
             try:
                 rest = rest[self._socket.send(rest) :]
-            except BlockingIOError:
+            except WOULD_BLOCK:
                 _await_writable(self._socket)
 
     def answers(self) -> Iterator[memoryview]:
-        """Receives once; yields each complete answer, valid until the next step."""
+        """Receives what is there, without TLS once; yields each complete answer, valid until the next step."""
+        yield from self._received()
+        while pending(self._socket):
+            yield from self._received()
+
+    def _received(self) -> Iterator[memoryview]:
         try:
             count = self._socket.recv_into(self._buffer[self._filled :])
-        except BlockingIOError:
+        except WOULD_BLOCK:
             return
         if count == 0:
             raise RawClientError("the broker closed the connection")
@@ -143,10 +153,10 @@ def acknowledged(port: int, topic: str, request: bytes) -> bool:
     return True
 
 
-def _connect(host: str, port: int) -> socket.socket:
+def _connect(host: str, port: int, tls: ClientTls | None = None) -> socket.socket:
     connected = socket.create_connection((host, port), timeout=SOCKET_TIMEOUT_S)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connected
+    return connected if tls is None else tls.wrap(connected)
 
 
 def _checked_size(buffer: memoryview, at: int) -> int:

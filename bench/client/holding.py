@@ -25,6 +25,7 @@ from bench.client.requests import (
     request,
     string,
 )
+from bench.client.tls import ClientTls
 from rig.brokers import HOST
 from rig.wire import API_VERSIONS, framed
 
@@ -48,12 +49,14 @@ CRC = struct.Struct(">I")
 
 
 @contextmanager
-def idle_connections(port: int, count: int) -> Iterator[None]:
+def idle_connections(port: int, count: int, tls: ClientTls | None = None) -> Iterator[None]:
     """Connections that send one ApiVersions request and then nothing."""
     with ExitStack() as stack:
         question = framed(API_VERSIONS, 0, 1, b"")
         for number in range(count):
             one = stack.enter_context(_connect(port, number))
+            if tls is not None:
+                one = stack.enter_context(tls.wrap(one))
             one.sendall(question)
             if not one.recv(ANSWER_ROOM):
                 raise RawClientError(f"connection {number} was closed")

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from bench.client.process import ClientProcess
 from rig.brokers import HOST
@@ -44,7 +44,7 @@ class _OverError(Exception):
     """The peer's time is over."""
 
 
-class _Peer:
+class Peer:
     """One connection, which is reopened when the broker closes it. Raises :class:`_OverError` when the time
     is over.
     """
@@ -125,7 +125,7 @@ class Repeated:
     in_flight: int = 1
     opening: bytes = b""
 
-    def begin(self, peer: _Peer) -> Iterator[None]:
+    def begin(self, peer: Peer) -> Iterator[None]:
         """Yields after each answer."""
         if self.opening:
             peer.send(self.opening)
@@ -149,7 +149,7 @@ class IdleSession:
     epoch_at: int
     """The position of the session's epoch in ``empty``; its id is before it."""
 
-    def begin(self, peer: _Peer) -> Iterator[None]:
+    def begin(self, peer: Peer) -> Iterator[None]:
         """Yields after each answer."""
         peer.send(self.opening)
         (session,) = struct.unpack_from(">i", peer.receive(), 4 + 1 + 4 + 2)
@@ -171,7 +171,7 @@ class Held:
     data: bytes
     connections: int = 1
 
-    def begin(self, peer: _Peer) -> Iterator[None]:
+    def begin(self, peer: Peer) -> Iterator[None]:
         """Ends only when the time is over."""
         with ExitStack() as stack:
             for _ in range(self.connections):
@@ -195,7 +195,7 @@ class Numbered:
     at: int
     numbers: int
 
-    def begin(self, peer: _Peer) -> Iterator[None]:
+    def begin(self, peer: Peer) -> Iterator[None]:
         """Yields after each answer."""
         frame = bytearray(self.frame)
         for number in itertools.cycle(range(self.numbers)):
@@ -212,7 +212,7 @@ class Crowd:
     frame: bytes
     connections: int
 
-    def begin(self, peer: _Peer) -> Iterator[None]:
+    def begin(self, peer: Peer) -> Iterator[None]:
         """Yields after each round."""
         allow_files(self.connections)
         with ExitStack() as stack, selectors.DefaultSelector() as selector:
@@ -227,7 +227,7 @@ class Crowd:
                 yield
         raise ConnectionResetError
 
-    def _take(self, one: Any, owed: list[int], peer: _Peer, selector: selectors.DefaultSelector) -> None:
+    def _take(self, one: Any, owed: list[int], peer: Peer, selector: selectors.DefaultSelector) -> None:
         """``owed``: the number of bytes of the answer still to come."""
         try:
             data = one.recv(ROOM)
@@ -256,7 +256,7 @@ class Storm:
 
     data: bytes = b""
 
-    def begin(self, peer: _Peer) -> Iterator[None]:
+    def begin(self, peer: Peer) -> Iterator[None]:
         """Yields after each connection."""
         while True:
             peer.send(self.data)
@@ -271,7 +271,7 @@ class Deaf:
 
     frame: bytes
 
-    def begin(self, peer: _Peer) -> Iterator[None]:
+    def begin(self, peer: Peer) -> Iterator[None]:
         """Yields after each request."""
         while True:
             peer.send(self.frame)
@@ -284,7 +284,7 @@ class Page:
 
     path: str
 
-    def begin(self, peer: _Peer) -> Iterator[None]:
+    def begin(self, peer: Peer) -> Iterator[None]:
         """Yields after each page."""
         while True:
             peer.send(f"GET {self.path} HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n".encode())
@@ -295,7 +295,11 @@ class Page:
             yield
 
 
-Hostility = Repeated | IdleSession | Numbered | Crowd | Held | Storm | Deaf | Page
+class Hostility(Protocol):
+    """What a peer does. It goes to the peer's process, so it must be picklable."""
+
+    def begin(self, peer: Peer) -> Iterator[None]:
+        """Does it, and yields now and then, so that it can end."""
 
 
 def allow_files(count: int) -> None:
@@ -323,7 +327,7 @@ def attack(does: Hostility, port: int, seconds: float) -> Tally:
     """Runs it for this many seconds, in this process."""
     os.nice(19)
     end = time.monotonic() + seconds
-    peer = _Peer(port, end)
+    peer = Peer(port, end)
     while time.monotonic() < end:
         try:
             for _ in does.begin(peer):

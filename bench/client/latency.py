@@ -22,6 +22,7 @@ from bench.client.requests import (
     produced_error_at,
     read_fetched,
 )
+from bench.client.tls import ClientTls
 
 FETCH_BYTES = 1 << 20
 GRACE_S = 30.0
@@ -39,14 +40,25 @@ class EndToEnd:
 
 
 def end_to_end(
-    port: int, topic: str, batch: Batch, per_second: int, seconds: float, *, acks: int = -1, begin: int = 0
+    port: int,
+    topic: str,
+    batch: Batch,
+    per_second: int,
+    seconds: float,
+    *,
+    acks: int = -1,
+    begin: int = 0,
+    tls: ClientTls | None = None,
 ) -> EndToEnd:
     """Writes ``batch`` (of one record) to partition 0 of ``topic`` at a fixed rate, and reads it.
 
     ``begin`` is the topic's end offset: the number of records written before.
     """
+    writer, reader = ReadyConnection(port, tls=tls), ReadyConnection(port, FETCH_BYTES + 65536, tls=tls)
+    request = produce_request(topic, 0, batch, acks)
+    count = int(per_second * seconds)
     return _EndToEnd(
-        port, topic, batch, per_second, count=int(per_second * seconds), acks=acks, begin=begin
+        writer, reader, topic, request, count=count, interval_s=1 / per_second, begin=begin
     ).run()
 
 
@@ -54,16 +66,24 @@ class _EndToEnd:
     """One run. A record's offset is its number, counted after the earlier records."""
 
     def __init__(
-        self, port: int, topic: str, batch: Batch, per_second: int, *, count: int, acks: int, begin: int
+        self,
+        writer: ReadyConnection,
+        reader: ReadyConnection,
+        topic: str,
+        request: bytes,
+        *,
+        count: int,
+        interval_s: float,
+        begin: int,
     ) -> None:
         self._topic = topic
-        self._request = produce_request(topic, 0, batch, acks)
+        self._request = request
         self._error_at = produced_error_at(topic)
-        self._interval = 1.0 / per_second
+        self._interval = interval_s
         self._count = count
         self._begin = begin
-        self._writer = ReadyConnection(port)
-        self._reader = ReadyConnection(port, FETCH_BYTES + 65536)
+        self._writer = writer
+        self._reader = reader
         self._acked: list[float] = []
         self._read: list[float] = []
         self._start = 0.0

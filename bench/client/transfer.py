@@ -16,16 +16,24 @@ from bench.client.requests import (
     produced_error_at,
     read_fetched,
 )
+from bench.client.tls import ClientTls
 
 ANSWER_OVERHEAD = 4096
 
 
 def produce(
-    leaders: Mapping[int, int], topic: str, batch: Batch, total_bytes: int, in_flight: int, *, acks: int = -1
+    leaders: Mapping[int, int],
+    topic: str,
+    batch: Batch,
+    total_bytes: int,
+    in_flight: int,
+    *,
+    acks: int = -1,
+    tls: ClientTls | None = None,
 ) -> int:
     """Writes ``total_bytes`` to the partitions of ``leaders`` (their ports); returns the bytes of batches written."""
     requests = [produce_request(topic, partition, batch, acks) for partition in leaders]
-    connections = [Connection(port) for port in leaders.values()]
+    connections = [Connection(port, tls=tls) for port in leaders.values()]
     lanes, error_at = len(connections), produced_error_at(topic)
     count = max(in_flight * lanes, total_bytes // len(batch.data))
     sent = received = 0
@@ -43,14 +51,22 @@ def produce(
     return count * len(batch.data)
 
 
-def fetch(leaders: Mapping[int, int], topic: str, batch: Batch, total_bytes: int, max_bytes: int) -> int:
+def fetch(
+    leaders: Mapping[int, int],
+    topic: str,
+    batch: Batch,
+    total_bytes: int,
+    max_bytes: int,
+    *,
+    tls: ClientTls | None = None,
+) -> int:
     """Reads ``total_bytes``, with one request in flight per connection; returns the number of bytes.
 
     The log must contain only copies of ``batch``: offsets are counted, not decoded. At its end, reading
     starts again.
     """
     room = max_bytes + len(batch.data) + ANSWER_OVERHEAD
-    connections = {partition: Connection(port, room) for partition, port in leaders.items()}
+    connections = {partition: Connection(port, room, tls=tls) for partition, port in leaders.items()}
     offsets = dict.fromkeys(leaders, 0)
     done = 0
     try:

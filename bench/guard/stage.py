@@ -30,7 +30,9 @@ from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.framing import request_prefix, response_body_offset
 from broker.protocol.primitives import INT32
+from broker.server.access import Access
 from broker.server.broker_server import BrokerServer
+from broker.server.quotas import QuotaManagers
 from broker.zookeeper.embedded import EmbeddedStore
 
 BROKER_ID: Final = 0
@@ -78,6 +80,12 @@ class SteppedProcessor(Processor):
 
 class _StagedServer(BrokerServer):
     """The broker, with access to its APIs for our own Processor."""
+
+    def secure(self, access: Access | None, quotas: QuotaManagers | None) -> None:
+        """From now on serves requests with this authorizer and these quotas; None: without."""
+        self._ctx.access = access
+        self._ctx.quotas = quotas or self._security.quotas
+        self._apis._quotas = self._ctx.quotas  # noqa: SLF001 - the same broker must be both, in turns
 
     def make_processor(self) -> SteppedProcessor:
         return SteppedProcessor(
@@ -139,18 +147,19 @@ class Stage:
         self._numbers = itertools.count()
         self._admin = self.connect()
 
-    def connect(self) -> Client:
-        """Opens another connection."""
-        client = Client(self.open_socket())
+    def connect(self, principal: str = "User:ANONYMOUS") -> Client:
+        """Opens another connection, of a client with this principal."""
+        client = Client(self.open_socket(principal))
         self._clients.append(client)
         return client
 
-    def open_socket(self) -> socket.socket:
+    def open_socket(self, principal: str = "User:ANONYMOUS") -> socket.socket:
         """A non-blocking connection that the caller owns and must close."""
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setblocking(False)
-        info = ConnectionInfo(f"perf-check-{next(self._numbers)}", "127.0.0.1", "PLAINTEXT")
+        name = f"perf-check-{next(self._numbers)}"
+        info = ConnectionInfo(name, "127.0.0.1", "PLAINTEXT", principal=principal)
         self._processor.adopt(PlainTransport(theirs), info)
         self._processor.turn()  # registers it: adopt has woken the loop
         return ours

@@ -17,8 +17,10 @@ from bench.suites import (
     replication,
     requests,
     scaling,
+    security,
     startup,
     throughput,
+    tls,
 )
 from bench.workload import Suite
 
@@ -35,6 +37,8 @@ SUITES: tuple[Suite, ...] = (
     memory.SUITE,
     neighbour.SUITE,
     kept.SUITE,
+    tls.SUITE,
+    security.SUITE,
     partitions.SUITE,
     many_partitions.SUITE,
     replication.SUITE,

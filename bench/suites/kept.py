@@ -40,14 +40,14 @@ Holding = Callable[[BrokerProcess, int], AbstractContextManager[None]]
 @dataclass(frozen=True, slots=True)
 class Row:
     """One kind of state. ``holds`` makes the broker keep ``count`` items, and releases them at its end;
-    ``bound``: the limit of the memory.
+    None: idle TLS connections. ``bound``: the limit of the memory.
     """
 
     key: str
     title: str
     count: int
-    bound: Goal
-    holds: Holding
+    bound: Goal | None
+    holds: Holding | None
     config: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -83,6 +83,7 @@ def _groups(broker: BrokerProcess, count: int) -> Iterator[None]:
 
 ROWS: Final = (
     Row("idle", "{:,} idle connections", 10_000, goals.KEPT_IDLE, _idle),
+    Row("tls", "{:,} idle TLS connections", 10_000, None, None),
     Row(
         "halves",
         "{:,} halves of requests of 1 MiB",
@@ -100,8 +101,7 @@ ROWS: Final = (
 def _run(row: Row, visit: Visit) -> Values:
     allow_files(CONNECTIONS_AT_ONCE)  # the limit also applies to the broker, a child of this process
     count = max(LEAST, round(row.count * visit.scale))
-    with visit.new_brokers(config={**QUICK_DELETES, **row.config}) as brokers:
-        (broker,) = brokers
+    with _new_broker(row, visit) as (broker, holds):
         broker.start()
         create_topic(broker.bootstrap, TOPIC, PARTITIONS)
         await_leaders(broker, TOPIC, PARTITIONS)
@@ -109,7 +109,7 @@ def _run(row: Row, visit: Visit) -> Values:
         pid, before = broker.process.pid, broker.rss_mb()
         machine.begin_peak(pid)
         begin = time.perf_counter()
-        with row.holds(broker, count):
+        with holds(count):
             seconds = time.perf_counter() - begin
             pause(visit.seconds(HELD_S))
             peak = machine.peak_mib(pid)
@@ -120,6 +120,20 @@ def _run(row: Row, visit: Visit) -> Values:
         f"kept.{row.key}.after": max(0.0, after - before),
         f"kept.{row.key}.seconds": seconds,
     }
+
+
+@contextmanager
+def _new_broker(
+    row: Row, visit: Visit
+) -> Iterator[tuple[BrokerProcess, Callable[[int], AbstractContextManager[None]]]]:
+    """A broker that is not started, and what makes it keep so many items."""
+    config = {**QUICK_DELETES, **row.config}
+    if row.holds is None:
+        with visit.new_secured(config) as (broker, tls):
+            yield broker, partial(holding.idle_connections, tls.port, tls=tls.client)
+        return
+    with visit.new_brokers(config=config) as (broker,):
+        yield broker, partial(row.holds, broker)
 
 
 def _least_rss(visit: Visit, broker: BrokerProcess, before: float) -> float:

@@ -35,7 +35,9 @@ CALM_CORES, CALM_PROBE_S, CALM_TIMEOUT_S = 0.3, 0.25, 20.0
 US_PER_MS = 1000
 
 
-class _Victim(ClientProcess[EndToEnd]):
+class Victim(ClientProcess[EndToEnd]):
+    """A victim's process."""
+
     context: ClassVar = multiprocessing.get_context("forkserver")
 
 
@@ -59,7 +61,7 @@ class _Watch:
         with ExitStack() as stack:
             hostile = [stack.enter_context(self._peer(number, seconds)) for number in range(peers)]
             victim = stack.enter_context(
-                _Victim(
+                Victim(
                     end_to_end, self._port, self._topic, self._batch, PER_SECOND, seconds, begin=self._written
                 )
             )

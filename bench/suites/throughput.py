@@ -12,7 +12,8 @@ from bench.client.batches import encode_batch
 from bench.client.ceiling import sendfile_rate
 from bench.pages import touch_free_memory
 from bench.results import Better, Goal, Metric
-from bench.visit import IN_FLIGHT, Visit
+from bench.targets import Target
+from bench.visit import Visit
 from bench.workload import Stage, Suite, Values, Workload, rate_metrics, rate_values
 from rig.processes import MIB
 
@@ -25,26 +26,30 @@ SHARED = "bench-hot"
 ACKS = {1: "1", -1: "all"}
 
 
-def _produce(kib: int, acks: int, mib: int, rate: Goal | None, cpu: Goal | None) -> Workload:
-    key = f"produce_{kib}k_acks_{ACKS[acks]}"
-    title = (
-        f"produce {kib} KiB batches, acks={ACKS[acks]}"
-        if kib < 1024
-        else f"produce 1 MiB batches, acks={ACKS[acks]}"
-    )
+def produce_workload(
+    kib: int,
+    acks: int,
+    mib: int,
+    rate: Goal | None,
+    cpu: Goal | None,
+    *,
+    by: str = "",
+    targets: frozenset[Target] = frozenset(Target),
+) -> Workload:
+    """Writes batches of a size. ``by`` tells it from others of that size, in front of its title and key."""
+    size = f"{kib} KiB" if kib < 1024 else "1 MiB"
+    key = f"{by.lower()}produce_{kib}k_acks_{ACKS[acks]}".replace(" ", "_")
+    title = f"{by}produce {size} batches, acks={ACKS[acks]}"
     batch = encode_batch(kib * KIB)
 
     def run(visit: Visit) -> Values:
         size = visit.mib(mib)
         topic = visit.fresh_topic()
-        leaders = visit.leaders(topic)
         touch_free_memory(size)
-        moved, usage = visit.measure(
-            lambda: transfer.produce(leaders, topic, batch, size * MIB, IN_FLIGHT, acks=acks)
-        )
+        moved, usage = visit.measure(lambda: visit.produce(topic, batch, size, acks=acks))
         return rate_values(key, moved, usage)
 
-    return Workload(title, rate_metrics(key, title, rate, cpu), run)
+    return Workload(title, rate_metrics(key, title, rate, cpu), run, targets=targets)
 
 
 def _fetch(visit: Visit) -> Values:
@@ -86,12 +91,12 @@ SUITE = Suite(
     "Throughput, raw client",
     Stage.ONE,
     (
-        _produce(16, -1, 512, goals.RATE_16_KIB, goals.CPU_16_KIB),
-        _produce(16, 1, 512, None, None),
-        _produce(128, -1, 1024, goals.RATE_128_KIB, goals.CPU_128_KIB),
-        _produce(128, 1, 1024, None, None),
-        _produce(1024, -1, 1024, None, None),
-        _produce(1024, 1, 1024, None, None),
+        produce_workload(16, -1, 512, goals.RATE_16_KIB, goals.CPU_16_KIB),
+        produce_workload(16, 1, 512, None, None),
+        produce_workload(128, -1, 1024, goals.RATE_128_KIB, goals.CPU_128_KIB),
+        produce_workload(128, 1, 1024, None, None),
+        produce_workload(1024, -1, 1024, None, None),
+        produce_workload(1024, 1, 1024, None, None),
         FETCH,
     ),
     "Prepared batches of 1 KiB records, 3 partitions, a connection each, 5 requests in flight; fetches one in flight.",

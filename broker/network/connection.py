@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import mmap
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -287,6 +286,7 @@ class Connection:
         self.in_flight.clear()
         # Breaks reference cycles, so that the memory is freed at once and not by the garbage collector.
         self.info.waiting = None
+        self.info.settle()
         if self.login is not None:
             self.login.leave()
         self.on_answer = _nobody_listens
@@ -316,12 +316,11 @@ class Connection:
         self._own(grown)
         return grown
 
-    def collect_answers(self, times: RequestTimes) -> bool:
+    def collect_answers(self, times: RequestTimes, now_ns: int) -> bool:
         """Moves the responses that are next in order to the output queue; False when one means: close
         the connection.
         """
         in_flight = self.in_flight
-        now_ns = time.monotonic_ns()
         while in_flight and in_flight[0].done:
             request = in_flight.popleft()
             payload: Payload | None = request.payload

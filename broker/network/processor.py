@@ -260,9 +260,7 @@ class Processor:
             if not open_:
                 self._close(connection)
                 return
-            if began_ns:
-                connection.info.network_ns += time.monotonic_ns() - began_ns
-            self._handle_frames(connection)
+            self._handle_frames(connection, began_ns)
         elif mask & (select.EPOLLHUP | select.EPOLLERR):
             self._close(connection)
             return
@@ -275,9 +273,12 @@ class Processor:
         if mask & select.EPOLLOUT:
             self._mark(connection)
 
-    def _handle_frames(self, connection: Connection) -> None:
+    def _handle_frames(self, connection: Connection, began_ns: int = 0) -> None:
+        """Handles what was received. ``began_ns``: when receiving began, if that is measured."""
         cpu_ns = time.thread_time_ns() if connection.cost_ns or self._waiting else 0
         receive_ns = time.monotonic_ns()
+        if began_ns:
+            connection.info.network_ns += receive_ns - began_ns
         spent_ns = 0
         try:
             for frame in connection.frames():
@@ -398,16 +399,17 @@ class Processor:
         self._late = False
 
     def _flush(self, connection: Connection) -> None:
-        if not connection.collect_answers(self.times):
+        began_ns = time.monotonic_ns()
+        if not connection.collect_answers(self.times, began_ns):
             connection.closing = True
-        began_ns = time.monotonic_ns() if connection.info.network_ns >= 0 else 0
         try:
             connection.transport.send(connection.out)
         except OSError:
             self._close(connection)
             return
-        if began_ns:
-            connection.info.network_ns += time.monotonic_ns() - began_ns
+        info = connection.info
+        if info.network_ns >= 0:
+            info.network_ns += time.monotonic_ns() - began_ns
         if connection.closing and not connection.out:
             self._close(connection)
             return

@@ -20,6 +20,7 @@ from broker.protocol import codec
 from broker.protocol.fields import Fields
 from broker.protocol.framing import response_prefix
 from broker.protocol.throttle_time import with_throttle_time
+from broker.quotas.allowance import Allowance
 from broker.utils.file_region import FileRegion
 from broker.utils.purgatory import DelayedOperation
 
@@ -43,7 +44,7 @@ class ConnectionInfo:
     ``is_unproved``: on a SASL listener, and not authenticated yet, so ``principal`` is nobody's.
     ``session_ends_ns``: when its SASL session expires, on the monotonic clock; 0 if never.
     ``network_ns``: how long its Processor received and sent for it since the last measured request; -1: its
-    requests are not measured.
+    requests are not measured. ``produced`` and ``timed`` are its parts of the quotas for Produce and requests.
     """
 
     connection_id: str
@@ -60,10 +61,18 @@ class ConnectionInfo:
     is_unproved: bool = False
     session_ends_ns: int = 0
     network_ns: int = -1
+    produced: Allowance | None = None
+    timed: Allowance | None = None
 
     def throttle(self, until_ns: int) -> None:
         """Mutes the connection until then. Call it before the response is sent, on any thread (KIP-219)."""
         self.throttled_until_ns = max(self.throttled_until_ns, until_ns)
+
+    def settle(self) -> None:
+        """Records what it used of its quotas. Once it is ``gone``, so that it gets no other parts of them."""
+        for allowance in (self.produced, self.timed):
+            if allowance is not None:
+                allowance.settle()
 
 
 class Request:
@@ -150,7 +159,6 @@ class Request:
         self.meter = meter
         self._spent_ns = 0
         self._began_ns = now_ns
-        self.connection.network_ns = max(self.connection.network_ns, 0)
 
     def pause(self, began_ns: int, now_ns: int) -> None:
         """The thread that began then no longer serves the request; another one may have taken it over."""
@@ -178,11 +186,15 @@ class Request:
 
     def used_ns(self, now_ns: int) -> int:
         """The time of threads that the request used, with what the network thread took to receive and to send
-        for its connection since this was last asked. Only of a measured request.
+        for its connection since this was last asked. Only of a measured request. From the first time on, the
+        network thread measures that for the connection.
         """
         connection = self.connection
         network_ns, connection.network_ns = connection.network_ns, 0
-        return network_ns + self.thread_ns(now_ns)
+        if network_ns < 0:  # noqa: PLR1730 - max is a call more, for each request
+            network_ns = 0
+        began_ns = self._began_ns
+        return network_ns + self._spent_ns + (now_ns - began_ns if began_ns else 0)
 
     def metered(self, body: bytes) -> bytes:
         """The body of the response with the throttle time that the meter tells."""

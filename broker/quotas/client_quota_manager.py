@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
+from broker.quotas.allowance import VALID_NS, Allowance
 from broker.quotas.entities import QuotaEntity, encoded
 from broker.quotas.precedence import QuotaTable, Scope
 from broker.quotas.rate import (
@@ -30,6 +32,11 @@ _MOST_BYTES: Final = 32 << 20
 _SENSOR_BYTES: Final = 2_500
 _MOST_KNOWN: Final = 10_000
 _LONGEST_KNOWN: Final = 256  # a client id may have 32 KiB
+# A connection's share of what is left of a quota: the last one of many must also get a useful one.
+_PARTS: Final = 64
+# No part is larger than this many of the smallest: enough for some milliseconds, and subtractions are exact.
+_MOST_AT_ONCE: Final = 16
+_MS: Final = 1_000_000
 # A client that reconnects for each request adds a throttle each time, and each may last for days.
 _MOST_THROTTLES: Final = 100_000
 # Each client is a line of the metrics; more than this many are not exported.
@@ -40,12 +47,28 @@ _MOST_LETTERS: Final = 256  # of a name in a metric: clients choose them
 class _Sensor:
     """What one scope has used. Kafka's ClientSensors. ``quiet`` is a sum that cannot be above the quota,
     whatever the time is; it saves a division. ``paid_ms`` is when all that was used above the quota is paid off.
+    ``allowed`` is the sum of ``parts``, which connections may use without asking. Those that have expired are
+    looked for only when nothing else is left, and not before ``next_look_ns``.
     """
 
-    __slots__ = ("bound", "bucket", "paid_ms", "quiet", "rate", "scope", "throttle_times")
+    __slots__ = (
+        "allowed",
+        "bound",
+        "bucket",
+        "next_look_ns",
+        "paid_ms",
+        "parts",
+        "quiet",
+        "rate",
+        "scope",
+        "throttle_times",
+    )
 
     def __init__(self, scope: Scope, windows: Windows, averages: Windows) -> None:
         self.scope = scope
+        self.allowed = 0.0
+        self.parts: set[Allowance] = set()
+        self.next_look_ns = 0
         self.rate = SampledRate(windows)
         self.bucket = TokenBucket(windows)
         self.throttle_times = SampledAverage(averages)
@@ -66,6 +89,27 @@ class _Sensor:
             self.paid_ms = now_ms + min(throttle_ms, whole_ms)
         self.paid_ms = min(self.paid_ms, now_ms + longest_ms)
         return max(throttle_ms, int(self.paid_ms - now_ms + 0.5))
+
+    def share(self) -> float:
+        """A connection's part of what is left."""
+        return (self.quiet - self.rate.total - self.allowed) / _PARTS
+
+    def collect(self) -> None:
+        """Records what was used of the parts that are out."""
+        for part in self.parts:
+            used = part.taken()
+            self.allowed -= used
+            self.rate.record(used, self.rate.last_ms)
+
+    def call_back(self, parts: Iterable[Allowance]) -> None:
+        """Ends parts, and records what was used of them."""
+        self.collect()
+        for part in parts:
+            part.until_ns = 0
+            self.allowed -= part.given
+        self.parts -= set(parts)
+        if not self.parts:
+            self.allowed = 0.0
 
     @property
     def weight(self) -> int:
@@ -135,14 +179,39 @@ class ClientQuotaManager:
         with self._lock:
             sensor = self._known.get((principal, client_id)) or self._sensor(principal, client_id, now_ms)
             rate = sensor.rate
-            rate.record(value, now_ms)
-            if rate.total <= sensor.quiet and sensor.paid_ms <= now_ms:
+            if rate.record(value, now_ms) + sensor.allowed <= sensor.quiet and sensor.paid_ms <= now_ms:
                 return 0
+            sensor.call_back(list(sensor.parts))
             throttle_ms = min(rate.throttle_ms(sensor.bound, now_ms), self._most_ms)
             if self._keeps_debts and sensor.bound > 0 and (throttle_ms or sensor.paid_ms > now_ms):
                 whole_ms = min(1_000 * value / sensor.bound, self._most_ms)
                 throttle_ms = sensor.owe(whole_ms, throttle_ms, now_ms, self._longest_ms)
             return min(throttle_ms, MOST_MS)
+
+    def allow(self, principal: str, client_id: str | None, least: float, now_ns: int) -> Allowance | None:
+        """A part of the quota for one connection; None if that would be less than ``least``, which is above 0."""
+        with self._lock:
+            now_ms = now_ns // _MS
+            sensor = self._sensor(principal, client_id, now_ms)
+            if sensor.paid_ms > now_ms:
+                return None
+            given = sensor.share()
+            if given < least and now_ns >= sensor.next_look_ns:
+                sensor.next_look_ns = now_ns + VALID_NS
+                sensor.call_back([part for part in sensor.parts if part.until_ns < now_ns])
+                given = sensor.share()
+            if given < least:
+                return None
+            given = min(given, _MOST_AT_ONCE * least)
+            part = Allowance(client_id, given, now_ns + VALID_NS, partial(self._settle, sensor))
+            sensor.parts.add(part)
+            sensor.allowed += given
+        return part
+
+    def _settle(self, sensor: _Sensor, part: Allowance) -> None:
+        with self._lock:
+            if part in sensor.parts:
+                sensor.call_back([part])
 
     def take_back(self, principal: str, client_id: str | None, value: float, now_ms: int) -> None:
         """Undoes a :meth:`record`, when what was counted is not sent."""
@@ -180,6 +249,7 @@ class ClientQuotaManager:
         values: dict[tuple[str, ...], float] = {}
         for sensor in heapq.nlargest(MOST_EXPORTED, sensors, key=_last_ms):
             with self._lock:
+                sensor.collect()
                 values[sensor.scope.user[:_MOST_LETTERS], sensor.scope.client_id[:_MOST_LETTERS]] = read(
                     sensor
                 )

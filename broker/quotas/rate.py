@@ -76,14 +76,15 @@ class SampledRate:
         """When the last value came."""
         return self._current.last_ms
 
-    def record(self, value: float, now_ms: int) -> None:
-        """Adds a value, which may be negative to take an earlier one back."""
+    def record(self, value: float, now_ms: int) -> float:
+        """Adds a value, which may be negative to take an earlier one back. Returns the total."""
         if now_ms >= self._calm_until_ms:
             self._advance(now_ms)
         current = self._current
         current.value += value
         current.last_ms = now_ms
-        self.total += value
+        self.total = total = self.total + value
+        return total
 
     def measure(self, now_ms: int) -> float:
         """The rate per second."""

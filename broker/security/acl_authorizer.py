@@ -90,9 +90,13 @@ class AclAuthorizer(Authorizer):
     def authorize(
         self, requester: Requester, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
-        return self._snapshot.allows(
-            requester.principal, requester.client_address, operation, resource_type, name
-        )
+        snapshot = self._snapshot
+        principal, host = requester.principal, requester.client_address
+        # Its own look-up, for each topic of each request: a call less.
+        verdict = snapshot.verdicts.get((principal, host, operation, resource_type, name))
+        if verdict is None:
+            return snapshot.allows(principal, host, operation, resource_type, name)
+        return verdict
 
     def authorize_any(
         self, requester: Requester, operation: AclOperation, resource_type: ResourceType

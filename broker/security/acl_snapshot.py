@@ -50,7 +50,8 @@ class AclSnapshot:
     def __init__(self, acls: Mapping[ResourcePattern, Entries], defaults: Defaults = Defaults()) -> None:  # noqa: B008 - immutable
         self.acls = acls
         self.defaults = defaults
-        self._verdicts: dict[_Key, bool] = {}
+        #: Verdicts that were given, by question.
+        self.verdicts: dict[_Key, bool] = {}
         self._known_rules: dict[tuple[str, str, AclOperation], tuple[Entries, Entries]] = {}
         self._literal: dict[tuple[ResourceType, str], Entries] = {}
         self._prefixed: dict[ResourceType, dict[str, Entries]] = {}
@@ -74,7 +75,7 @@ class AclSnapshot:
     ) -> bool:
         """Whether ``principal`` may do ``operation`` with the resource, from the address ``host``."""
         key = (principal, host, operation, resource_type, name)
-        verdict = self._verdicts.get(key)
+        verdict = self.verdicts.get(key)
         if verdict is None:
             verdict = principal in self.defaults.super_users or self._decide(key, name)
             self._keep(key, verdict)
@@ -87,7 +88,7 @@ class AclSnapshot:
         not exist; Kafka's authorizeByResourceType.
         """
         key = (principal, host, operation, resource_type, None)
-        verdict = self._verdicts.get(key)
+        verdict = self.verdicts.get(key)
         if verdict is None:
             verdict = principal in self.defaults.super_users or self._decide_any(key)
             self._keep(key, verdict)
@@ -106,9 +107,9 @@ class AclSnapshot:
     def _keep(self, key: _Key, verdict: bool) -> None:
         if len(key[4] or "") > _LONGEST_KEPT:
             return
-        if len(self._verdicts) >= MOST_VERDICTS:
-            self._verdicts = {}
-        self._verdicts[key] = verdict
+        if len(self.verdicts) >= MOST_VERDICTS:
+            self.verdicts = {}
+        self.verdicts[key] = verdict
 
     def _decide(self, key: _Key, name: str) -> bool:
         principal, host, operation, kind, _ = key

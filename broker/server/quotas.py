@@ -18,6 +18,7 @@ import structlog
 from broker.network.request_channel import Request
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, KafkaError
+from broker.quotas.allowance import Allowance
 from broker.quotas.client_quota_manager import ClientQuotaManager, ControllerMutationQuotaManager
 from broker.quotas.entities import (
     CONNECTION_RATE,
@@ -34,9 +35,12 @@ from broker.quotas.rate import AVERAGE_WINDOWS, CLIENT_WINDOWS, SampledRate, Win
 _log = structlog.get_logger(__name__)
 IDLE_LOOK_MS: Final = 60_000
 _MS: Final = 1_000_000
+# An allowance for fewer requests than this is not worth its cost.
+_REQUESTS: Final = 8
 # A nanosecond of a thread as a percentage of a second: rates per second are then percentages of a thread.
 _PERCENT: Final = 100.0 / 1e9
 _HEADER_BYTES: Final = 10
+_TAGS_FROM: Final = APIS[ApiKey.PRODUCE].flexible_from  # a header with a byte more
 # KafkaApis answers these "exempt from throttling".
 EXEMPT: Final = frozenset(
     (
@@ -159,20 +163,65 @@ class QuotaManagers:
         now_ns = self._clock_ns()
         self._exempt.record(request.used_ns(now_ns) * _PERCENT, now_ns // _MS)
 
-    def of_produce(self, request: Request, size: int, *, is_acknowledged: bool) -> int:
-        """Records a Produce request of ``size`` bytes; returns the throttle time for its response. Without a
-        response only its bytes count.
+    def bytes_of(self, request: Request) -> int:
+        """The size of a Produce request with its header, without its length, as Kafka counts it. While it has
+        its body.
         """
-        now_ns = self._clock_ns()
+        client_id = request.client_id or ""
+        name = len(client_id) if client_id.isascii() else len(client_id.encode())
+        return _HEADER_BYTES + name + (request.api_version >= _TAGS_FROM) + len(request.body)
+
+    def of_produce(self, request: Request, size: int, acks: int) -> int:
+        """Records a Produce request of ``size`` bytes; returns the throttle time for its response. With
+        ``acks`` 0 it has none, and only its bytes count.
+        """
         bytes_ms = request_ms = 0
         if self.produce.enabled:
-            principal, client_id = request.connection.principal, request.client_id
-            bytes_ms = self.produce.record(principal, client_id, size, now_ns // _MS)
-        if not is_acknowledged:
-            self.exempt(request)
-        else:
-            request_ms = self._request_ms(request, now_ns)
-        return self._throttle_more(request, self.produce, bytes_ms, request_ms)
+            allowance = request.connection.produced
+            if (
+                allowance is not None
+                and allowance.left >= size
+                and request.receive_ns < allowance.until_ns
+                and request.client_id == allowance.client_id
+            ):
+                allowance.left -= size
+            else:
+                bytes_ms = self._produced(request, size)
+        if request.meter is not None:
+            if acks:
+                request.meter = None
+                request_ms = self._record_request(request, self._clock_ns())
+            else:
+                self.exempt(request)
+        if bytes_ms or request_ms:
+            return self._throttle_more(request, self.produce, bytes_ms, request_ms)
+        return 0
+
+    def _produced(self, request: Request, size: int) -> int:
+        connection = request.connection
+        bytes_ms, connection.produced = self._record(
+            self.produce, request, size, self._clock_ns(), connection.produced
+        )
+        return bytes_ms
+
+    def _record(
+        self,
+        manager: ClientQuotaManager,
+        request: Request,
+        value: float,
+        now_ns: int,
+        before: Allowance | None,
+    ) -> tuple[int, Allowance | None]:
+        """Records a value, and what the connection used of its allowance ``before``. Returns the throttle time
+        and the connection's next allowance.
+        """
+        if before is not None:
+            before.settle()
+        principal, client_id = request.connection.principal, request.client_id
+        throttle_ms = manager.record(principal, client_id, value, now_ns // _MS)
+        if throttle_ms or value <= 0 or request.connection.gone:
+            return throttle_ms, None
+        return 0, manager.allow(principal, client_id, _REQUESTS * value, now_ns)
 
     def of_fetch(self, request: Request, size: int) -> int:
         """Records a consumer's Fetch with a response of ``size`` bytes; returns the throttle time. If it is
@@ -234,8 +283,19 @@ class QuotaManagers:
         return self._record_request(request, now_ns)
 
     def _record_request(self, request: Request, now_ns: int) -> int:
+        connection = request.connection
         used = request.used_ns(now_ns) * _PERCENT
-        return self.request.record(request.connection.principal, request.client_id, used, now_ns // _MS)
+        allowance = connection.timed
+        if (
+            allowance is not None
+            and allowance.left >= used
+            and now_ns < allowance.until_ns
+            and request.client_id == allowance.client_id
+        ):
+            allowance.left -= used
+            return 0
+        request_ms, connection.timed = self._record(self.request, request, used, now_ns, allowance)
+        return request_ms
 
     def _throttle_more(
         self, request: Request, manager: ClientQuotaManager, own_ms: int, request_ms: int
@@ -307,14 +367,6 @@ class _Mutations:
 
     def meter(self, request: Request) -> int:
         return self._managers.mutation_ms(request, self._until_ms)
-
-
-def request_bytes(request: Request) -> int:
-    """The size of a request with its header, without its length, as Kafka counts it. While it has its body."""
-    client_id = request.client_id
-    name = 0 if client_id is None else len(client_id) if client_id.isascii() else len(client_id.encode())
-    tags = request.api_version >= APIS[request.api_key].flexible_from
-    return _HEADER_BYTES + name + tags + len(request.body)
 
 
 def addresses_of(host: str) -> list[str]:

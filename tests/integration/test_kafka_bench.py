@@ -49,20 +49,25 @@ HOSTILE = {
     "Produce of one record to the smallest segments there are",
 }
 # Of what is held, connections and what is made by requests.
-KEPT = {"10,000 idle connections", "100,000 groups"}
+KEPT = {"10,000 idle connections", "10,000 idle TLS connections", "100,000 groups"}
 CHOSEN = {"neighbour": HOSTILE, "kept": KEPT}
+WARM = {Stage.ONE, Stage.TLS}
 # The others start brokers again and again, which takes minutes; what they call is in these too.
 SHORT_SUITES = [
     replace(
         suite, workloads=tuple(w for w in suite.workloads if w.title in CHOSEN.get(suite.name, {w.title}))
     )
     for suite in SUITES
-    if suite.stage is Stage.ONE or suite.name == "kept"
+    if suite.stage in WARM or suite.name in {"kept", "security"}
 ]
 # A load is the same code whoever bears it, and a JVM bears the tiny ones slowly: of each suite one.
 SUITES_OF = {
     Target.LANDLINE: SHORT_SUITES,
-    Target.KAFKA: [replace(suite, workloads=suite.workloads[:1]) for suite in SHORT_SUITES],
+    Target.KAFKA: [
+        replace(suite, workloads=suite.workloads[:1])
+        for suite in SHORT_SUITES
+        if Target.KAFKA in suite.workloads[0].targets
+    ],
 }
 
 
@@ -102,7 +107,7 @@ def test_workloads_on_one_broker_give_all_their_figures(
     assert session.failures == []
     wanted = {metric.key for suite in suites for workload in suite.workloads for metric in workload.metrics}
     assert {sample.metric for sample in session.samples} == wanted
-    assert len(steps) == 1 + sum(len(suite.workloads) for suite in suites)
+    assert len(steps) == len(WARM) + sum(len(suite.workloads) for suite in suites)
 
 
 def test_what_is_tried_is_in_the_suites() -> None:

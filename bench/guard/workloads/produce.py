@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
-from bench.guard.stage import Stage, encode
+from bench.guard.stage import Client, Stage, encode
 from bench.guard.workloads.workload import Workload, await_leader, batch_of, create_topic
 from broker.protocol.api_keys import ApiKey
 from broker.utils.topic_partition import TopicPartition
@@ -43,7 +43,11 @@ class Produce(Workload):
         self._next = itertools.cycle(self._prepared)
 
     def request(self) -> int:
-        return self.stage.exchange(self.client, next(self._next))
+        return self.request_by(self.client)
+
+    def request_by(self, client: Client) -> int:
+        """The next request, on a connection of the caller's."""
+        return self.stage.exchange(client, next(self._next))
 
 
 class IdempotentProduce(Produce):

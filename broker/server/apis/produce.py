@@ -22,7 +22,6 @@ from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import Access, allowed
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, why_absent
-from broker.server.quotas import request_bytes
 from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.PRODUCE]
@@ -48,6 +47,10 @@ _ZSTD_FROM: Final = 7
 # Records that must all be checked, at 1.2 µs each: up to this many cost no more than their compression,
 # during which other threads can run.
 _FEW_RECORDS: Final = 1_000
+# The question of each topic of each request; looking them up in their classes costs as much as the answer.
+_WRITE: Final = AclOperation.WRITE
+_TOPIC: Final = ResourceType.TOPIC
+_UNCOUNTED: Final = 1  # the size of a request whose bytes do not matter
 _DENIED = PartitionResponse(Errors.TOPIC_AUTHORIZATION_FAILED)
 _TRANSACTION_DENIED = PartitionResponse(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 _BAD_ACKS = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
@@ -85,12 +88,12 @@ def _is_refused(request: Request, message: ProduceRequest, ctx: ApiContext) -> b
     if transactional_id is not None and not allowed(
         ctx, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     ):
-        throttle_ms = _throttle_ms(request, request_bytes(request), message, ctx)
+        throttle_ms = _throttle_ms(request, message, ctx)
         _answer(request, message, dict.fromkeys(_partitions(message), _TRANSACTION_DENIED), throttle_ms)
         return True
     if transactional_id is not None or message.acks not in _ACKS:
         refusal = _BAD_ACKS if message.acks not in _ACKS else _NO_TRANSACTIONS
-        throttle_ms = _throttle_ms(request, request_bytes(request), message, ctx)
+        throttle_ms = _throttle_ms(request, message, ctx)
         _answer(request, message, dict.fromkeys(_partitions(message), refusal), throttle_ms)
         return True
     return False
@@ -136,11 +139,12 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
                     entries[topic_partition] = records
     for topic_partition, problem in wrong.items():
         refused[topic_partition] = ctx.replica_manager.append_refused(topic_partition, problem)
-    size = request_bytes(request) if ctx.quotas.active else 0
+    quotas = ctx.quotas
+    size = 0 if not quotas.active else quotas.bytes_of(request) if quotas.produce.enabled else _UNCOUNTED
     request.body = memoryview(b"")
 
     def answer(responses: Responses) -> None:
-        throttle_ms = _throttle_ms(request, size, message, ctx)
+        throttle_ms = quotas.of_produce(request, size, message.acks) if size else 0
         _answer(request, message, {**responses, **refused} if refused else responses, throttle_ms)
 
     ctx.replica_manager.append_records(
@@ -159,11 +163,10 @@ def _writable(
     refused: dict[TopicPartition, PartitionResponse],
 ) -> list[ProducedTopic]:
     """The topics that the principal may write; the partitions of the others are ``refused``."""
-    denied = {
-        topic
-        for topic, _ in message.topics
-        if not access.allows(request, AclOperation.WRITE, ResourceType.TOPIC, topic)
-    }
+    denied = set()
+    for topic, _ in message.topics:
+        if not access.allows(request, _WRITE, _TOPIC, topic):
+            denied.add(topic)
     if not denied:
         return message.topics
     writable = []
@@ -205,10 +208,10 @@ def _partitions(message: ProduceRequest) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for topic, partitions in message.topics for index, _ in partitions]
 
 
-def _throttle_ms(request: Request, size: int, message: ProduceRequest, ctx: ApiContext) -> int:
+def _throttle_ms(request: Request, message: ProduceRequest, ctx: ApiContext) -> int:
     if not ctx.quotas.active:
         return 0
-    return ctx.quotas.of_produce(request, size, is_acknowledged=message.acks != 0)
+    return ctx.quotas.of_produce(request, ctx.quotas.bytes_of(request), message.acks)
 
 
 def _answer(request: Request, message: ProduceRequest, responses: Responses, throttle_ms: int) -> None:

@@ -11,6 +11,7 @@ from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.request_channel import Request, Verdict
 from broker.network.socket_server import SocketServer
 from broker.network.throttled import Throttled
+from broker.quotas.allowance import Allowance
 from rig.wait import last_for, wait_until
 from tests.support.network import Api, answer, frame, is_closed, make_server, read_answer, spend
 
@@ -150,6 +151,7 @@ def test_the_time_to_receive_and_to_send_is_counted_where_requests_are_measured(
             wait_until(partial(api.parked.__contains__, number))
         first, second = api.parked[1], api.parked[2]
         first.measure(lambda _request: 0, 0)
+        assert first.used_ns(0) == 0, "from now on it is measured"
         for request in (first, second):
             request.respond(answer(request, bytes(100_000)))
         assert read_answer(measured)[0] == 1
@@ -160,6 +162,22 @@ def test_the_time_to_receive_and_to_send_is_counted_where_requests_are_measured(
         assert first.used_ns(0) == first.thread_ns(0)
         spend(api, [measured], 0, 10)
         wait_until(lambda: first.connection.network_ns > 0)
+
+
+def test_a_connection_that_closes_settles_its_parts_of_quotas() -> None:
+    with ExitStack() as stack:
+        api, server = started(stack)
+        sock = connect(stack, server)
+        api.park = {1}
+        sock.sendall(frame(1))
+        wait_until(lambda: 1 in api.parked)
+        settled: list[Allowance] = []
+        parts = [Allowance("app", 10, 1, settled.append) for _ in range(2)]
+        info = api.parked[1].connection
+        info.produced, info.timed = parts
+        sock.close()
+        wait_until(lambda: settled == parts)
+        assert info.gone
 
 
 class Member:

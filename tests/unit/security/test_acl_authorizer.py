@@ -269,7 +269,7 @@ def test_verdicts_that_are_kept_have_a_bound(started, monkeypatch) -> None:
     authorizer = started()
     for number in range(100):
         reads(authorizer, f"t{number}")
-    assert len(authorizer._snapshot._verdicts) <= 10
+    assert len(authorizer._snapshot.verdicts) <= 10
 
 
 def test_after_a_new_session_everything_is_read_because_announcements_may_have_come_and_gone(
@@ -308,4 +308,4 @@ def test_verdicts_about_long_names_are_not_kept(started) -> None:
     authorizer.create_acls(ADMIN, [acl("x", how=PatternType.PREFIXED)])
     for size in (255, 256, 32_000):
         assert reads(authorizer, "x" * size)
-    assert [len(key[4]) for key in authorizer._snapshot._verdicts] == [255]
+    assert [len(key[4]) for key in authorizer._snapshot.verdicts] == [255]

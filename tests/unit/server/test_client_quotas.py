@@ -18,7 +18,7 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.quotas.rate import Windows
 from broker.server.apis import alter_client_quotas, describe_client_quotas
 from broker.server.dynamic_config import DynamicConfigManager
-from broker.server.quotas import UNBOUNDED, QuotaManagers, request_bytes
+from broker.server.quotas import UNBOUNDED, QuotaManagers
 from broker.zookeeper import quota_nodes
 from broker.zookeeper.cluster_store import ClusterStore
 from rig.wait import wait_until
@@ -131,10 +131,10 @@ def test_a_produce_is_throttled_by_the_quota_that_takes_longer(
 ) -> None:
     quotas.apply("users/alice", {"producer_byte_rate": "1000", "request_percentage": "10"})
     made = served(quotas, clock, 0, api=ApiKey.PRODUCE, version=9)
-    assert quotas.of_produce(made, 10_500, is_acknowledged=True) == 500
+    assert quotas.of_produce(made, 10_500, acks=-1) == 500
     assert quotas.produce.queue_size(quotas.now_ms) == 1
     slow = served(quotas, clock, 2_000, api=ApiKey.PRODUCE, version=9)
-    assert quotas.of_produce(slow, 0, is_acknowledged=True) == 1_000
+    assert quotas.of_produce(slow, 0, acks=-1) == 1_000
     assert quotas.request.queue_size(quotas.now_ms) == 1
 
 
@@ -143,7 +143,7 @@ def test_a_produce_without_an_answer_is_throttled_for_its_bytes_alone(
 ) -> None:
     quotas.apply("users/alice", {"producer_byte_rate": "1000", "request_percentage": "0.001"})
     made = served(quotas, clock, 3_000, api=ApiKey.PRODUCE, version=9)
-    assert quotas.of_produce(made, 11_000, is_acknowledged=False) == 1_000
+    assert quotas.of_produce(made, 11_000, acks=0) == 1_000
     assert made.connection.throttled_until_ns == clock() + 1_000 * MS
     assert quotas.exempt_rate() > 0
 
@@ -201,9 +201,102 @@ def test_a_value_that_is_no_rate_counts_as_absent(quotas: QuotaManagers) -> None
     assert quotas.produce.record("User:alice", "app", 1e12, 0) == 0
 
 
-def test_the_size_of_a_produce_has_its_header() -> None:
-    assert request_bytes(request(ApiKey.PRODUCE, 8)) == 8 + 2 + 3 + 3
-    assert request_bytes(request(ApiKey.PRODUCE, 9)) == 8 + 2 + 3 + 1 + 3
+def test_the_size_of_a_produce_has_its_header(quotas: QuotaManagers) -> None:
+    quotas.apply("clients/app", {"producer_byte_rate": "1000"})
+    assert quotas.bytes_of(request(ApiKey.PRODUCE, 8)) == 8 + 2 + 3 + 3
+    assert quotas.bytes_of(request(ApiKey.PRODUCE, 9)) == 8 + 2 + 3 + 1 + 3
+
+
+# -- what is recorded together
+
+BATCH = 16_384
+
+
+def client() -> ConnectionInfo:
+    return ConnectionInfo("1", "10.0.0.1", "PLAINTEXT", principal="User:alice")
+
+
+def produced(quotas: QuotaManagers, clock: Nanoseconds, connection: ConnectionInfo) -> int:
+    made = served(quotas, clock, 0, api=ApiKey.PRODUCE, version=9, connection=connection)
+    made.receive_ns = clock()
+    return quotas.of_produce(made, BATCH, -1)
+
+
+def recorded_bytes(quotas: QuotaManagers) -> float:
+    """Without what is used of parts that are out."""
+    return sum(sensor.rate.total for sensor in quotas.produce._sensors.values())
+
+
+def test_far_below_its_quota_a_connection_is_recorded_only_now_and_then(
+    quotas: QuotaManagers, clock: Nanoseconds
+) -> None:
+    quotas.apply("users/alice", {"producer_byte_rate": str(1 << 30)})
+    connection = client()
+    assert [produced(quotas, clock, connection) for _ in range(10)] == [0] * 10
+    assert recorded_bytes(quotas) == BATCH
+    clock.pass_ms(100)
+    assert produced(quotas, clock, connection) == 0
+    assert recorded_bytes(quotas) == 11 * BATCH
+
+
+def test_near_its_quota_each_request_is_recorded(quotas: QuotaManagers, clock: Nanoseconds) -> None:
+    quotas.apply("users/alice", {"producer_byte_rate": str(32 * BATCH)})
+    connection = client()
+    for count in range(1, 20):
+        produced(quotas, clock, connection)
+        assert recorded_bytes(quotas) == count * BATCH
+
+
+def test_a_closed_connection_has_recorded_everything(quotas: QuotaManagers, clock: Nanoseconds) -> None:
+    quotas.apply("users/alice", {"producer_byte_rate": str(1 << 30)})
+    for _ in range(5):
+        connection = client()
+        for _ in range(2):
+            produced(quotas, clock, connection)
+        connection.gone = True
+        connection.settle()
+        produced(quotas, clock, connection)  # it was answered too late
+    assert recorded_bytes(quotas) == 15 * BATCH
+
+
+def test_many_connections_get_no_more_together_than_one(quotas: QuotaManagers, clock: Nanoseconds) -> None:
+    most = 2_000
+    quotas.apply("users/alice", {"producer_byte_rate": str(most * BATCH // 10)})
+    connections = [client() for _ in range(20)]
+    freely = 0
+    while not produced(quotas, clock, connections[freely % 20]):
+        freely += 1
+    # A throttle of less than half a millisecond is none.
+    assert freely in {most - 1, most}
+
+
+def test_a_request_under_another_name_uses_a_part_of_its_own(
+    quotas: QuotaManagers, clock: Nanoseconds
+) -> None:
+    quotas.apply("clients/<default>", {"producer_byte_rate": str(1 << 30)})
+    connection = client()
+    produced(quotas, clock, connection)
+    other = request(ApiKey.PRODUCE, 9, connection)
+    other.client_id, other.receive_ns = "other", clock()
+    quotas.of_produce(other, BATCH, -1)
+    assert quotas.produce.rates(quotas.now_ms) == {("", "app"): BATCH / 10, ("", "other"): BATCH / 10}
+    assert connection.produced is not None
+    assert connection.produced.client_id == "other"
+
+
+def test_time_is_recorded_together_too(quotas: QuotaManagers, clock: Nanoseconds) -> None:
+    quotas.apply("users/alice", {"request_percentage": "1000"})
+    connection = client()
+
+    def used(ms: int) -> int:
+        made = served(quotas, clock, ms, api=ApiKey.PRODUCE, version=9, connection=connection)
+        return quotas.of_produce(made, BATCH, -1)
+
+    assert [used(1) for _ in range(10)] == [0] * 10
+    assert sum(sensor.rate.total for sensor in quotas.request._sensors.values()) == pytest.approx(0.1)
+    clock.pass_ms(100)
+    assert used(1) == 0
+    assert quotas.request.rates(quotas.now_ms) == {("alice", ""): pytest.approx(0.11, rel=0.02)}
 
 
 # -- the store

@@ -64,7 +64,7 @@ def test_a_key_store_may_be_a_pem_file_a_pkcs12_file_or_text(site: Site, with_rs
 
 def test_a_certificate_that_is_its_own_issuer_is_trusted_where_it_is_in_the_trust_store(site: Site) -> None:
     alone = Authority("alone")
-    pem = site.file("alone.pem", alone._issued.key_pem() + alone.pem)
+    pem = site.file("alone.pem", alone.issued.key_pem() + alone.pem)
     trust = site.file("alone-trust.pem", alone.pem)
     settings = site.settings(ssl_keystore_location=pem, ssl_truststore_location=trust)
     assert load(settings, between_brokers=True, now=now_utc())
