@@ -114,24 +114,29 @@ def _turn(options: Options) -> int:
 
 
 def _metadata(options: Options) -> int:
-    from broker.config.problems import ConfigError
-    from broker.config.properties import read_properties
     from broker.server.metadata_command import run
 
-    try:
-        properties = {} if options.config is None else read_properties(options.config)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return EXIT_CONFIG
-    os.environ.setdefault("LANDLINE_LOG_LEVEL", "error")
-    _logging()
-    return run(options, properties, _complain)
+    return _with_properties(options, run)
 
 
 def _credentials(options: Options) -> int:
+    from broker.server.credentials_command import run
+
+    return _with_properties(options, run)
+
+
+def _access(options: Options) -> int:
+    from broker.server.access_command import run
+
+    return _with_properties(options, run)
+
+
+def _with_properties(
+    options: Options, run: Callable[[Any, Mapping[str, str], Callable[[str], None]], int]
+) -> int:
+    """Runs a command with the properties of the file ``options.config``; without any if there is no file."""
     from broker.config.problems import ConfigError
     from broker.config.properties import read_properties
-    from broker.server.credentials_command import run
 
     try:
         properties = {} if options.config is None else read_properties(options.config)
@@ -140,7 +145,7 @@ def _credentials(options: Options) -> int:
         return EXIT_CONFIG
     os.environ.setdefault("LANDLINE_LOG_LEVEL", "error")
     _logging()
-    return run(options, properties, _complain)
+    return run(options, {**properties, **dict(options.override)}, _complain)
 
 
 def _logging() -> Any:
@@ -285,6 +290,7 @@ _COMMANDS: Final[Mapping[str, Callable[[Options], int]]] = {
     "await-return": _turn,
     "metadata": _metadata,
     "credentials": _credentials,
+    "access": _access,
     "check-config": _check_config,
 }
 
