@@ -63,8 +63,8 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
         store = ZooKeeperStore(connect, _SESSION_MS, access_from(properties))
         store.connect(_SESSION_MS, threading.Event())
         with closing(store):
-            for line in bring_about(wanted, store, dry_run=options.dry_run):
-                print(line)
+            for _line in bring_about(wanted, store, dry_run=options.dry_run):
+                pass
     except (AccessError, BadZnodeError, ConfigError, StoreError, OSError) as error:
         complain(f"access: {error}")
         return EXIT_FAILED
@@ -111,7 +111,7 @@ def _place(part: str, number: int) -> str:
 
 
 def _is_absent(row: Row) -> bool:
-    return row.get("state", "present") == "absent"
+    return bool(row.get("state", "present") == "absent")
 
 
 # -- users
