@@ -16,6 +16,7 @@ import urllib.request
 import pytest
 import testinfra
 
+from tools.client_file import ClientFile, fetch
 from tools.inventory import Inventory
 
 if not os.environ.get("LANDLINE_SMOKE"):
@@ -46,9 +47,21 @@ def cluster():
     return inventory()
 
 
-@pytest.fixture(scope="session")
-def bootstrap():
-    return ",".join(broker.bootstrap for broker in inventory().brokers())
+@functools.cache
+def client_file():
+    """The settings for clients, as root reads them on the first host."""
+    return ClientFile.parse(fetch(inventory()))
+
+
+def client(**settings):
+    """librdkafka's settings of a client of the cluster, as secured as the cluster is."""
+    return {**client_file().librdkafka(), **settings}
+
+
+def clients_address(broker):
+    """Where clients reach a broker: at its listener for them, by its /status."""
+    listeners = dict(each.partition("://")[::2] for each in status(broker)["listeners"])
+    return listeners[client_file().protocol]
 
 
 @functools.cache
