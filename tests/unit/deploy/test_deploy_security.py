@@ -8,9 +8,11 @@ import threading
 
 import pytest
 
+from broker.config.broker_config import BrokerConfig
+from broker.server.tls import make_tls
 from tests.support.deploy_code import load
 from tests.support.journal_shipper import load_shipper
-from tests.unit.deploy.test_deploy_filters import SECURE, SETTINGS, filters
+from tests.unit.deploy.test_deploy_filters import BOTH, SECURE, SETTINGS, filters
 
 access = load("plugins/filter/broker_access.py")
 security = load("plugins/filter/broker_security.py")
@@ -116,6 +118,18 @@ def test_secured_brokers_know_their_certificates_and_who_may_do_everything():
     assert properties["ssl.keystore.location"] == "/etc/landline/broker.pem"
     assert properties["listener.name.broker_ssl.ssl.client.auth"] == "required"
     assert properties["super.users"] == BROKERS
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["SSL", "BROKER_SSL"], ["SASL_SSL", "BROKER_SSL"], ["PLAINTEXT", "BROKER", "SASL_SSL", "BROKER_SSL"]],
+)
+def test_a_broker_starts_with_its_secured_properties(tmp_path, names):
+    keep(tmp_path)
+    shutil.copy(tmp_path / "h1.pem", tmp_path / "broker.pem")
+    settings = {**BOTH, "listeners": names, "between": "BROKER_SSL", "config_dir": str(tmp_path)}
+    config = BrokerConfig.from_properties({**properties_of(**settings), "zookeeper.connect": "a:2181"})
+    assert make_tls(config).between_brokers is not None
 
 
 @pytest.mark.parametrize("nameless", ["PLAINTEXT", "SSL"])
