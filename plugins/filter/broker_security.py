@@ -181,7 +181,7 @@ def broker_secured_addresses(brokers: Iterable[Mapping[str, Any]]) -> list[str]:
 def broker_certificate_names(host: Mapping[str, Any]) -> list[str]:
     """Returns the names and addresses that a host's certificate is for; takes the host's variables."""
     found = [host["inventory_hostname"], host.get("ansible_host"), host.get("broker_advertised_host")]
-    return list(dict.fromkeys(str(each) for each in found if each))
+    return list(dict.fromkeys(str(each).strip("[]") for each in found if each))
 
 
 def broker_certificate_hosts(hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -1,7 +1,5 @@
 """A running cluster is secured by the playbook and back, under load; users, ACLs, quotas and certificates by lists."""
 
-import json
-import os
 import re
 import shlex
 import ssl
@@ -16,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from rig.topics import create_topic
 from rig.wait import wait_until
-from tests.support.deploying import ROOT, changed, make
+from tests.support.deploying import changed, make
 from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import lab_session
 from tests.support.numbered_load import NumberedLoad, numbers_in
@@ -81,7 +79,7 @@ class Operator:
         self._lab = lab
         self._directory = directory
 
-    def deploy(self, verb="deploy", tags="zookeeper,broker", check=True, **variables):
+    def deploy(self, tags="broker", check=True, **variables):
         path = self._directory / "variables.yml"
         users = variables.pop("users", [{"name": "landline-services", "password": "{{ vaulted }}"}])
         known = {
@@ -91,25 +89,12 @@ class Operator:
             **variables,
         }
         path.write_text(f"{yaml.safe_dump(known)}{in_vault(PASSWORD)}")
-        arguments = f"--diff --tags {tags} -e @{path}" if verb == "deploy" else f"-e @{path}"
-        return make(verb, f"LAB={self._lab.name}", f"ANSIBLE_ARGS={arguments}", check=check)
+        arguments = f"--diff --tags {tags} -e @{path}"
+        return make("deploy", f"LAB={self._lab.name}", f"ANSIBLE_ARGS={arguments}", check=check)
 
-    def play(self, book, **variables):
+    def renew_certificates(self):
         path = self._directory / "variables.yml"
-        argv = [str(Path(sys.executable).with_name("ansible-playbook")), book, "-e", f"@{path}"]
-        environment = {**os.environ, "LANDLINE_LAB": self._lab.name, "BROKERS_PER_HOST": "1"}
-        done = subprocess.run(
-            [*argv, "-e", json.dumps(variables)],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        print(done.stdout)
-        assert done.returncode == 0, done.stdout[-4000:]
-        return done.stdout
+        make("certificates", f"LAB={self._lab.name}", f"ANSIBLE_ARGS=-e @{path}")
 
 
 @pytest.fixture
@@ -167,7 +152,7 @@ def test_wrong_settings_are_refused_before_anything_is_touched(operator, lab, wr
 
 
 def test_a_running_cluster_is_secured_under_load_and_its_clients_move(operator, lab):
-    operator.deploy()
+    operator.deploy(tags="zookeeper,broker")
     plain = addresses(lab, BROKER_PORT)
     create_topic(plain, TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
     secured = {"landline_security": "sasl_ssl", "landline_acls": SERVICES}
@@ -211,7 +196,7 @@ def test_certificates_are_renewed_without_a_restart(operator, lab):
         }
 
     before, running = presented(), pids(lab)
-    operator.play("playbooks/certificates.yml")
+    operator.renew_certificates()
     assert len(before) == len(presented()) == len(HOSTS)
     assert not presented() & before
     assert pids(lab) == running

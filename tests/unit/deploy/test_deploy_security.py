@@ -249,6 +249,15 @@ def test_a_client_without_security_has_addresses_alone():
 # -- certificates
 
 
+def test_a_certificate_is_for_the_name_and_the_addresses_of_its_host():
+    host = {"inventory_hostname": "a", "ansible_host": "[2001:db8::1]", "broker_advertised_host": "a"}
+    assert security.broker_certificate_names(host) == ["a", "2001:db8::1"]
+    given = {**host, "landline_certificate_file": "/certs/a.pem"}
+    assert security.broker_certificate_hosts([given]) == [
+        {"name": "a", "names": ["a", "2001:db8::1"], "file": "/certs/a.pem"}
+    ]
+
+
 def keep(directory, may_write=True, **changed):
     hosts = [{"name": "h1", "names": ["h1", "127.0.0.1"], "file": ""}]
     params = {"directory": str(directory), "hosts": hosts, "days": 365, "renew_days": 30, "renew": False}
