@@ -101,6 +101,10 @@ deploy: setup wheelhouse ## Run deploy.yml on the lab, or on INVENTORY's hosts; 
 restart: setup ## Restart all brokers one at a time, watching the ISRs
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/restart.yml $(ANSIBLE_ARGS)
 
+.PHONY: certificates
+certificates: setup ## Renew the certificates of all hosts, while the brokers run
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/certificates.yml $(ANSIBLE_ARGS)
+
 .PHONY: backup
 backup: setup ## Back up the metadata tree with its ACLs into a local file, while the cluster runs: FILE=(build/backup/…)
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/backup.yml $(if $(FILE),-e 'broker_metadata_file=$(abspath $(FILE))') $(ANSIBLE_ARGS)

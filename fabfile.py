@@ -9,8 +9,10 @@ usage error.
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +31,7 @@ from sparkctl.inventory import SparkCluster, cluster_from, read_inventory, read_
 from sparkctl.launcher import Launcher
 from sparkctl.master import fetch_view
 from sparkctl.table import is_well, status_table
+from tools.client_file import CLIENT_ENV, ClientFile, fetch
 from tools.inventory import BOOTSTRAP_ENV, Inventory
 
 ROOT = Path(__file__).parent
@@ -58,6 +61,23 @@ def _known_to_jobs(cluster: SparkCluster, listing: Mapping[str, Any]) -> dict[st
         if brokers := Inventory(listing).bootstrap():
             known[BOOTSTRAP_ENV] = brokers
     return known
+
+
+@contextmanager
+def _login(listing: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """The addresses, and a file with the settings of clients, where the brokers' hosts have such settings.
+
+    The file is this user's alone, and goes when the job has ended. A file of the user's own comes first.
+    """
+    text = "" if os.environ.get(CLIENT_ENV) else fetch(Inventory(listing))
+    settings = ClientFile.parse(text)
+    if settings.protocol == "PLAINTEXT":
+        yield {}
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".properties") as file:
+        file.write(text)
+        file.flush()
+        yield {CLIENT_ENV: file.name, BOOTSTRAP_ENV: settings.bootstrap}
 
 
 @contextmanager
@@ -136,16 +156,17 @@ def submit(_context: Any, job: str, args: str = "", conf: str = "") -> None:
     listing = read_listing()
     cluster = cluster_from(listing)
     settings = {"spark.jars": _connector()} | submission.parse_settings(conf)
-    wanted = submission.Submission(
-        submission.find_job(job, ROOT), tuple(shlex.split(args)), settings, _known_to_jobs(cluster, listing)
-    )
+    found = submission.find_job(job, ROOT)
     if fetch_view(cluster.ui_json) is None:
         raise Error(f"no master answers at {cluster.ui_json}; run fab spark.start")
     driver_host = submission.address_towards(cluster.master.address, cluster.master_port)
-    _say(f"{wanted.job.name} runs on {cluster.url} with its driver here, until it ends or ^C ends it")
-    sys.stdout.flush()
-    command = submission.command_line(wanted, cluster.url, driver_host)
-    code = submission.submit(command, ROOT, wanted.variables)
+    with _login(listing) as login:
+        known = {**_known_to_jobs(cluster, listing), **login}
+        wanted = submission.Submission(found, tuple(shlex.split(args)), settings, known)
+        _say(f"{found.name} runs on {cluster.url} with its driver here, until it ends or ^C ends it")
+        sys.stdout.flush()
+        command = submission.command_line(wanted, cluster.url, driver_host)
+        code = submission.submit(command, ROOT, wanted.variables)
     if code != 0:
         raise Exit(code=code)
 

@@ -117,6 +117,12 @@ def _credentials(options: Options) -> int:
     return _with_properties(run, options, options.config)
 
 
+def _access(options: Options) -> int:
+    from broker.server.access_command import run
+
+    return _with_properties(run, options, options.config, options.override)
+
+
 def _with_properties(
     run: Callable[[Options, Any, Callable[[str], None]], int],
     options: Options,
@@ -300,6 +306,7 @@ _COMMANDS: Final[Mapping[str, Callable[[Options], int]]] = {
     "await-return": _turn,
     "metadata": _metadata,
     "credentials": _credentials,
+    "access": _access,
     "check-config": _check_config,
 }
 

@@ -24,6 +24,7 @@ commands:
   await-return FILE  after it: wait until the broker is back in every ISR that it was in, and give the permit back
   metadata VERB …    backup, verify, restore: ZooKeeper's metadata tree to a file, and back to an empty ensemble
   credentials VERB … set, delete, list: users' SCRAM credentials in ZooKeeper, also before the first start
+  access FILE        users, ACLs and quotas: bring about what a list on the standard input says
   check-config FILE  say whether `start FILE` would accept the file, and what is wrong with it
 
 `landline COMMAND --help` has the options of a command. Metrics and state are served over HTTP on
@@ -113,6 +114,13 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
     back.add_argument("--unit", help="its systemd unit; the wait ends when systemd has given up on it")
     _add_metadata(commands)
     _add_credentials(commands)
+    access = add(
+        "access",
+        "Brings about the users, ACLs and quotas that a JSON document on the standard input lists, and prints what it "
+        "changed. What is so already is left alone, and what is not listed stays. No broker needs to run.",
+    )
+    access.add_argument("config", metavar="FILE", help="a broker's server.properties")
+    access.add_argument("--dry-run", action="store_true", help="only print what would change")
     check = add("check-config", "Checks a configuration as `landline start` would.")
     check.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
     alone = add("standalone", "Runs one broker without ZooKeeper until SIGTERM or ^C.")

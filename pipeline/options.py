@@ -34,6 +34,7 @@ class StreamOptions:
     master: str | None
     driver_host: str | None
     log_level: str
+    client_config: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,9 @@ SOURCE_AND_SINK: Final = (
 )  # fmt: skip
 
 PACE: Final = (
+    option("--client-config", "File of Kafka's settings for clients, such as TLS and a login; `fab spark.submit` gives "
+           "the one of the brokers' hosts.", envvar="LANDLINE_CLIENT_CONFIG",
+           type=click.Path(exists=True, dir_okay=False)),
     option("--trigger", "Pause between batches.", default="5 seconds", callback=interval),
     option("--starting-offsets", "Where to begin when there is no checkpoint.", default="earliest",
            type=click.Choice(["earliest", "latest"])),

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from pipeline.client_config import client_settings
 from pipeline.errors import PipelineError
 from pipeline.jars import JarError, connector_jars
 from pipeline.options import StreamOptions
@@ -30,6 +31,7 @@ def read_topics(spark: SparkSession, options: StreamOptions) -> DataFrame:
     """The stream of the topics: key, value, topic, partition, offset, timestamp, timestampType."""
     reader = (
         spark.readStream.format("kafka")
+        .options(**client_settings(options.client_config))
         .option("kafka.bootstrap.servers", options.bootstrap_servers)
         .option("subscribe", options.topics)
         .option("startingOffsets", options.starting_offsets)
@@ -62,6 +64,7 @@ def topic_writer(frame: DataFrame, name: str, topic: str, options: StreamOptions
     return (
         writer(frame, name, options)
         .format("kafka")
+        .options(**client_settings(options.client_config))
         .option("kafka.bootstrap.servers", options.bootstrap_servers)
         .option("kafka.acks", "all")
         .option("includeHeaders", "true")

@@ -3,15 +3,18 @@
     .venv/bin/topics list -b 127.0.0.1:9092
     .venv/bin/lab enter default -- topics read landline.journal --last 5
 
-Without `-b` it uses the brokers of the Ansible inventory; for a lab, run it inside `lab enter`. It uses
-confluent-kafka, like any other client. For more, use kcat or Kafka's own tools.
+Without `-b` it uses the brokers of the Ansible inventory; for a lab, run it inside `lab enter`. The file that
+LANDLINE_CLIENT_CONFIG names has TLS and the login, as client.properties on the hosts. It uses confluent-kafka, like
+any other client. For more, use kcat or Kafka's own tools.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,6 +23,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from sparkctl.inventory import host_port
+from tools.client_file import CLIENT_ENV, ClientFile
 from tools.inventory import BOOTSTRAP_ENV, Inventory
 
 TIMEOUT_S = 15.0
@@ -159,8 +163,11 @@ def _config(servers: str | None) -> dict[str, Any]:
     known = servers or Inventory.read().bootstrap()
     if not known:
         raise click.UsageError("the inventory's group brokers is empty: say by -b where brokers are")
+    path = os.environ.get(CLIENT_ENV)
+    login = ClientFile.parse(Path(path).read_text()).librdkafka() if path else {}
     return {
-        "bootstrap.servers": known,
+        **login,
+        "bootstrap.servers": servers or login.get("bootstrap.servers") or known,
         "client.id": "topics",
         "socket.connection.setup.timeout.ms": 5000,
         "log_level": 0,

@@ -325,13 +325,8 @@ class Processor:
             connection.closing = True
             self._mark(connection)
         connection.settle(self._shared)
-        if cpu_ns:
-            used_ns = time.thread_time_ns() - cpu_ns
-            connection.cost_ns = cost_after(connection.cost_ns, used_ns)
-            if spent_ns:  # spent on a complete request
-                connection.asked_ns = asked_after(connection.asked_ns, used_ns)
-        elif 0 < spent_ns < connection.asked_ns:  # wall-clock time may include the work of other threads
-            connection.asked_ns = spent_ns
+        if cpu_ns or 0 < spent_ns < connection.asked_ns:
+            _note_cost(connection, cpu_ns, spent_ns)
 
     def _hold(self, connection: Connection, request: Request, verdict: Verdict) -> None:
         if not request.done:
@@ -486,3 +481,16 @@ class Processor:
         """
         for connection in in_the_way(self._connections.values(), self._quotas):
             self._close(connection)
+
+
+def _note_cost(connection: Connection, cpu_ns: int, spent_ns: int) -> None:
+    """``cpu_ns``: the thread's CPU time before the frames, 0 if not measured; ``spent_ns``: wall-clock time on a
+    complete request, 0 without one.
+    """
+    if cpu_ns:
+        used_ns = time.thread_time_ns() - cpu_ns
+        connection.cost_ns = cost_after(connection.cost_ns, used_ns)
+        if spent_ns:
+            connection.asked_ns = asked_after(connection.asked_ns, used_ns)
+    else:  # wall-clock time may include the work of other threads
+        connection.asked_ns = spent_ns

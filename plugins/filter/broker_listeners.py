@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
 
 from addresses import host_port
 
-CLIENTS, BETWEEN = "PLAINTEXT", "BROKER"
+CLIENTS, BETWEEN, SECURE = "PLAINTEXT", "BROKER", "BROKER_SSL"
 # If one of these keys is set by the user, all listeners are the user's, and no further listener is added.
 _BY_HAND = (
     "listeners",
@@ -26,7 +26,13 @@ _BY_HAND = (
 _LISTENER = re.compile(r"\s*(?P<name>[\w.-]+)://\[?(?P<host>[^,]*?)\]?:(?P<port>\d+)\s*")
 # Matches the listener's name, but not a longer name that contains it.
 _NAMED = re.compile(rf"(?<![\w.-]){BETWEEN}(?![\w.-])", re.IGNORECASE)
-_SET_BY = {CLIENTS: "broker_kafka_port", BETWEEN: "broker_internal_port"}
+_SET_BY = {
+    CLIENTS: "broker_kafka_port",
+    BETWEEN: "broker_internal_port",
+    "SSL": "broker_ssl_port",
+    "SASL_SSL": "broker_sasl_ssl_port",
+    SECURE: "broker_internal_ssl_port",
+}
 
 
 def broker_own_port(port: int | str, properties: Mapping[str, Any]) -> int:
@@ -39,48 +45,15 @@ def broker_own_port(port: int | str, properties: Mapping[str, Any]) -> int:
     return int(port) if all(_NAMED.search(text) for text in by_hand) else 0
 
 
-def broker_between(hosts: Iterable[Mapping[str, Any]], own: str, may_change: bool) -> str:
-    """Returns the inter.broker.listener.name for the brokers of the host `own`, where each has two listeners.
-
-    Takes the variables of all hosts of the cluster. `broker_listeners.stdout` has the lines of
-    advertised.listeners and inter.broker.listener.name in a host's properties files; it is missing if the
-    host was not inspected.
-
-    A broker that uses a listener which another broker does not have cannot reach that broker. So all brokers
-    first get both listeners and keep using the old one. A host with the old one changes only if it
-    `may_change`; a host that has changed stays so. A new host follows those that have changed, or, in a new
-    cluster, starts with the new listener.
-    """
-    looks = {
-        str(host["inventory_hostname"]): host.get("broker_listeners", {}).get("stdout") for host in hosts
-    }
-    mine = looks[own]
-    if mine is not None and _speaks_between(mine):
-        return BETWEEN
-    if not mine and any(_speaks_between(text) for text in looks.values() if text):
-        return BETWEEN
-    everywhere = all(text is not None and _listens_between(text) for text in looks.values())
-    is_new = not any(looks.values())
-    return BETWEEN if everywhere and (may_change or is_new) else CLIENTS
-
-
-def _speaks_between(text: str) -> bool:
-    return f"inter.broker.listener.name={BETWEEN}" in text.splitlines()
-
-
-def _listens_between(text: str) -> bool:
-    advertised = [line for line in text.splitlines() if line.startswith("advertised.listeners=")]
-    return all(_NAMED.search(line) for line in advertised)
-
-
 def broker_strangers(
     hosts: Iterable[Mapping[str, Any]],
     port: int | str,
     looks: Iterable[Mapping[str, Any]],
     ids: Iterable[int],
+    security: str = "none",
 ) -> list[str]:
     """Returns descriptions of the registered brokers that have none of these `ids` and lack the
-    inter-broker listener.
+    inter-broker listener, which is another one with `security`.
 
     The hosts' brokers are to use that listener and could not reach them. The list is empty if the hosts'
     brokers get no such listener, or keep using another one.
@@ -88,14 +61,15 @@ def broker_strangers(
     `hosts`: the variables of the brokers' hosts; `port` applies where they have no `broker_internal_port`.
     `looks`: the result of zookeeper_quorum_info on each host.
     """
-    if not any(_is_to_speak_between(host, port) for host in hosts):
+    if security == "none" and not any(_is_to_speak_between(host, port) for host in hosts):
         return []
+    between = BETWEEN if security == "none" else SECURE
     known = {int(broker_id) for broker_id in ids}
     found = {int(key): each for look in looks for key, each in (look.get("registered") or {}).items()}
     return [
         f"broker {broker_id} at {', '.join(found[broker_id]['endpoints']) or 'no address'}"
         for broker_id in sorted(set(found) - known)
-        if BETWEEN not in _names(found[broker_id]["endpoints"])
+        if between not in _names(found[broker_id]["endpoints"])
     ]
 
 
@@ -189,20 +163,22 @@ def broker_port_clashes(ports: Iterable[Mapping[str, Any]]) -> list[str]:
 def broker_addresses(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
     """Returns the addresses of the inter-broker listeners of these hosts' brokers.
 
-    Takes the hosts' variables; `broker_all` has their brokers as returned by broker_instances.
+    Takes the hosts' variables: `broker_all` has their brokers as returned by broker_instances, `broker_target`
+    the name of the listener, BROKER if it is missing.
     """
     return [
         address
         for host in hosts
         for broker in host.get("broker_all", [])
-        if (address := _address_between(broker))
+        if (address := _address_between(host, broker))
     ]
 
 
-def _address_between(broker: Mapping[str, Any]) -> str:
+def _address_between(host: Mapping[str, Any], broker: Mapping[str, Any]) -> str:
     """`host:port`, with an IPv6 address in brackets; empty if the broker has no such listener."""
+    wanted = str(host.get("broker_target", BETWEEN))
     matches = map(_LISTENER.fullmatch, broker["properties"]["advertised.listeners"].split(","))
-    found = [each for each in matches if each and each["name"].upper() == BETWEEN]
+    found = [each for each in matches if each and each["name"].upper() == wanted]
     if not found:
         return ""
     return host_port(found[0]["host"], found[0]["port"])
@@ -222,7 +198,7 @@ def broker_unreached(hosts: Iterable[Mapping[str, Any]], all_are_up: bool) -> li
         (str(host["inventory_hostname"]), int(broker["id"]), address, host["broker_reached"]["unreached"])
         for host in looked
         for broker in host.get("broker_all", [])
-        if (address := _address_between(broker))
+        if (address := _address_between(host, broker))
     ]
     return [
         f"{host['inventory_hostname']} cannot connect to broker {broker_id} on {name} at {address} "
@@ -243,7 +219,6 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "broker_own_port": broker_own_port,
-            "broker_between": broker_between,
             "broker_strangers": broker_strangers,
             "broker_any_without_own": broker_any_without_own,
             "broker_speaks_between": broker_speaks_between,

@@ -13,9 +13,13 @@ from typing import Any
 # What modules use too. Ansible brings it to the hosts; a filter runs here, where it is found by its directory.
 sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
 
-from addresses import host_port
+# Ansible loads each file by itself.
+sys.path.append(str(Path(__file__).parent))
 
-CLIENTS, BETWEEN = "PLAINTEXT", "BROKER"
+from addresses import host_port
+from broker_security import PROTOCOLS, secure_properties
+
+CLIENTS = "PLAINTEXT"
 
 
 def broker_instances(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -24,8 +28,8 @@ def broker_instances(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     Each has its unit, files, ports, `properties` and `fingerprint`. `properties` are by Kafka's keys; the
     user's, in `settings["properties"]`, take precedence. The `fingerprint` changes with everything that
-    requires a restart of the process. With `internal_port` a broker has an inter-broker listener; it uses the
-    listener `between`.
+    requires a restart of the process. It has the `listeners` whose port in `ports` is not 0, and uses the
+    listener `between` for other brokers.
     """
     return [_instance(settings, k) for k in range(int(settings["count"]))]
 
@@ -33,7 +37,7 @@ def broker_instances(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
     broker_id = int(settings["first_id"]) + k
     step = int(settings["port_step"]) * k
-    port, http_port = int(settings["kafka_port"]) + step, int(settings["http_port"]) + step
+    port, http_port = int(settings["ports"][CLIENTS]) + step, int(settings["http_port"]) + step
     instance = {
         "id": broker_id,
         "unit": f"landline-broker@{broker_id}.service",
@@ -46,23 +50,36 @@ def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
     }
     own: dict[str, Any] = {
         "broker.id": broker_id,
-        "listeners": f"PLAINTEXT://{host_port(settings['listen_host'], port)}",
-        "advertised.listeners": f"PLAINTEXT://{host_port(settings['advertised_host'], port)}",
         "log.dirs": instance["data_dir"],
         "landline.http.port": http_port,
+        **_listeners(settings, step),
     }
-    if int(settings["internal_port"]):
-        internal = int(settings["internal_port"]) + step
-        own["listeners"] += f",{BETWEEN}://{host_port(settings['listen_host'], internal)}"
-        own["advertised.listeners"] += f",{BETWEEN}://{host_port(settings['advertised_host'], internal)}"
-        own["listener.security.protocol.map"] = f"{CLIENTS}:PLAINTEXT,{BETWEEN}:PLAINTEXT"
-        own["inter.broker.listener.name"] = settings["between"]
     if settings["http_host"]:
         own["landline.http.host"] = settings["http_host"]
     properties = {key: text(value) for key, value in {**own, **settings["properties"]}.items()}
-    started_with = json.dumps([settings["release"], settings["unit"], properties], sort_keys=True)
+    # A broker refuses a certificate for other names until it is restarted.
+    names = settings["certificate_names"] if "ssl.keystore.location" in properties else ()
+    started_with = json.dumps([settings["release"], settings["unit"], properties, *names], sort_keys=True)
     digest = hashlib.sha256(started_with.encode()).hexdigest()[:16]
     return {**instance, "properties": dict(sorted(properties.items())), "fingerprint": digest}
+
+
+def _listeners(settings: Mapping[str, Any], step: int) -> dict[str, str]:
+    """The properties of a broker's listeners."""
+    ports = {name: int(port) for name, port in settings["ports"].items() if int(port)}
+    names = [name for name in settings["listeners"] if name in ports]
+
+    def at(host: object) -> str:
+        return ",".join(f"{name}://{host_port(host, ports[name] + step)}" for name in names)
+
+    found = {
+        "listeners": at(settings["listen_host"]),
+        "advertised.listeners": at(settings["advertised_host"]),
+    }
+    if names != [CLIENTS]:
+        found["listener.security.protocol.map"] = ",".join(f"{name}:{PROTOCOLS[name]}" for name in names)
+        found["inter.broker.listener.name"] = settings["between"]
+    return found | secure_properties(names, settings["config_dir"], settings["super_users"])
 
 
 def broker_urls(hosts: Iterable[Mapping[str, Any]], http_port: int, port_step: int) -> list[str]:

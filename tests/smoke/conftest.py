@@ -14,6 +14,7 @@ import shlex
 import pytest
 import testinfra
 
+from tools.client_file import ClientFile, fetch
 from tools.http_access import get
 from tools.inventory import Inventory
 
@@ -47,9 +48,21 @@ def cluster():
     return inventory()
 
 
-@pytest.fixture(scope="session")
-def bootstrap():
-    return ",".join(broker.bootstrap for broker in inventory().brokers())
+@functools.cache
+def client_file():
+    """The settings for clients, as root reads them on the first host."""
+    return ClientFile.parse(fetch(inventory()))
+
+
+def client(**settings):
+    """librdkafka's settings of a client of the cluster, as secured as the cluster is."""
+    return {**client_file().librdkafka(), **settings}
+
+
+def clients_address(broker):
+    """Where clients reach a broker: at its listener for them, by its /status."""
+    listeners = dict(each.partition("://")[::2] for each in status(broker)["listeners"])
+    return listeners[client_file().protocol]
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 
 from rig.wait import wait_until
-from tests.smoke.conftest import inventory, machine
+from tests.smoke.conftest import client, inventory, machine
 
 TOPIC = "landline.journal"
 
@@ -27,12 +27,12 @@ def test_the_service_runs_and_starts_at_boot(host_name):
     assert service.is_enabled
 
 
-def test_lines_of_every_host_arrive(cluster, bootstrap):
+def test_lines_of_every_host_arrive(cluster):
     wanted = {name for name in cluster.hosts("brokers") if is_shipped(name)}
     token = uuid.uuid4().hex
     for name in wanted:
         machine(name).check_output("logger -t landline-smoke %s", f"{token} {name}")
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"landline.smoke-{token}"})
+    consumer = Consumer(client(**{"group.id": f"landline.smoke-{token}"}))
     seen = set()
 
     def on_assign(_, partitions):

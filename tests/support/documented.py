@@ -15,7 +15,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-SHOWN = {"json", "python", "text"}
+SHOWN = {"json", "python", "text", "yaml"}
 _PROMPT = re.compile(r"[$#] (.*)", re.DOTALL)
 
 

@@ -41,6 +41,7 @@ PACE: dict[str, Any] = {
     "master": None,
     "driver_host": None,
     "log_level": "ERROR",
+    "client_config": None,
 }
 
 

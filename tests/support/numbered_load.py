@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Mapping
 from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+Settings = Mapping[str, str | int | float | bool]
+
 
 class NumberedLoad:
     """An idempotent producer with acks=all, in its own thread; ``pause_s`` is the minimum time between
-    two records.
+    two records. ``settings``: more of the producer's, such as a login.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, pause_s: float = 0.005) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        pause_s: float = 0.005,
+        settings: Settings | None = None,
+        first: int = 0,
+    ) -> None:
+        self._first = first
         config: dict[str, str | int | float | bool] = {
             "bootstrap.servers": bootstrap,
             "acks": "all",
             "enable.idempotence": True,
             "linger.ms": 5,
+            **(settings or {}),
         }
         self._producer = Producer(config)
         self._topic = topic
@@ -31,7 +45,7 @@ class NumberedLoad:
         self.failed: list[str] = []
 
     def _run(self) -> None:
-        for number in itertools.count():
+        for number in itertools.count(self._first):
             if self._stop.is_set():
                 return
             partition = number % self._partitions
@@ -54,13 +68,14 @@ class NumberedLoad:
         self._producer.flush(120)
 
 
-def numbers_in(bootstrap: str, topic: str, partitions: int) -> set[int]:
+def numbers_in(bootstrap: str, topic: str, partitions: int, settings: Settings | None = None) -> set[int]:
     """The numbers that a consumer finds from the beginning to the end of each partition."""
     config: dict[str, str | int | float | bool] = {
         "bootstrap.servers": bootstrap,
         "group.id": "reader",
         "enable.auto.commit": False,  # it would create the offsets topic
         "enable.partition.eof": True,
+        **(settings or {}),
     }
     consumer = Consumer(config)
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])

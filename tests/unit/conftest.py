@@ -17,3 +17,10 @@ def _logging_stays() -> Iterator[None]:
     assert not structlog.get_config()["cache_logger_on_first_use"], (
         "the test configured this process's logging"
     )
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command would configure the logging of all tests."""
+    monkeypatch.setattr("broker.__main__._logging", lambda: None)
+    monkeypatch.setenv("LANDLINE_LOG_LEVEL", "error")

@@ -20,13 +20,14 @@ import re
 import selectors
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
@@ -39,6 +40,11 @@ PING_INTERVAL_S = 1.0
 FLUSH_TIMEOUT_S = 10.0
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 1.0, 10.0
 _CURSOR = re.compile(r"s=[0-9a-f]+;i=[0-9a-f]+;b=[0-9a-f]+;m=[0-9a-f]+;t=[0-9a-f]+;x=[0-9a-f]+")
+
+# Of a properties file; of a JAAS string, whose options are quoted; of such an option.
+_UNESCAPED = re.compile(r"\\(.)")
+_OPTION = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_QUOTED = re.compile(r"\\(.)")
 
 START_FROM = ("boot", "oldest", "now")
 # The types that the standard library supports.
@@ -115,6 +121,57 @@ class Config:
         if values.get("compression_type", "gzip") not in COMPRESSION:
             raise ConfigError(f"{path}: compression.type must be one of {', '.join(COMPRESSION)}")
         return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How brokers are connected to: Kafka's settings for a client, as far as a CA and a SCRAM login need them."""
+
+    protocol: str = "PLAINTEXT"
+    trusted: str = ""
+    mechanism: str = ""
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def read(cls, path: Path) -> Login:
+        """Parses a client.properties of the role `broker`. Errors never have a value, which may be a secret."""
+        lines = (line.partition("=") for line in path.read_text().splitlines() if not line.startswith("#"))
+        values = {key.strip(): _UNESCAPED.sub(_unescaped, value.strip()) for key, _, value in lines}
+        protocol = values.get("security.protocol", "PLAINTEXT")
+        if protocol not in {"PLAINTEXT", "SSL", "SASL_SSL"}:
+            raise ConfigError(f"{path}: security.protocol must be PLAINTEXT, SSL or SASL_SSL")
+        if protocol == "PLAINTEXT":
+            return cls()
+        trusted = values.get("ssl.truststore.certificates", "")
+        if not trusted:
+            raise ConfigError(f"{path}: ssl.truststore.certificates is missing")
+        options = dict(_OPTION.findall(values.get("sasl.jaas.config", "")))
+        if protocol == "SASL_SSL" and not options.keys() >= {"username", "password"}:
+            raise ConfigError(f"{path}: sasl.jaas.config has no username and password")
+        user, password = (_QUOTED.sub(r"\1", options.get(name, "")) for name in ("username", "password"))
+        return cls(protocol, trusted, values.get("sasl.mechanism", ""), user, password)
+
+    def settings(self) -> dict[str, Any]:
+        """The client's keyword arguments."""
+        if self.protocol == "PLAINTEXT":
+            return {}
+        found: dict[str, Any] = {
+            "security_protocol": self.protocol,
+            "ssl_context": ssl.create_default_context(cadata=self.trusted),
+        }
+        if self.protocol == "SASL_SSL":
+            found |= {
+                "sasl_mechanism": self.mechanism,
+                "sasl_plain_username": self.user,
+                "sasl_plain_password": self.password,
+            }
+        return found
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    """A letter after a backslash, as in Java's properties."""
+    return {"n": "\n", "t": "\t", "r": "\r"}.get(match[1], match[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +432,7 @@ class Shipper:
             self._systemd.tell("WATCHDOG=1")
 
 
-def make_producer(config: Config) -> Any:
+def make_producer(config: Config, login: Login) -> Any:
     """A producer that neither loses nor reorders records; ``ShippingError`` while no broker answers."""
     # Imported late: reading and checking the configuration needs no client.
     from kafka import KafkaProducer
@@ -395,14 +452,15 @@ def make_producer(config: Config) -> Any:
             max_block_ms=10_000,
             bootstrap_timeout_ms=10_000,
             metrics_enabled=False,
+            **login.settings(),
         )
     except Exception as error:
         raise ShippingError(f"no broker at {config.bootstrap_servers}: {said(error)}") from error
 
 
-def attempt(config: Config, shipper: Shipper) -> None:
+def attempt(config: Config, login: Login, shipper: Shipper) -> None:
     """Runs one producer and one journalctl, until stop or until one of them fails."""
-    producer = make_producer(config)
+    producer = make_producer(config, login)
     try:
         with Journal(config, shipper.cursor) as journal:
             shipper.run(journal, producer)
@@ -411,12 +469,14 @@ def attempt(config: Config, shipper: Shipper) -> None:
             producer.close(timeout=0)
 
 
-def ship_until_stopped(config: Config, shipper: Shipper, systemd: Systemd, stop: threading.Event) -> None:
+def ship_until_stopped(
+    config: Config, login: Login, shipper: Shipper, systemd: Systemd, stop: threading.Event
+) -> None:
     """Retries, with growing pauses while nothing gets through."""
     backoff_s, seen = FIRST_BACKOFF_S, -1
     while not stop.is_set():
         try:
-            attempt(config, shipper)
+            attempt(config, login, shipper)
         except ShippingError as error:
             if shipper.acknowledged > seen:
                 backoff_s, seen = FIRST_BACKOFF_S, shipper.acknowledged
@@ -436,10 +496,14 @@ def main() -> int:
     """Exit code 0 after a stop, 78 (EX_CONFIG) when the configuration is invalid."""
     parser = argparse.ArgumentParser(description="Ships this host's journal to a Kafka topic.")
     parser.add_argument("config", type=Path, help="file of key=value lines")
+    parser.add_argument(
+        "--client", type=Path, help="file of Kafka's settings for a client: TLS and the login"
+    )
     parser.add_argument("--check", action="store_true", help="only check the file")
     arguments = parser.parse_args()
     try:
         config = Config.read(arguments.config)
+        login = Login.read(arguments.client) if arguments.client else Login()
     except (ConfigError, OSError) as error:
         Log.ERROR("config_refused", error=error)
         return 78
@@ -455,7 +519,7 @@ def main() -> int:
     # the entries.
     systemd.tell("READY=1", f"STATUS=connecting to {config.bootstrap_servers}")
     Log.INFO("started", bootstrap_servers=config.bootstrap_servers, topic=config.topic, cursor=shipper.cursor)
-    ship_until_stopped(config, shipper, systemd, stop)
+    ship_until_stopped(config, login, shipper, systemd, stop)
     systemd.tell("STOPPING=1")
     Log.INFO("stopped", acknowledged=shipper.acknowledged, cursor=shipper.cursor)
     return 0

@@ -12,11 +12,13 @@ zookeeper = load("plugins/filter/zookeeper_inventory.py")
 SETTINGS = {
     "first_id": "4",
     "count": "3",
-    "kafka_port": 9092,
     "http_port": 8092,
     "port_step": 10,
-    "internal_port": 0,
+    "ports": {"PLAINTEXT": 9092, "BROKER": 0, "SSL": 9093, "SASL_SSL": 9094, "BROKER_SSL": 9095},
+    "listeners": ["PLAINTEXT", "BROKER"],
     "between": "PLAINTEXT",
+    "super_users": ["User:CN=landline-broker"],
+    "certificate_names": ["h1", "192.0.2.1"],
     "listen_host": "0.0.0.0",
     "advertised_host": "192.0.2.1",
     "http_host": "",
@@ -27,6 +29,10 @@ SETTINGS = {
     "unit": "[Unit]",
     "properties": {"broker.rack": "h1"},
 }
+
+
+BOTH = {"ports": {**SETTINGS["ports"], "BROKER": "9091"}, "between": "BROKER"}
+SECURE = {"listeners": ["SASL_SSL", "BROKER_SSL"], "between": "BROKER_SSL"}
 
 
 def fingerprints(**changed):
@@ -98,11 +104,17 @@ def test_the_fingerprint_stays_when_nothing_changed():
         {"release": "0.1.1-def"},
         {"unit": "[Unit]\nDescription=other"},
         {"properties": {"broker.rack": "h2"}},
-        {"kafka_port": 9192},
+        {"ports": {"PLAINTEXT": 9192}},
     ],
 )
 def test_the_fingerprint_follows_whatever_needs_a_restart(changed):
     assert not set(fingerprints()) & set(fingerprints(**changed))
+
+
+def test_a_certificate_for_other_names_restarts_brokers_that_use_one():
+    other = {"certificate_names": ["h1", "192.0.2.9"]}
+    assert fingerprints(**other) == fingerprints()
+    assert not set(fingerprints(**SECURE)) & set(fingerprints(**SECURE, **other))
 
 
 def test_one_more_broker_on_a_host_restarts_no_other():
@@ -143,7 +155,7 @@ def test_an_ipv6_address_stands_in_brackets_in_urls_and_listeners():
     """One that is in brackets already, as it had to be written before, stays so."""
     for address in ("2001:db8::1", "[2001:db8::1]"):
         settings = {"listen_host": "::", "advertised_host": address, "http_address": address}
-        changed = {**SETTINGS, **settings, "internal_port": 9091, "between": "BROKER"}
+        changed = {**SETTINGS, **settings, **BOTH}
         broker = filters.broker_instances(changed)[0]
         properties = broker["properties"]
         assert broker["url"] == "http://[2001:db8::1]:8092"
@@ -157,19 +169,12 @@ def test_an_ipv6_address_stands_in_brackets_in_urls_and_listeners():
         assert lines == {"1": "[2001:db8::1]:2888:3888"}
 
 
-@pytest.mark.parametrize(
-    ("path", "key"),
-    [
-        ("roles/spark/vars/main.yml", "spark_master_url"),
-        ("roles/journal_shipper/vars/main.yml", "journal_shipper_inventory_brokers"),
-    ],
-)
-def test_a_role_that_makes_an_address_of_a_host_and_a_port_brackets_it(path, key):
+def test_the_role_of_spark_brackets_an_ipv6_address():
     """As Ansible has it from the inventory, without its other plugins."""
     environment = SandboxedEnvironment()
     environment.filters |= filters.FilterModule().filters()
-    text = environment.from_string(yaml.safe_load((ROOT / path).read_text())[key]).render(
-        groups={"brokers": ["a"]},
+    variables = yaml.safe_load((ROOT / "roles/spark/vars/main.yml").read_text())
+    text = environment.from_string(variables["spark_master_url"]).render(
         hostvars={"a": {"ansible_host": "2001:db8::1", "spark_address": "2001:db8::1"}},
         spark_master_host="a",
         spark_master_port=7077,
@@ -268,7 +273,7 @@ def test_an_ensemble_that_was_left_on_its_way_to_one_server_is_mended():
 
 
 def test_brokers_have_a_listener_of_their_own_where_it_has_a_port():
-    brokers = filters.broker_instances({**SETTINGS, "internal_port": "9091", "between": "BROKER"})
+    brokers = filters.broker_instances({**SETTINGS, **BOTH})
     properties = brokers[1]["properties"]
     assert properties["listeners"] == "PLAINTEXT://0.0.0.0:9102,BROKER://0.0.0.0:9101"
     assert properties["advertised.listeners"] == "PLAINTEXT://192.0.2.1:9102,BROKER://192.0.2.1:9101"

@@ -9,9 +9,11 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from tests.support.deploy_code import load
+from tests.unit.deploy.test_deploy_filters import BOTH as BOTH_LISTENERS
 from tests.unit.deploy.test_deploy_filters import SETTINGS, filters
 
 listeners = load("plugins/filter/broker_listeners.py")
+security = load("plugins/filter/broker_security.py")
 listening = load("plugins/module_utils/listening.py")
 tree = load("plugins/module_utils/zookeeper_tree.py")
 zookeeper_words = load("plugins/module_utils/zookeeper_words.py")
@@ -47,8 +49,9 @@ def test_brokers_speak_by_their_own_listener_when_all_have_it(own, others, at_fi
     for place, text in enumerate(others):
         look = {} if text is None else {"broker_listeners": {"stdout": text}}
         hosts.append({"inventory_hostname": f"h{place}", **look})
-    assert listeners.broker_between(hosts, "own", False) == at_first
-    assert listeners.broker_between(hosts, "own", True) == then
+    wanted = security.broker_wanted("none", [], 9091)
+    assert security.broker_plan(hosts, "own", wanted, False)["between"] == at_first
+    assert security.broker_plan(hosts, "own", wanted, True)["between"] == then
 
 
 @pytest.mark.parametrize(
@@ -139,7 +142,7 @@ def test_that_brokers_speak_by_their_own_listener_is_known_by_files_and_by_regis
 
 
 def brokers_of(host, first_id, count=1, **changed):
-    settings = {**SETTINGS, "advertised_host": host, "internal_port": 9091, "between": "BROKER", **changed}
+    settings = {**SETTINGS, **BOTH_LISTENERS, "advertised_host": host, **changed}
     return filters.broker_instances({**settings, "first_id": first_id, "count": count})
 
 

@@ -98,3 +98,34 @@ def test_cursor_survives_and_a_damaged_one_is_not_used(
     (tmp_path / "cursor").write_text(CURSOR[:40])
     assert shipper.CursorFile(tmp_path).load() is None
     assert "cursor_damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        (["security.protocol=SASL_PLAINTEXT"], "security.protocol must be PLAINTEXT, SSL or SASL_SSL"),
+        (["security.protocol=SSL"], "ssl.truststore.certificates is missing"),
+        (
+            [
+                "security.protocol=SASL_SSL",
+                "ssl.truststore.certificates=x",
+                'sasl.jaas.config=M required secret="s";',
+            ],
+            "sasl.jaas.config has no username and password",
+        ),
+    ],
+)
+def test_settings_of_a_client_are_refused_without_a_value_that_may_be_secret(
+    tmp_path: Path, lines: list[str], complaint: str
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(shipper.ConfigError, match=complaint) as refused:
+        shipper.Login.read(path)
+    assert '"s"' not in str(refused.value)
+
+
+def test_a_plaintext_client_has_no_settings(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("# head\nbootstrap.servers=a:9092\nsecurity.protocol=PLAINTEXT\n")
+    assert shipper.Login.read(path).settings() == {}

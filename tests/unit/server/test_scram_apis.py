@@ -32,13 +32,6 @@ def ctx() -> Any:
     return SimpleNamespace(store=store, controller=SimpleNamespace(is_active=True), broker_id=1)
 
 
-@pytest.fixture
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command would configure the logging of all tests."""
-    monkeypatch.setattr("broker.__main__._logging", lambda: None)
-    monkeypatch.setenv("LANDLINE_LOG_LEVEL", "error")
-
-
 def upsertion(name: str, mechanism: int = 1, iterations: int = 4096, password: str = "secret") -> Any:
     known = {algorithm.number: each for each, algorithm in ALGORITHMS.items()}
     salted = salted_password(known.get(mechanism, "SCRAM-SHA-256"), password, SALT, max(iterations, 1))

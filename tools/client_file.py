@@ -1,0 +1,67 @@
+"""The settings for clients that the role `broker` writes on its hosts (client.properties), and how to get them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pipeline.client_config import parsed
+from tools.inventory import Inventory
+
+PATH = "/etc/landline/client.properties"
+# The file of a client on this machine.
+CLIENT_ENV = "LANDLINE_CLIENT_CONFIG"
+TIMEOUT_S = 20
+_OPTION = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_QUOTED = re.compile(r"\\(.)")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFile:
+    """A client's settings by Kafka's keys. They may have a password, and are not shown."""
+
+    values: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> ClientFile:
+        return cls(parsed(text))
+
+    @property
+    def protocol(self) -> str:
+        return self.values.get("security.protocol", "PLAINTEXT")
+
+    @property
+    def bootstrap(self) -> str:
+        return self.values.get("bootstrap.servers", "")
+
+    def librdkafka(self) -> dict[str, str]:
+        """The settings with librdkafka's names, for the keys that the role writes."""
+        options = dict(_OPTION.findall(self.values.get("sasl.jaas.config", "")))
+        found = {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": self.protocol,
+            "ssl.ca.pem": self.values.get("ssl.truststore.certificates", ""),
+            "sasl.mechanisms": self.values.get("sasl.mechanism", ""),
+            "sasl.username": _QUOTED.sub(r"\1", options.get("username", "")),
+            "sasl.password": _QUOTED.sub(r"\1", options.get("password", "")),
+        }
+        return {key: value for key, value in found.items() if value}
+
+
+def fetch(inventory: Inventory) -> str:
+    """The file's text, from the first broker host, as root; empty if there is none, or no host is reached."""
+    hosts = inventory.hosts("brokers")
+    if not hosts:
+        return ""
+    user = inventory.variables(hosts[0]).get("ansible_user", "root")
+    command = [
+        *("ssh", *inventory.ssh_arguments(hosts[0]), "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
+        *(f"{user}@{inventory.address(hosts[0])}", f"cat {PATH} 2>/dev/null || sudo -n cat {PATH}"),
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
